@@ -1,0 +1,39 @@
+# Two commands matter: `make demo` and `make test`. Both set up `.venv` first.
+# The first interpreter of a version that the project supports; PYTHON=... chooses another.
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test lint types tests format clean
+
+help:  ## Show what can be made
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed  ## Train, evaluate and export PCME on the embedded data set
+	$(BIN)/python main.py
+
+test: lint types tests  ## Formatter, linter, type checker and the whole test suite
+
+lint: $(VENV)/.installed  ## Formatter and linter
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed  ## Type checker
+	$(BIN)/mypy
+
+tests: $(VENV)/.installed  ## The test suite
+	$(BIN)/python -m pytest -n 2
+
+format: $(VENV)/.installed  ## Rewrite the code as the formatter and linter want it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## Remove the environment and what runs have made
+	rm -rf $(VENV) data build *.egg-info
