@@ -1,0 +1,24 @@
+"""Writing files so that they appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Writes a file under another name, then renames it.
+
+    Raises:
+        OSError: If the disk is full or cannot be written; nothing is left behind then.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)

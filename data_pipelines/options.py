@@ -1,0 +1,97 @@
+"""The `data` section of a config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from data_pipelines.sources import AnySource
+
+
+class Section(BaseModel):
+    """A section of a config: typed, frozen, no unknown keys; its docstrings are its help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ImageOptions(Section):
+    """How a photo becomes pixels."""
+
+    size: Annotated[int, Field(ge=16, le=2048)] = 224
+    """Height and width of what the model sees, in pixels."""
+
+    resize: Annotated[int, Field(ge=16, le=2048)] = 256
+    """In evaluation the short side is resized to this before the centre is cropped, in pixels."""
+
+    crop: Literal["random_resized", "center"] = "random_resized"
+    """How training images are cropped."""
+
+    crop_area: tuple[
+        Annotated[float, Field(gt=0, le=1)],
+        Annotated[float, Field(gt=0, le=1)],
+    ] = (0.08, 1.0)
+    """Smallest and largest part of the image that a random resized crop covers."""
+
+    flip: bool = True
+    """Whether training images are mirrored left to right half of the time."""
+
+    cutout: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Probability that a rectangle of a training image is erased (Cutout, random erasing)."""
+
+    cutout_area: tuple[
+        Annotated[float, Field(gt=0, lt=1)],
+        Annotated[float, Field(gt=0, lt=1)],
+    ] = (0.02, 1 / 3)
+    """Smallest and largest part of the image that is erased."""
+
+    @model_validator(mode="after")
+    def _check(self) -> ImageOptions:
+        if self.resize < self.size:
+            raise ValueError(f"resize ({self.resize}) must not be below size ({self.size})")
+        for name in ("crop_area", "cutout_area"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} must be [smallest, largest]; got [{low}, {high}]")
+        return self
+
+
+class TextOptions(Section):
+    """How a caption becomes words."""
+
+    min_count: Annotated[int, Field(ge=1)] = 4
+    """Words that occur less often in the training captions become `<unk>`."""
+
+    max_words: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Longer captions are cut after this many words."""
+
+    drop_words: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Random caption word dropping in training: the probability that a word becomes `<unk>`,
+    and the part of the words that is removed after that."""
+
+
+class DataOptions(Section):
+    """What is read, and how it becomes records and batches."""
+
+    source: AnySource
+    """The data set, by its `name`: coco, flickr30k, cub, csv, regions or scenes."""
+
+    judgements: Literal["pairs", "classes"] = "pairs"
+    """What counts as a right answer: the annotated pairs, or every pair of one class."""
+
+    records: Path
+    """Folder of the records. They are written once, by the mode `prepare`."""
+
+    images_per_shard: Annotated[int, Field(ge=1)] = 1024
+    """How many images one TFRecord file holds."""
+
+    max_skipped: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Largest part of the images that may be missing or broken. They are skipped, counted and
+    reported; above this, the run stops."""
+
+    image: ImageOptions = ImageOptions()
+    """How photos become pixels. Without effect on precomputed regions."""
+
+    text: TextOptions = TextOptions()
+    """How captions become words."""

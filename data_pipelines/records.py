@@ -1,0 +1,382 @@
+"""The records: sharded TFRecord files, their sidecars, and reading them in any order.
+
+A record is one image with all its captions. Beside each shard `train-00000.tfrecord` stands a
+sidecar `train-00000.json` with all of it but the image, and with the place of each record in
+the shard. A shard is finished when its sidecar is there; both appear whole or not at all. The
+file `manifest.json` is written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import write_aside
+from data_pipelines.sources import Caption, EncodedImage, Entry, Regions, Split
+
+VERSION = 1
+MANIFEST = "manifest.json"
+
+# TFRecord frames a record as: length (8 bytes), its CRC (4), the record, its CRC (4).
+_HEADER, _FOOTER = 12, 4
+
+
+class RecordsError(UserError):
+    """Records are missing, damaged, or made from something else; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One image of a shard, as its sidecar describes it.
+
+    Attributes:
+        key: The key of the image in its data set.
+        captions: Pairs of key and text.
+        labels: Its class, or its labels.
+        offset: Where its record begins in the shard, in bytes.
+        length: Length of the serialized record, in bytes.
+        crc: CRC-32 of the serialized record.
+        digest: Digest of the image or its features, for finding duplicates.
+        regions: Shape (R, F) of its region features; empty for an image.
+    """
+
+    key: str
+    captions: tuple[tuple[str, str], ...]
+    labels: tuple[int, ...]
+    offset: int
+    length: int
+    crc: int
+    digest: str
+    regions: tuple[int, ...] = ()
+
+
+def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
+    """The record of one image: a serialized `tf.train.Example`."""
+
+    def strings(values: Sequence[bytes]) -> tf.train.Feature:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+    def integers(values: Sequence[int]) -> tf.train.Feature:
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    features = {
+        "image/key": strings([entry.key.encode()]),
+        "caption/keys": strings([caption.key.encode() for caption in entry.captions]),
+        "caption/texts": strings([caption.text.encode() for caption in entry.captions]),
+        "labels": integers(entry.labels),
+    }
+    if isinstance(image, EncodedImage):
+        features["image/encoded"] = strings([image.data])
+    else:
+        regions = np.ascontiguousarray(image.features, "<f4")
+        features["image/regions"] = strings([regions.tobytes()])
+        features["image/regions_shape"] = integers(regions.shape)
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def parse(serialized: tf.Tensor, holds: str) -> dict[str, tf.Tensor]:
+    """Reads one record.
+
+    Args:
+        serialized: A scalar string.
+        holds: "images" or "regions".
+
+    Returns:
+        `texts`, strings (captions,), and `encoded`, a scalar string, or `regions`, float32
+        (R, F).
+    """
+    features: dict[str, Any] = {"caption/texts": tf.io.VarLenFeature(tf.string)}
+    if holds == "images":
+        features["image/encoded"] = tf.io.FixedLenFeature([], tf.string)
+    else:
+        features["image/regions"] = tf.io.FixedLenFeature([], tf.string)
+        features["image/regions_shape"] = tf.io.FixedLenFeature([2], tf.int64)
+    example = tf.io.parse_single_example(serialized, features)
+    parsed = {"texts": tf.sparse.to_dense(example["caption/texts"])}
+    if holds == "images":
+        return parsed | {"encoded": example["image/encoded"]}
+    flat = tf.io.decode_raw(example["image/regions"], tf.float32)
+    return parsed | {"regions": tf.reshape(flat, example["image/regions_shape"])}
+
+
+class ShardWriter:
+    """Writes one shard, whole or not at all. A context manager.
+
+    Args:
+        path: Where the shard will be.
+
+    Raises:
+        OSError: If the disk is full or cannot be written; nothing is left behind then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.items: list[Item] = []
+        self._aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+        self._writer = tf.io.TFRecordWriter(str(self._aside))
+        self._offset = 0
+
+    def write(self, entry: Entry, image: EncodedImage | Regions) -> None:
+        """Adds one image."""
+        record = serialize(entry, image)
+        self._writer.write(record)
+        content = image.data if isinstance(image, EncodedImage) else image.features.tobytes()
+        self.items.append(
+            Item(
+                key=entry.key,
+                captions=tuple((c.key, c.text) for c in entry.captions),
+                labels=entry.labels,
+                offset=self._offset,
+                length=len(record),
+                crc=zlib.crc32(record),
+                digest=hashlib.sha256(content).hexdigest()[:16],
+                regions=() if isinstance(image, EncodedImage) else image.features.shape,
+            )
+        )
+        self._offset += _HEADER + len(record) + _FOOTER
+
+    def finish(self, sidecar: dict[str, Any]) -> None:
+        """Makes the shard and its sidecar visible.
+
+        Args:
+            sidecar: What the sidecar should hold besides the items.
+        """
+        self._writer.close()
+        with self._aside.open("rb") as file:
+            os.fsync(file.fileno())
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        os.replace(self._aside, self.path)
+        content = {
+            "bytes": self._offset,
+            "sha256": checksum,
+            **sidecar,
+            "items": [asdict(item) for item in self.items],
+        }
+        text = json.dumps(content, ensure_ascii=False)
+        write_aside(self.path.with_suffix(".json"), text.encode("utf-8"))
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            self._writer.close()
+        except tf.errors.OpError:
+            if kind is None:
+                raise
+        finally:
+            self._aside.unlink(missing_ok=True)
+
+
+def read_sidecar(shard: Path) -> dict[str, Any] | None:
+    """The sidecar of a shard, or None if the shard is not finished.
+
+    Raises:
+        RecordsError: If the shard is not as long as its sidecar says.
+    """
+    try:
+        sidecar = json.loads(shard.with_suffix(".json").read_bytes())
+        size = shard.stat().st_size
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError as error:
+        raise RecordsError(
+            f"{shard.with_suffix('.json')} is damaged ({error}); delete it and run --mode=prepare, "
+            "which writes this shard again"
+        ) from None
+    if size != sidecar["bytes"]:
+        raise RecordsError(
+            f"{shard} is damaged: it has {size} bytes, not {sidecar['bytes']}. Delete it and run "
+            "--mode=prepare, which writes this shard again"
+        )
+    return sidecar
+
+
+class SplitRecords:
+    """The records of one split. Images and captions are numbered in the order of the data set.
+
+    Args:
+        folder: The folder of the records.
+        split: The split.
+        shards: File names of its shards, in order.
+        holds: "images" or "regions".
+    """
+
+    def __init__(self, folder: Path, split: Split, shards: Sequence[str], holds: str) -> None:
+        self.split = split
+        self.holds = holds
+        self.shards = [folder / name for name in shards]
+        self.items: list[Item] = []
+        owner: list[int] = []
+        for number, shard in enumerate(self.shards):
+            sidecar = read_sidecar(shard)
+            if sidecar is None:
+                raise RecordsError(f"{shard} is missing; run --mode=prepare")
+            for item in sidecar["items"]:
+                item["captions"] = tuple(tuple(caption) for caption in item["captions"])
+                item["labels"] = tuple(item["labels"])
+                self.items.append(Item(**item))
+                owner.append(number)
+        self._shard_of = np.array(owner, np.int32)
+        self._files: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def first_caption(self) -> np.ndarray:
+        """Number of the first caption of each image, and of all captions: int64 (images + 1,)."""
+        counts = [len(item.captions) for item in self.items]
+        return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+
+    @property
+    def num_captions(self) -> int:
+        """How many captions the split has."""
+        return int(self.first_caption[-1])
+
+    @cached_property
+    def caption_image(self) -> np.ndarray:
+        """The image that each caption was written for: int64 (captions,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first_caption))
+
+    @cached_property
+    def image_keys(self) -> list[str]:
+        """The key of each image."""
+        return [item.key for item in self.items]
+
+    @cached_property
+    def captions(self) -> list[Caption]:
+        """Every caption."""
+        return [Caption(*caption) for item in self.items for caption in item.captions]
+
+    @cached_property
+    def labels(self) -> list[tuple[int, ...]]:
+        """The class or the labels of each image."""
+        return [item.labels for item in self.items]
+
+    def read(self, image: int) -> bytes:
+        """The serialized record of one image. Can be called from several threads.
+
+        Raises:
+            RecordsError: If the record is damaged.
+        """
+        item, shard = self.items[image], int(self._shard_of[image])
+        record = os.pread(self._file(shard), item.length, item.offset + _HEADER)
+        if zlib.crc32(record) != item.crc:
+            raise RecordsError(
+                f"{self.shards[shard]} is damaged in the record of {item.key!r} (at byte "
+                f"{item.offset}). Delete the shard and run --mode=prepare, which writes it again"
+            )
+        return record
+
+    def _file(self, shard: int) -> int:
+        with self._lock:
+            if shard not in self._files:
+                self._files[shard] = os.open(self.shards[shard], os.O_RDONLY)
+            return self._files[shard]
+
+    def close(self) -> None:
+        """Closes the files of the shards."""
+        with self._lock:
+            for file in self._files.values():
+                os.close(file)
+            self._files.clear()
+
+
+@dataclass(frozen=True)
+class Records:
+    """All records of a data set.
+
+    Attributes:
+        folder: Where they are.
+        manifest: What `manifest.json` says.
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path) -> Records:
+        """Opens finished records.
+
+        Raises:
+            RecordsError: If there are none, or from another version of the format.
+        """
+        try:
+            manifest = json.loads((folder / MANIFEST).read_bytes())
+        except FileNotFoundError:
+            raise RecordsError(
+                f"{folder} holds no finished records (no {MANIFEST}); run --mode=prepare"
+            ) from None
+        if manifest.get("version") != VERSION:
+            raise RecordsError(
+                f"{folder} holds records of version {manifest.get('version')}, but version "
+                f"{VERSION} is needed. Delete the folder and run --mode=prepare"
+            )
+        return cls(folder, manifest)
+
+    @property
+    def holds(self) -> str:
+        """Whether the records hold "images" or "regions"."""
+        return str(self.manifest["holds"])
+
+    @property
+    def region_shape(self) -> tuple[int | None, int] | None:
+        """Number R (None if it varies) and width F of the regions of an image; None for images."""
+        shape = self.manifest["region_shape"]
+        return None if shape is None else (shape[0], shape[1])
+
+    @property
+    def label_kind(self) -> str:
+        """What labels are: "none", "class" or "set"."""
+        return str(self.manifest["label_kind"])
+
+    @property
+    def num_labels(self) -> int:
+        """How many different labels there can be."""
+        return int(self.manifest["num_labels"])
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that have images."""
+        return list(self.manifest["splits"])
+
+    def split(self, name: Split) -> SplitRecords:
+        """The records of one split.
+
+        Raises:
+            RecordsError: If the data set has no such split, or a shard is missing or damaged.
+        """
+        if name not in self.manifest["splits"]:
+            raise RecordsError(
+                f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
+            )
+        shards = [shard["file"] for shard in self.manifest["splits"][name]["shards"]]
+        return SplitRecords(self.folder, name, shards, self.holds)
+
+    def word_counts(self) -> Iterator[tuple[str, int]]:
+        """Yields every word of the training captions and how often it occurs."""
+        for line in (self.folder / WORDS).read_text("utf-8").splitlines():
+            word, _, count = line.partition("\t")
+            yield word, int(count)
+
+
+WORDS = "words.tsv"
+
+
+def truth_file(folder: Path, split: Split) -> Path:
+    """Where the exhaustive truth of a split is kept, if its data set knows it."""
+    return folder / f"{split}-truth.npz"

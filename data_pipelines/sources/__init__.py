@@ -1,0 +1,44 @@
+"""One file a data set; the key `name` of a config section chooses one."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from data_pipelines.sources.base import (
+    SPLITS,
+    Caption,
+    EncodedImage,
+    Entry,
+    Problems,
+    Regions,
+    Source,
+    SourceError,
+    Split,
+    UnreadableError,
+)
+from data_pipelines.sources.coco import CocoSource
+from data_pipelines.sources.csv import CsvSource
+from data_pipelines.sources.cub import CubSource
+from data_pipelines.sources.flickr30k import Flickr30kSource
+from data_pipelines.sources.regions import RegionsSource
+from data_pipelines.sources.scenes import ScenesSource
+
+AnySource = Annotated[
+    CocoSource | Flickr30kSource | CubSource | CsvSource | RegionsSource | ScenesSource,
+    Field(discriminator="name"),
+]
+"""Any of the data sets; the key `name` of the config section says which."""
+
+__all__ = [
+    "SPLITS",
+    "AnySource",
+    "Caption",
+    "EncodedImage",
+    "Entry",
+    "Problems",
+    "Regions",
+    "Source",
+    "SourceError",
+    "Split",
+    "UnreadableError",
+]

@@ -1,0 +1,182 @@
+"""What a data set is to the rest of the pipeline: entries, and a way to read one of them."""
+
+from __future__ import annotations
+
+import abc
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from data_pipelines.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import scipy.sparse
+
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """One caption and the key by which its data set knows it.
+
+    Attributes:
+        key: Unique in the data set, for instance the annotation id of COCO.
+        text: The caption as its author wrote it.
+    """
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One image with all its captions, before anything of the image has been read.
+
+    Attributes:
+        key: Unique in the data set: a file name or the id of the data set.
+        split: The split that the image belongs to.
+        captions: Its captions, in the order of the data set.
+        labels: Class ids (one, or several for a multi-label data set); empty without labels.
+        file: The file that holds it, under a folder that its source knows.
+        position: Its row, where one file or one seed holds many images.
+    """
+
+    key: str
+    split: Split
+    captions: tuple[Caption, ...]
+    labels: tuple[int, ...] = ()
+    file: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedImage:
+    """An image as the bytes of its file, in any format that Pillow reads."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """An image as R feature vectors: float array (R, F)."""
+
+    features: np.ndarray
+
+
+class UnreadableError(Exception):
+    """One item of a data set cannot be used; the message says which and why."""
+
+
+class SourceError(UserError):
+    """A data set cannot be read at all; the message says what to do."""
+
+
+@dataclass
+class Problems:
+    """Counts what had to be skipped, by reason, with a few examples of each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    keep: int = 10
+
+    def add(self, reason: str, what: str) -> None:
+        """Counts one item under `reason`, and remembers `what` if it is among the first."""
+        self.counts[reason] += 1
+        kept = self.examples.setdefault(reason, [])
+        if len(kept) < self.keep:
+            kept.append(what)
+
+    def merge(self, other: Problems) -> None:
+        """Adds the counts and examples of `other`."""
+        self.counts.update(other.counts)
+        for reason, examples in other.examples.items():
+            kept = self.examples.setdefault(reason, [])
+            kept.extend(examples[: self.keep - len(kept)])
+
+    @property
+    def total(self) -> int:
+        """How many items were skipped, whatever the reason."""
+        return sum(self.counts.values())
+
+
+class Source(BaseModel, abc.ABC):
+    """A data set in the files that users have. A subclass is one section of the config.
+
+    A subclass sets `name` to a `Literal` of its own, declares its options as fields, and
+    implements `entries` and `read`. Entries are cheap: they hold text, never pixels.
+
+    Attributes:
+        holds: What `read` gives.
+        label_kind: What the labels of an entry are: nothing, one class, or a set of labels.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    holds: ClassVar[Literal["images", "regions"]] = "images"
+    label_kind: ClassVar[Literal["none", "class", "set"]] = "none"
+
+    @abc.abstractmethod
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields every image of every split, in the order of the data set.
+
+        Args:
+            problems: Where annotations that cannot be used are counted.
+
+        Raises:
+            SourceError: If a file that describes the data set is missing or malformed.
+        """
+
+    @abc.abstractmethod
+    def read(self, entry: Entry) -> EncodedImage | Regions:
+        """Reads the image of one entry. Called from several threads.
+
+        Raises:
+            UnreadableError: If this one image is missing or broken.
+        """
+
+    def truth(self, entries: Sequence[Entry]) -> scipy.sparse.csr_array | None:
+        """The exhaustive truth, where a data set can know it.
+
+        Args:
+            entries: The images of one split, in order.
+
+        Returns:
+            A boolean matrix (images, captions), true where the caption is true of the image,
+            or None where only the annotated pairs are known. Captions are counted over the
+            entries in order.
+        """
+        del entries
+        return None
+
+
+def inside(root: Path, name: str) -> Path:
+    """The path of `name` under `root`.
+
+    Raises:
+        UnreadableError: If the name points outside of `root`.
+    """
+    path = root / name
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UnreadableError(f"{name!r} points outside of {root}")
+    return path
+
+
+def read_image_file(root: Path, name: str) -> EncodedImage:
+    """The bytes of the image file `name` under `root`.
+
+    Raises:
+        UnreadableError: If it is missing, cannot be read, or lies outside of `root`.
+    """
+    path = inside(root, name)
+    try:
+        return EncodedImage(path.read_bytes())
+    except FileNotFoundError:
+        raise UnreadableError(f"{path} does not exist") from None
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,140 @@
+"""COCO Captions, from the annotation files of 2014 and the Karpathy split file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from data_pipelines.sources.base import (
+    Caption,
+    EncodedImage,
+    Entry,
+    Problems,
+    Source,
+    SourceError,
+    Split,
+    UnreadableError,
+    inside,
+    read_image_file,
+)
+from data_pipelines.sources.karpathy import karpathy_images, load_json
+
+
+@dataclass(slots=True)
+class _Annotated:
+    """What the annotation files say of one image."""
+
+    file_name: str
+    split: Split
+    captions: list[Caption] = field(default_factory=list)
+    labels: set[int] = field(default_factory=set)
+
+
+class CocoSource(Source):
+    """COCO Captions (Chen et al. 2015) with the splits of Karpathy and Fei-Fei (2015).
+
+    Labels are the object categories of the instance annotations, numbered from 0 in the order
+    of their COCO ids: 80 in COCO itself.
+    """
+
+    label_kind: ClassVar[Literal["none", "class", "set"]] = "set"
+
+    name: Literal["coco"] = "coco"
+
+    root: Path
+    """Folder that holds everything below."""
+
+    images: tuple[str, ...] = ("train2014", "val2014")
+    """Folders of the photos, under `root`. A photo is looked for in each of them."""
+
+    captions: tuple[str, ...] = (
+        "annotations/captions_train2014.json",
+        "annotations/captions_val2014.json",
+    )
+    """Caption annotations of the training and of the validation photos, under `root`."""
+
+    instances: tuple[str, ...] = (
+        "annotations/instances_train2014.json",
+        "annotations/instances_val2014.json",
+    )
+    """Instance annotations, for the labels; an empty list means no labels."""
+
+    split_file: str | None = "dataset_coco.json"
+    """The Karpathy split file, under `root`. Without one (null), the first caption file is the
+    training split and the second the validation split, and there is no test split."""
+
+    restval: bool = True
+    """Whether the photos that Karpathy's split calls `restval` belong to the training split, as
+    in the papers."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images in the order of the split file (or of the caption files)."""
+        annotated = self._read_captions(problems)
+        self._read_labels(annotated, problems)
+        for key, split in self._order(annotated, problems):
+            image = annotated[key]
+            labels = tuple(sorted(image.labels))
+            yield Entry(key, split, tuple(image.captions), labels, image.file_name)
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the photo from the first folder that has it."""
+        for folder in self.images:
+            if inside(self.root / folder, entry.file).exists():
+                return read_image_file(self.root / folder, entry.file)
+        folders = ", ".join(self.images)
+        raise UnreadableError(f"{entry.file} is in none of {folders} under {self.root}")
+
+    def _read_captions(self, problems: Problems) -> dict[str, _Annotated]:
+        annotated: dict[str, _Annotated] = {}
+        splits: tuple[Split, ...] = ("train", "val", "test")
+        for name, split in zip(self.captions, splits, strict=False):
+            path = self.root / name
+            content = _annotation_file(path, "caption annotations")
+            for image in content["images"]:
+                key = str(image["id"])
+                if key in annotated:
+                    problems.add("image id given twice", f"{key} in {path}")
+                    continue
+                annotated[key] = _Annotated(str(image["file_name"]), split)
+            for annotation in content["annotations"]:
+                if owner := annotated.get(str(annotation.get("image_id"))):
+                    text = str(annotation.get("caption", ""))
+                    owner.captions.append(Caption(str(annotation["id"]), text))
+                else:
+                    problems.add("caption of an unknown image", f"{annotation} in {path}")
+        return annotated
+
+    def _read_labels(self, annotated: dict[str, _Annotated], problems: Problems) -> None:
+        for name in self.instances:
+            path = self.root / name
+            content = _annotation_file(path, "instance annotations")
+            ids = sorted(category["id"] for category in content.get("categories", ()))
+            number = {category: position for position, category in enumerate(ids)}
+            for annotation in content["annotations"]:
+                category = annotation.get("category_id")
+                if category not in number:
+                    problems.add("instance of an unknown category", f"{category} in {path}")
+                elif owner := annotated.get(str(annotation.get("image_id"))):
+                    owner.labels.add(number[category])
+
+    def _order(
+        self, annotated: dict[str, _Annotated], problems: Problems
+    ) -> Iterator[tuple[str, Split]]:
+        if self.split_file is None:
+            yield from ((key, image.split) for key, image in annotated.items())
+            return
+        for image in karpathy_images(self.root / self.split_file, self.restval, problems):
+            if image.key in annotated:
+                yield image.key, image.split
+            else:
+                problems.add("image of the split file without annotations", image.file_name)
+
+
+def _annotation_file(path: Path, holds: str) -> dict[str, Any]:
+    content = load_json(path, holds)
+    for part in ("images", "annotations"):
+        if not isinstance(content, dict) or not isinstance(content.get(part), list):
+            raise SourceError(f"{path} does not hold {holds}: it has no list {part!r}")
+    return content

@@ -1,0 +1,137 @@
+"""Your own photos: a folder of images and a CSV file with one caption a row."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from data_pipelines.sources.base import (
+    SPLITS,
+    Caption,
+    EncodedImage,
+    Entry,
+    Problems,
+    Source,
+    SourceError,
+    Split,
+    read_image_file,
+)
+
+_SPLIT_NAMES: dict[str, Split] = {"valid": "val", "validation": "val", "dev": "val"}
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class CsvSource(Source):
+    """A folder of images and a CSV file of `image,caption` rows, as Flickr8k has on Kaggle.
+
+    An image may have any number of captions, and a caption any number of images.
+    """
+
+    name: Literal["csv"] = "csv"
+
+    root: Path
+    """Folder that holds everything below."""
+
+    images: str = "images"
+    """Folder of the photos, under `root`."""
+
+    captions: str = "captions.csv"
+    """The CSV file, under `root`, UTF-8. Its header names the columns."""
+
+    image_column: str = "image"
+    """Column with the file name of the photo, under `images`."""
+
+    caption_column: str = "caption"
+    """Column with the caption."""
+
+    splits: str | None = None
+    """CSV file under `root` with the columns `image,split`, where split is train, val or test.
+    Without one (null), the split of a photo is drawn from a hash of its name, so it does not
+    move when photos are added."""
+
+    val_share: Share = 0.1
+    """Part of the photos that validate, without a split file."""
+
+    test_share: Share = 0.1
+    """Part of the photos that test, without a split file."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images in the order in which the CSV file first names them."""
+        splits = None if self.splits is None else self._read_splits(self.splits, problems)
+        captions: dict[str, list[Caption]] = {}
+        path = self.root / self.captions
+        for number, row in _rows(path, (self.image_column, self.caption_column), problems):
+            image, text = row
+            captions.setdefault(image, []).append(Caption(str(number), text))
+        for image in splits or ():
+            captions.setdefault(image, [])
+        for image, its_captions in captions.items():
+            split = self._hashed_split(image) if splits is None else splits.get(image)
+            if split is None:
+                problems.add("image without a split", f"{image} is not in {self.splits}")
+            else:
+                yield Entry(image, split, tuple(its_captions), file=image)
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the photo."""
+        return read_image_file(self.root / self.images, entry.file)
+
+    def _read_splits(self, name: str, problems: Problems) -> dict[str, Split]:
+        path = self.root / name
+        splits: dict[str, Split] = {}
+        for number, (image, written) in _rows(path, ("image", "split"), problems):
+            split = _SPLIT_NAMES.get(written.lower(), written.lower())
+            if split not in SPLITS:
+                problems.add("unknown split", f"{path}:{number}: {written!r}, not {SPLITS}")
+            elif splits.setdefault(image, split) != split:
+                problems.add("image in two splits", f"{path}:{number}: {image}")
+        return splits
+
+    def _hashed_split(self, image: str) -> Split:
+        digest = hashlib.sha256(unicodedata.normalize("NFC", image).encode()).digest()
+        draw = int.from_bytes(digest[:8]) / 2**64
+        if draw < self.test_share:
+            return "test"
+        return "val" if draw < self.test_share + self.val_share else "train"
+
+
+def _rows(
+    path: Path, columns: tuple[str, str], problems: Problems
+) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yields the line number and the two columns of every row that has both."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, None) or []
+            missing = [column for column in columns if column not in header]
+            if missing:
+                raise SourceError(
+                    f"{path} has no column {missing[0]!r}: its first line is {','.join(header)!r}. "
+                    f"Write a first line such as {','.join(columns)!r}, or name the columns of "
+                    "the file in the config"
+                )
+            first, second = (header.index(column) for column in columns)
+            for row in reader:
+                if len(row) != len(header):
+                    problems.add(
+                        "malformed CSV row",
+                        f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}",
+                    )
+                else:
+                    yield reader.line_num, (row[first].strip(), row[second])
+    except FileNotFoundError:
+        raise SourceError(f"{path} does not exist; it should hold {','.join(columns)}") from None
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+    except csv.Error as error:
+        raise SourceError(
+            f"{path}:{reader.line_num}: not valid CSV ({error}). A caption that holds a comma or "
+            "a quote must stand in double quotes, with quotes inside it doubled"
+        ) from None

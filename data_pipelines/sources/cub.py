@@ -1,0 +1,139 @@
+"""CUB Captions, from CUB-200-2011 and the captions of Reed et al."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from data_pipelines.sources.base import (
+    Caption,
+    EncodedImage,
+    Entry,
+    Problems,
+    Source,
+    SourceError,
+    Split,
+    read_image_file,
+)
+
+
+class CubSource(Source):
+    """CUB Captions (Chun et al. 2021, section 4.1.2): images and captions of 200 bird classes.
+
+    Every caption of a class is a right answer for every image of the class. The class splits
+    are those of Xian et al. 2017.
+
+    With `setting: zero_shot` the images of the test classes are the test split, and the model
+    has seen none of their classes. With `setting: seen` the test split holds other images of
+    the training classes. In both, the images held out for the seen setting are never trained on.
+    """
+
+    label_kind: ClassVar[Literal["none", "class", "set"]] = "class"
+
+    name: Literal["cub"] = "cub"
+
+    root: Path
+    """Folder of CUB-200-2011: it holds `images.txt`, `image_class_labels.txt`, `images/`."""
+
+    captions: str = "text_c10"
+    """Folder of the captions, under `root`: a folder a class, a text file an image."""
+
+    train_classes: str = "trainvalclasses.txt"
+    """File with the names of the training classes, one a line, under `root`."""
+
+    val_classes: str | None = None
+    """File with the names of validation classes. Without one (null), the validation split
+    holds the images of the training classes that are held out."""
+
+    test_classes: str = "testclasses.txt"
+    """File with the names of the test classes."""
+
+    setting: Literal["zero_shot", "seen"] = "zero_shot"
+    """Whether the test split holds unseen classes, or held-out images of the seen ones."""
+
+    held_out: str | None = None
+    """File with the images of the training classes that are held out (`seen_test_images.txt` of
+    Chun et al.), one `<class>/<file>` a line. Without one (null), they are drawn by a hash of
+    their names."""
+
+    held_out_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Part of the images that is held out, without such a file."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images in the order of `images.txt`."""
+        labels = {key: int(label) - 1 for key, label in self._table("image_class_labels.txt")}
+        train = self._class_names(self.train_classes)
+        val = set() if self.val_classes is None else self._class_names(self.val_classes)
+        test = self._class_names(self.test_classes)
+        if both := train & test:
+            raise SourceError(
+                f"{self.root}: classes stand in both {self.train_classes} and "
+                f"{self.test_classes}: {', '.join(sorted(both)[:5])}"
+            )
+        held_out = None if self.held_out is None else set(self._lines(self.held_out))
+        for key, name in self._table("images.txt"):
+            label = labels.get(key)
+            if label is None:
+                problems.add("image without a class", name)
+                continue
+            bird = name.partition("/")[0]
+            out = self._is_drawn(name) if held_out is None else name in held_out
+            split = self._split(bird in train, bird in val, bird in test, out)
+            if split is not None:
+                yield Entry(name, split, self._captions(name, problems), (label,), name)
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the photo."""
+        return read_image_file(self.root / "images", entry.file)
+
+    def _split(self, train: bool, val: bool, test: bool, held_out: bool) -> Split | None:
+        if val:
+            return "val"
+        if test:
+            return "test" if self.setting == "zero_shot" else None
+        if not train:
+            return None
+        if not held_out:
+            return "train"
+        if self.setting == "seen":
+            return "test"
+        return "val" if self.val_classes is None else None
+
+    def _is_drawn(self, name: str) -> bool:
+        digest = hashlib.sha256(name.encode()).digest()
+        return int.from_bytes(digest[:8]) / 2**64 < self.held_out_share
+
+    def _captions(self, name: str, problems: Problems) -> tuple[Caption, ...]:
+        file = (self.root / self.captions / name).with_suffix(".txt")
+        try:
+            lines = file.read_text("utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            problems.add("image without a caption file", str(file))
+            return ()
+        texts = [line.strip() for line in lines]
+        return tuple(Caption(f"{name}#{i}", text) for i, text in enumerate(texts) if text)
+
+    def _class_names(self, name: str) -> set[str]:
+        return set(self._lines(name))
+
+    def _lines(self, name: str) -> list[str]:
+        path = self.root / name
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except FileNotFoundError:
+            raise SourceError(
+                f"{path} does not exist; root must be a CUB-200-2011 folder with the captions of "
+                "Reed et al. and the class splits of Xian et al. beside it"
+            ) from None
+        return [line.strip() for line in lines if line.strip()]
+
+    def _table(self, name: str) -> Iterator[tuple[str, str]]:
+        for number, line in enumerate(self._lines(name), 1):
+            key, _, value = line.partition(" ")
+            if not value:
+                raise SourceError(f"{self.root / name}:{number}: two columns expected: {line!r}")
+            yield key, value.strip()

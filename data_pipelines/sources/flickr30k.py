@@ -1,0 +1,45 @@
+"""Flickr30K, from its folder of images and the Karpathy split file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from data_pipelines.sources.base import (
+    Caption,
+    EncodedImage,
+    Entry,
+    Problems,
+    Source,
+    read_image_file,
+)
+from data_pipelines.sources.karpathy import karpathy_images
+
+
+class Flickr30kSource(Source):
+    """Flickr30K (Young et al. 2014) with the splits of Karpathy and Fei-Fei (2015).
+
+    Flickr8K in the same format (`dataset_flickr8k.json`) is read as well.
+    """
+
+    name: Literal["flickr30k"] = "flickr30k"
+
+    root: Path
+    """Folder that holds everything below."""
+
+    images: str = "flickr30k-images"
+    """Folder of the photos, under `root`."""
+
+    split_file: str = "dataset_flickr30k.json"
+    """The Karpathy split file, under `root`. It holds the captions too."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images in the order of the split file."""
+        for image in karpathy_images(self.root / self.split_file, False, problems):
+            captions = tuple(Caption(key, text) for key, text in image.sentences)
+            yield Entry(image.key, image.split, captions, file=image.file_name)
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the photo."""
+        return read_image_file(self.root / self.images, entry.file)

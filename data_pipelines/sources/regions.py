@@ -1,0 +1,116 @@
+"""Precomputed region features, in the layout of SCAN, VSRN and SGRAF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from data_pipelines.sources.base import (
+    Caption,
+    Entry,
+    Problems,
+    Regions,
+    Source,
+    SourceError,
+    Split,
+    UnreadableError,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_FILES: dict[Split, str] = {"train": "train", "val": "dev", "test": "test"}
+
+
+class RegionsSource(Source):
+    """`{train,dev,test}_ims.npy` of shape (n, R, F), memory-mapped, and `_caps.txt` beside them.
+
+    Some releases repeat every image once a caption (as many rows as captions), others hold it
+    once (a whole number of captions a row): both are read.
+    """
+
+    holds: ClassVar[Literal["images", "regions"]] = "regions"
+
+    name: Literal["regions"] = "regions"
+
+    root: Path
+    """Folder that holds the files."""
+
+    captions_per_image: int = 5
+    """How many captions follow one another for one image."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images of train, dev and test, in the order of the arrays."""
+        del problems
+        for split, name in _FILES.items():
+            if not (self.root / f"{name}_ims.npy").exists() and split != "train":
+                continue
+            texts = self._captions(split)
+            stride = self._stride(split, len(texts))
+            per_image = self.captions_per_image
+            for image in range(len(texts) // per_image):
+                numbers = range(image * per_image, (image + 1) * per_image)
+                captions = tuple(Caption(f"{name}/{i}", texts[i]) for i in numbers)
+                yield Entry(f"{name}/{image}", split, captions, position=image * stride)
+
+    def read(self, entry: Entry) -> Regions:
+        """Copies the features of one image out of the memory-mapped array."""
+        import numpy as np
+
+        features = np.array(self._arrays[entry.split][entry.position], dtype=np.float32)
+        if not np.isfinite(features).all():
+            raise UnreadableError(f"{entry.key} has features that are not finite")
+        return Regions(features)
+
+    def _stride(self, split: Split, num_captions: int) -> int:
+        """How many rows of the array one image takes: 1, or one a caption."""
+        rows = len(self._arrays[split])
+        if num_captions == rows * self.captions_per_image:
+            return 1
+        if num_captions == rows and rows % self.captions_per_image == 0:
+            return self.captions_per_image
+        name = _FILES[split]
+        raise SourceError(
+            f"{self.root}: {name}_ims.npy has {rows} rows and {name}_caps.txt has {num_captions} "
+            f"lines, but {rows * self.captions_per_image} lines (an image once) or {rows} (an "
+            "image repeated for each of its captions) are expected. Set captions_per_image if it "
+            f"is not {self.captions_per_image}"
+        )
+
+    def _captions(self, split: Split) -> list[str]:
+        path = self.root / f"{_FILES[split]}_caps.txt"
+        try:
+            return path.read_text("utf-8").splitlines()
+        except FileNotFoundError:
+            raise SourceError(f"{path} does not exist; it should hold one caption a line") from None
+
+    @cached_property
+    def _arrays(self) -> dict[Split, np.ndarray]:
+        return {
+            split: _memory_map(self.root / f"{name}_ims.npy")
+            for split, name in _FILES.items()
+            if split == "train" or (self.root / f"{name}_ims.npy").exists()
+        }
+
+
+def _memory_map(path: Path) -> np.ndarray:
+    import numpy as np
+
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise SourceError(f"{path} does not exist; it should hold features (n, R, F)") from None
+    except (ValueError, EOFError, OSError) as error:
+        raise SourceError(
+            f"{path} is not a whole .npy array ({error}); it may have been cut off while it was "
+            "downloaded"
+        ) from None
+    if array.ndim == 2:
+        array = array[:, None, :]
+    if array.ndim != 3 or array.dtype.kind != "f":
+        raise SourceError(
+            f"{path} holds {array.dtype} of shape {array.shape}; floats of shape (n, R, F) expected"
+        )
+    return array

@@ -1,0 +1,116 @@
+"""The embedded data set: drawn scenes whose captions have a computed, exhaustive truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from data_pipelines.sources.base import (
+    SPLITS,
+    Caption,
+    EncodedImage,
+    Entry,
+    Problems,
+    Source,
+    Split,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import scipy.sparse
+
+    from data_pipelines.scenes.language import Statement
+    from data_pipelines.scenes.world import Scene
+
+ImageCount = Annotated[int, Field(ge=0)]
+
+
+class ScenesSource(Source):
+    """Pictures of one to four shapes, with captions from exact to vague; nothing to download.
+
+    A model trains on annotated pairs, as on any other data set, and is measured against every
+    image that each caption is true of. A scene and its captions depend on the seed, the split
+    and its number there, not on how many scenes there are.
+    """
+
+    name: Literal["scenes"] = "scenes"
+
+    seed: int = Field(default=0, ge=0)
+    """Another seed draws other scenes and captions."""
+
+    train: ImageCount = 3000
+    """How many images train."""
+
+    val: ImageCount = 500
+    """How many images validate."""
+
+    test: ImageCount = 500
+    """How many images test."""
+
+    captions_per_image: int = Field(default=5, ge=1, le=10)
+    """How many captions each image has."""
+
+    image_size: int = Field(default=64, ge=32, le=1024)
+    """Width and height of the images, in pixels."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the scenes of all splits. Nothing is ever skipped."""
+        del problems
+        counts: dict[Split, int] = {"train": self.train, "val": self.val, "test": self.test}
+        for split, count in counts.items():
+            for position in range(count):
+                yield self._entry(split, position)
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Draws the scene of an entry, as a JPEG file."""
+        from data_pipelines.scenes.render import jpeg
+        from data_pipelines.scenes.world import sample_scene
+
+        scene = sample_scene(self._rng(entry.split, entry.position))
+        return EncodedImage(jpeg(scene, self.image_size))
+
+    def truth(self, entries: Sequence[Entry]) -> scipy.sparse.csr_array:
+        """Evaluates the captions of the entries on the scenes of the entries.
+
+        Returns:
+            A boolean matrix (images, captions), true where the caption is true of the scene.
+        """
+        from data_pipelines.scenes.language import truth_table
+        from data_pipelines.scenes.world import Scenes
+
+        scenes: list[Scene] = []
+        statements: list[Statement] = []
+        for entry in entries:
+            scene, made = self._described(entry.split, entry.position)
+            scenes.append(scene)
+            statements.extend(made[_number(caption)] for caption in entry.captions)
+        return truth_table(statements, Scenes.of(scenes))
+
+    def _entry(self, split: Split, position: int) -> Entry:
+        key = f"{split}/{position:06d}"
+        _, statements = self._described(split, position)
+        captions = (
+            Caption(f"{key}/{number}", statement.text)
+            for number, statement in enumerate(statements)
+        )
+        return Entry(key, split, tuple(captions), position=position)
+
+    def _described(self, split: Split, position: int) -> tuple[Scene, list[Statement]]:
+        from data_pipelines.scenes.captions import describe
+        from data_pipelines.scenes.world import sample_scene
+
+        rng = self._rng(split, position)
+        scene = sample_scene(rng)
+        return scene, describe(scene, self.captions_per_image, rng)
+
+    def _rng(self, split: Split, position: int) -> np.random.Generator:
+        import numpy as np
+
+        return np.random.default_rng([self.seed, SPLITS.index(split), position])
+
+
+def _number(caption: Caption) -> int:
+    """Which of the captions of its image this is."""
+    return int(caption.key.rpartition("/")[2])

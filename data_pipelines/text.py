@@ -1,0 +1,133 @@
+"""From captions to word ids, in TensorFlow, so that it can live inside an exported model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<start>", "<end>"
+SPECIAL = (PAD, UNKNOWN, START, END)
+"""The words that every vocabulary begins with; `<pad>` has the id 0."""
+
+# Scripts that are written without spaces: every character is a word.
+_UNSPACED = r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}])"
+
+
+def split_words(texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
+    """Splits captions into lower-case words.
+
+    A word is a run of letters, marks and digits; punctuation and symbols are left out. English
+    contractions are split as in the GloVe vectors ("isn't" is "is n't", "dog's" is "dog 's").
+
+    Args:
+        texts: Strings (N,), UTF-8.
+
+    Returns:
+        Ragged strings (N, words).
+    """
+    text = tf.strings.lower(texts, encoding="utf-8")
+    text = tf.strings.regex_replace(text, "[’ʼ`´]", "'")
+    text = tf.strings.regex_replace(text, r"([\p{L}])n't\b", r"\1 n't")
+    text = tf.strings.regex_replace(text, r"([\p{L}])'(s|m|d|ll|re|ve)\b", r"\1 '\2")
+    text = tf.strings.regex_replace(text, r"[^\p{L}\p{M}\p{N}']+", " ")
+    text = tf.strings.regex_replace(text, r"(^|\s)'+(\s|$)", " ")
+    text = tf.strings.regex_replace(text, _UNSPACED, r" \1 ")
+    return tf.strings.split(text)
+
+
+def count_words(texts: Iterable[str], batch: int = 8192) -> Counter[str]:
+    """How often each word occurs in some captions."""
+    counts: Counter[str] = Counter()
+    texts = iter(texts)
+    while chunk := list(islice(texts, batch)):
+        counts.update(word.decode("utf-8") for word in split_words(chunk).flat_values.numpy())
+    return counts
+
+
+def make_vocabulary(counts: Counter[str], min_count: int) -> list[str]:
+    """The special words, then the words that occur often enough, the most frequent first."""
+    frequent = [word for word, count in counts.items() if count >= min_count]
+    return [*SPECIAL, *sorted(frequent, key=lambda word: (-counts[word], word))]
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """Reads a vocabulary file, one word a line.
+
+    Raises:
+        ValueError: If it does not begin with the special words, or has a word twice.
+    """
+    words = path.read_text("utf-8").split("\n")[:-1]
+    if tuple(words[: len(SPECIAL)]) != SPECIAL:
+        raise ValueError(f"{path} is not a vocabulary: it must begin with {', '.join(SPECIAL)}")
+    if len(set(words)) != len(words):
+        raise ValueError(f"{path} has a word twice")
+    return words
+
+
+class Tokenizer(tf.Module):
+    """Captions to word ids and back.
+
+    Args:
+        vocabulary: Words by id, beginning with the special words.
+        max_words: Longer captions are cut.
+    """
+
+    def __init__(self, vocabulary: Sequence[str], max_words: int) -> None:
+        super().__init__()
+        self.vocabulary = list(vocabulary)
+        self.max_words = max_words
+        keys = tf.constant(self.vocabulary, tf.string)
+        ids = tf.range(len(self.vocabulary), dtype=tf.int64)
+        self.table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(keys, ids), default_value=SPECIAL.index(UNKNOWN)
+        )
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    def words(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
+        """Ids int32 (N, words) of the words of captions, without `<start>` and `<end>`."""
+        ids = self.table.lookup(split_words(texts)[:, : self.max_words])
+        return tf.cast(ids, tf.int32)
+
+    def __call__(self, texts: tf.Tensor | Sequence[str]) -> tf.Tensor:
+        """Ids int32 (N, L) of captions, between `<start>` and `<end>`, padded with 0."""
+        return enclose(self.words(texts)).to_tensor(SPECIAL.index(PAD))
+
+    def text(self, ids: np.ndarray) -> str:
+        """The words of one caption from its ids (L,), without padding."""
+        return " ".join(self.vocabulary[i] for i in ids if i != SPECIAL.index(PAD))
+
+
+def enclose(ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Puts `<start>` before and `<end>` after the ids (N, words) of each caption."""
+    rows = ids.nrows()
+    start = tf.fill([rows, 1], tf.constant(SPECIAL.index(START), ids.dtype))
+    end = tf.fill([rows, 1], tf.constant(SPECIAL.index(END), ids.dtype))
+    return tf.concat([start, ids, end], axis=1)
+
+
+def drop_words(ids: tf.Tensor, share: float, seed: tf.Tensor) -> tf.Tensor:
+    """Random caption word dropping, as in the released code of Chun et al. 2021.
+
+    Every word becomes `<unk>` with a probability of `share`; then `floor(share * words)` words,
+    drawn at random, are removed.
+
+    Args:
+        ids: Ids (words,) of one caption.
+        share: The probability, and the part that is removed.
+        seed: Stateless seed, int (2,).
+
+    Returns:
+        Ids of the words that are left, in order.
+    """
+    draws = tf.random.stateless_uniform([2, tf.size(ids)], seed)
+    replaced = tf.where(draws[0] < share, tf.constant(SPECIAL.index(UNKNOWN), ids.dtype), ids)
+    removed = tf.cast(share * tf.cast(tf.size(ids), tf.float32), tf.int32)
+    kept = tf.sort(tf.argsort(draws[1])[removed:])
+    return tf.gather(replaced, kept)

@@ -1,0 +1,282 @@
+"""The embedded data set: scenes, captions and pixels, and the source that offers them."""
+
+import dataclasses
+import io
+import itertools
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from data_pipelines.scenes.captions import LEVELS, describe
+from data_pipelines.scenes.geometry import RELATION_MARGIN
+from data_pipelines.scenes.language import truth_table
+from data_pipelines.scenes.render import RGB, draw, jpeg
+from data_pipelines.scenes.world import (
+    BACKGROUNDS,
+    COLOURS,
+    GAP,
+    REACH,
+    SHAPES,
+    SIZES,
+    Scene,
+    Scenes,
+    Shape,
+    Size,
+    Thing,
+    sample_scene,
+)
+from data_pipelines.sources.base import Entry, Problems
+from data_pipelines.sources.scenes import ScenesSource
+
+
+def random_scenes(count: int, seed: int = 7) -> list[Scene]:
+    return [sample_scene(np.random.default_rng([seed, index])) for index in range(count)]
+
+
+def lone(shape: Shape, size: Size) -> Scene:
+    """One red thing in the middle of a white picture."""
+    return Scene("white", (Thing(shape, "red", size, 0.5, 0.5),))
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    return random_scenes(400)
+
+
+class TestWorld:
+    def test_things_neither_touch_nor_leave_the_picture(self, scenes: list[Scene]) -> None:
+        for scene in scenes:
+            for thing in scene.things:
+                border = REACH[thing.size] + GAP
+                assert border <= min(thing.x, thing.y)
+                assert max(thing.x, thing.y) <= 1 - border
+            for one, other in itertools.combinations(scene.things, 2):
+                distance = math.dist((one.x, one.y), (other.x, other.y))
+                assert distance >= REACH[one.size] + REACH[other.size] + GAP
+
+    def test_any_two_things_stand_in_some_relation(self) -> None:
+        least = 2 * REACH["small"] + GAP
+        assert least / math.sqrt(2) > RELATION_MARGIN
+
+    def test_every_count_and_value_occurs(self, scenes: list[Scene]) -> None:
+        things = [thing for scene in scenes for thing in scene.things]
+        assert {len(scene.things) for scene in scenes} == {1, 2, 3, 4}
+        assert {scene.background for scene in scenes} == set(BACKGROUNDS)
+        assert {thing.shape for thing in things} == set(SHAPES)
+        assert {thing.colour for thing in things} == set(COLOURS)
+        assert {thing.size for thing in things} == set(SIZES)
+
+    def test_packing_pads_with_nothing(self) -> None:
+        packed = Scenes.of(
+            [
+                Scene("black", (Thing("ring", "red", "big", 0.3, 0.4),)),
+                Scene(
+                    "white",
+                    (
+                        Thing("star", "blue", "small", 0.2, 0.2),
+                        Thing("cross", "cyan", "big", 0.7, 0.7),
+                    ),
+                ),
+            ]
+        )
+        assert len(packed) == 2
+        assert packed.count.tolist() == [1, 2]
+        assert packed.having("colour", "red").tolist() == [[True] + [False] * 3, [False] * 4]
+        assert np.isnan(packed.x).tolist() == (~packed.present).tolist()
+        with pytest.raises(ValueError, match="tuple"):
+            packed.having("colour", "beige")
+
+
+class TestCaptions:
+    @pytest.mark.parametrize("count", [1, 2, 7, 8, 10])
+    def test_any_number_of_different_texts(self, scenes: list[Scene], count: int) -> None:
+        rng = np.random.default_rng(count)
+        for scene in scenes:
+            texts = {statement.text for statement in describe(scene, count, rng)}
+            assert len(texts) == count
+
+    def test_every_maker_tells_the_truth(self, scenes: list[Scene]) -> None:
+        rng = np.random.default_rng(1)
+        for maker in itertools.chain(*LEVELS):
+            said = 0
+            for scene in scenes[:60]:
+                meaning = maker(scene, rng)
+                if meaning is not None:
+                    said += 1
+                    assert meaning.true_of(Scenes.of([scene])).all(), (meaning, scene)
+            assert said > 0
+
+    def test_captions_spread_from_exact_to_vague(self, scenes: list[Scene]) -> None:
+        rng = np.random.default_rng(3)
+        statements = [statement for scene in scenes for statement in describe(scene, 5, rng)]
+        matches = truth_table(statements, Scenes.of(scenes)).sum(axis=0)
+        few, many = np.mean(matches <= 2), np.mean(matches > 40)
+        assert 0.25 < few < 0.45
+        assert 0.25 < many < 0.45
+        levels = np.median(matches.reshape(-1, 5), axis=0)
+        assert np.all(np.diff(levels) >= 0)
+        assert levels[0] == 1
+        assert levels[-1] > 100
+
+
+def nearest_name(pixel: np.ndarray) -> str:
+    """Which of the named colours a pixel (3,) is closest to."""
+    return min(RGB, key=lambda name: math.dist(RGB[name], pixel))
+
+
+class TestPixels:
+    @pytest.mark.parametrize("background", BACKGROUNDS)
+    @pytest.mark.parametrize("colour", COLOURS)
+    def test_colours_survive_jpeg(self, colour: str, background: str) -> None:
+        for sampled in random_scenes(3):
+            things = tuple(dataclasses.replace(thing, colour=colour) for thing in sampled.things)
+            scene = Scene(background, things)
+            pixels = np.asarray(Image.open(io.BytesIO(jpeg(scene, 64))))
+            for thing in scene.things:
+                # The centre of a ring is a hole; two thirds of the reach to the right is not.
+                shift = 0.68 * REACH[thing.size] if thing.shape == "ring" else 0.0
+                row, column = int(64 * thing.y), int(64 * (thing.x + shift))
+                assert nearest_name(pixels[row, column]) == colour, thing
+            assert nearest_name(pixels[0, 0]) == background
+            assert nearest_name(pixels[-1, -1]) == background
+
+    def test_compression_keeps_the_drawing(self, scenes: list[Scene]) -> None:
+        for scene in scenes[:20]:
+            decoded = np.asarray(Image.open(io.BytesIO(jpeg(scene, 64))), int)
+            assert np.abs(decoded - np.asarray(draw(scene, 64), int)).mean() < 2
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize("size", SIZES)
+    def test_shapes_stay_within_their_reach(self, shape: str, size: str) -> None:
+        pixels = np.asarray(draw(lone(shape, size), 200))
+        painted = np.any(pixels != RGB["white"], axis=2)
+        y, x = (np.argwhere(painted) + 0.5).T / 200 - 0.5
+        radii = np.hypot(x, y)
+        assert radii.max() <= REACH[size] + 1 / 200
+        assert radii.max() >= 0.85 * REACH[size]
+
+    def test_shapes_and_sizes_look_different_at_64_pixels(self) -> None:
+        drawn = {
+            (shape, size): np.asarray(draw(lone(shape, size), 64), int)
+            for shape in SHAPES
+            for size in SIZES
+        }
+        for (one, first), (other, second) in itertools.combinations(drawn.items(), 2):
+            changed = np.abs(first - second).max(axis=2) > 60
+            assert changed.sum() >= 12, (one, other)
+
+
+class TestSource:
+    source = ScenesSource(train=30, val=20, test=40)
+
+    def entries(self, **options: int) -> list[Entry]:
+        source = self.source.model_copy(update=options)
+        return list(source.entries(Problems()))
+
+    def test_keys_splits_and_positions(self) -> None:
+        entries = self.entries()
+        assert [entry.split for entry in entries] == ["train"] * 30 + ["val"] * 20 + ["test"] * 40
+        entry = entries[30 + 12]
+        assert (entry.key, entry.position) == ("val/000012", 12)
+        assert [c.key for c in entry.captions] == [f"val/000012/{n}" for n in range(5)]
+        assert all(len({c.text for c in entry.captions}) == 5 for entry in entries)
+
+    def test_same_seed_same_data(self) -> None:
+        again = ScenesSource(train=30, val=20, test=40)
+        assert self.entries() == list(again.entries(Problems()))
+        assert self._read(self.entries()) == self._read(self.entries(), again)
+
+    def test_other_seed_and_other_split_differ(self) -> None:
+        other = ScenesSource(seed=1, train=30, val=20, test=40)
+        here, there = self.entries(), self.entries(seed=1)
+        assert here[0].captions != there[0].captions
+        assert not set(self._read(here)) & set(self._read(there, other))
+        assert len(set(self._read(here))) == len(here)
+
+    def test_a_scene_does_not_depend_on_how_many_there_are(self) -> None:
+        few, many = self.entries(train=3, val=0, test=2), self.entries()
+        assert few == [*many[:3], *many[50:52]]
+
+    def test_scenes_do_not_depend_on_the_captions(self) -> None:
+        wordy = ScenesSource(train=30, val=20, test=40, captions_per_image=9)
+        entries = list(wordy.entries(Problems()))
+        assert all(len(entry.captions) == 9 for entry in entries)
+        assert self._read(entries, wordy) == self._read(self.entries())
+
+    def test_reading_in_any_order_from_threads(self) -> None:
+        entries = self.entries()
+        with ThreadPoolExecutor(4) as pool:
+            backwards = list(pool.map(self.source.read, reversed(entries)))
+        assert [image.data for image in reversed(backwards)] == self._read(entries)
+
+    @pytest.mark.parametrize("size", [32, 64, 100])
+    def test_images_are_jpegs_of_the_asked_size(self, size: int) -> None:
+        source = ScenesSource(train=1, val=0, test=0, image_size=size)
+        (entry,) = source.entries(Problems())
+        picture = Image.open(io.BytesIO(source.read(entry).data))
+        assert (picture.format, picture.size, picture.mode) == ("JPEG", (size, size), "RGB")
+
+    def test_captions_are_true_of_their_own_image(self) -> None:
+        for split in ("train", "val", "test"):
+            entries = [entry for entry in self.entries() if entry.split == split]
+            truth = self.source.truth(entries).toarray()
+            assert truth.shape == (len(entries), 5 * len(entries))
+            assert truth.dtype == bool
+            for row in range(len(entries)):
+                assert truth[row, 5 * row : 5 * row + 5].all()
+
+    def test_truth_is_exhaustive(self) -> None:
+        """Captions found elsewhere with the same text are true there too, and others as well."""
+        entries = self.entries()[50:]
+        truth = self.source.truth(entries).toarray()
+        texts = [caption.text for entry in entries for caption in entry.captions]
+        for column, text in enumerate(texts):
+            owners = [r for r, e in enumerate(entries) if text in [c.text for c in e.captions]]
+            assert truth[owners, column].all()
+        assert truth.sum() > 3 * truth.shape[1], "far more right answers than annotated pairs"
+
+    def test_truth_of_a_subset_is_the_submatrix(self) -> None:
+        entries = self.entries()[50:]
+        kept = [31, 2, 17, 5]
+        columns = [5 * row + number for row in kept for number in range(5)]
+        whole = self.source.truth(entries).toarray()
+        part = self.source.truth([entries[row] for row in kept]).toarray()
+        assert np.array_equal(part, whole[np.ix_(kept, columns)])
+
+    def test_truth_follows_the_captions_that_were_kept(self) -> None:
+        entries = self.entries()[50:53]
+        thinned = [
+            Entry(e.key, e.split, e.captions[row : row + 2], position=e.position)
+            for row, e in enumerate(entries)
+        ]
+        columns = [0, 1, 6, 7, 12, 13]
+        whole = self.source.truth(entries).toarray()
+        assert np.array_equal(self.source.truth(thinned).toarray(), whole[:, columns])
+
+    def test_no_images_have_an_empty_truth(self) -> None:
+        assert list(ScenesSource(train=0, val=0, test=0).entries(Problems())) == []
+        assert self.source.truth([]).shape == (0, 0)
+
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [
+            ("seed", -1),
+            ("train", -1),
+            ("captions_per_image", 0),
+            ("captions_per_image", 11),
+            ("image_size", 31),
+            ("image_size", 5000),
+            ("images", 3),
+        ],
+    )
+    def test_impossible_options_are_refused(self, option: str, value: int) -> None:
+        with pytest.raises(ValidationError, match=option):
+            ScenesSource(**{option: value})
+
+    def _read(self, entries: Sequence[Entry], source: ScenesSource | None = None) -> list[bytes]:
+        return [(source or self.source).read(entry).data for entry in entries]
