@@ -1,0 +1,34 @@
+"""Image-text retrieval with many right answers, in TensorFlow and Keras 3.
+
+`import keras_xmr` registers everything that `keras.models.load_model` needs.
+"""
+
+import sys
+from pathlib import Path
+
+
+def _is_command_line() -> bool:
+    """Whether this process is the project's own command line.
+
+    It answers `--help` and mistakes in a config before TensorFlow is imported, which takes
+    seconds, and imports what it needs later. Everybody else gets all of it at once.
+    """
+    main = sys.modules.get("__main__")
+    if getattr(main, "COMMAND_LINE_OF_KERAS_XMR", False):
+        return True
+    return Path(getattr(main, "__file__", None) or "").name == "keras-xmr"
+
+
+if not _is_command_line():
+    from keras_xmr import encoders, heads, layers, losses, matchers, optimizers, pooling, retriever
+
+    __all__ = [
+        "encoders",
+        "heads",
+        "layers",
+        "losses",
+        "matchers",
+        "optimizers",
+        "pooling",
+        "retriever",
+    ]

@@ -1,0 +1,66 @@
+"""Builds the model of a config."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import keras
+
+from data_pipelines.records import Records
+from data_pipelines.text import Tokenizer, make_vocabulary
+from keras_xmr.catalogue import Choice, components
+from keras_xmr.config import Config
+from keras_xmr.encoders import InputSpec
+from keras_xmr.objective import Objective
+from keras_xmr.retriever import Retriever
+from keras_xmr.towers import image_tower, text_tower
+
+
+def build_tokenizer(config: Config, records: Records) -> Tokenizer:
+    """The tokenizer, with the vocabulary of the training captions."""
+    counts = Counter(dict(records.word_counts()))
+    vocabulary = make_vocabulary(counts, config.data.text.min_count)
+    return Tokenizer(vocabulary, config.data.text.max_words)
+
+
+def build_model(
+    config: Config, records: Records, tokenizer: Tokenizer, pretrained: bool
+) -> Retriever:
+    """The model of a config, not yet compiled.
+
+    Args:
+        config: The config.
+        records: The records, for the shape of region features.
+        tokenizer: Its vocabulary sizes the word embedding.
+        pretrained: Whether weights and word vectors are loaded from where the config says; not
+            needed if the weights of the whole model are loaded afterwards.
+
+    Raises:
+        EncoderError: If weights or word vectors cannot be loaded.
+    """
+    keras.config.set_dtype_policy(config.train.precision)
+    spec = InputSpec(
+        image_size=config.data.image.size if records.holds == "images" else None,
+        regions=records.region_shape,
+        vocabulary=tokenizer.vocabulary,
+        pretrained=pretrained,
+        seed=config.seed,
+    )
+    options = config.model
+    losses = [_make("loss", choice) for choice in config.objective]
+    weights = [choice.weight for choice in config.objective]  # type: ignore[attr-defined]
+    return Retriever(
+        image_tower(options.image, options.dimension, spec),
+        text_tower(options.text, options.dimension, spec),
+        _make("matcher", options.matcher),
+        Objective(losses, weights),
+        judgements=config.data.judgements,
+        clip_norm=config.train.clip_norm,
+        seed=config.seed,
+        name="retriever",
+    )
+
+
+def _make(family: str, choice: Choice) -> Any:
+    return components(family)[choice.name].load()(**choice.options())

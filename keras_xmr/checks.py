@@ -1,0 +1,142 @@
+"""Which parts of a config fit together, and why others do not.
+
+A component says in its class attributes what it takes and what it gives:
+
+* an encoder: `SIDE` ("image" or "text") and `INPUT` ("pixels", "regions" or "words");
+* a head: `KIND`, the kind of embedding that it makes;
+* a matcher: `ACCEPTS`, the pairs of kinds (image, caption) that it can score, and `LOGITS`,
+  whether its scores are log-odds of a match;
+* a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), and `NEEDS_LOGITS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from keras_xmr.catalogue import Choice, components
+
+if TYPE_CHECKING:
+    from keras_xmr.config import Config
+
+Mistake = tuple[tuple[str | int, ...], str]
+
+PARTS = ("encoder", "pooling", "head")
+"""The parts of a tower, which can be frozen or have a learning rate of their own."""
+
+
+def check(config: Config) -> Iterator[Mistake]:
+    """Yields the key and the explanation of every combination that cannot work."""
+    yield from _towers(config)
+    yield from _matchers(config)
+    yield from _losses(config)
+    yield from _data(config)
+    yield from _phases(config)
+
+
+def embedding_kinds(config: Config) -> tuple[str, str]:
+    """The kinds of the image embedding and of the caption embedding."""
+    return _constant("head", config.model.image.head, "KIND"), _constant(
+        "head", config.model.text.head, "KIND"
+    )
+
+
+def _constant(family: str, choice: Choice, name: str) -> Any:
+    return components(family)[choice.name].constants.get(name)
+
+
+def _towers(config: Config) -> Iterator[Mistake]:
+    for side in ("image", "text"):
+        encoder = getattr(config.model, side).encoder
+        made_for = _constant("encoder", encoder, "SIDE")
+        if made_for != side:
+            names = [n for n, c in components("encoder").items() if c.constants["SIDE"] == side]
+            yield (
+                ("model", side, "encoder", "name"),
+                f"{encoder.name!r} encodes {made_for}s; for {side}s there are: {', '.join(names)}",
+            )
+    image = config.model.image.encoder
+    takes, holds = _constant("encoder", image, "INPUT"), config.data.source.holds
+    if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
+        yield (
+            ("model", "image", "encoder", "name"),
+            f"{image.name!r} takes {takes}, but the source {config.data.source.name!r} holds "
+            f"{holds}",
+        )
+
+
+def _matchers(config: Config) -> Iterator[Mistake]:
+    kinds = embedding_kinds(config)
+    places: list[tuple[tuple[str | int, ...], Choice]] = [
+        (("model", "matcher"), config.model.matcher)
+    ]
+    places += [(("evaluation", "matchers", i), m) for i, m in enumerate(config.evaluation.matchers)]
+    for key, matcher in places:
+        accepts = _constant("matcher", matcher, "ACCEPTS")
+        if kinds not in accepts:
+            pairs = ", ".join(f"{a} and {b}" for a, b in accepts)
+            yield (
+                (*key, "name"),
+                f"{matcher.name!r} scores {pairs} embeddings, but the heads make {kinds[0]} and "
+                f"{kinds[1]}",
+            )
+
+
+def _losses(config: Config) -> Iterator[Mistake]:
+    kinds = embedding_kinds(config)
+    gives_logits = _constant("matcher", config.model.matcher, "LOGITS")
+    for number, loss in enumerate(config.objective):
+        key = ("objective", number, "name")
+        needs = _constant("loss", loss, "NEEDS")
+        if needs and not set(kinds) <= set(needs):
+            yield (
+                key,
+                f"{loss.name!r} works on {' or '.join(needs)} embeddings, but the heads make "
+                f"{kinds[0]} and {kinds[1]}",
+            )
+        if _constant("loss", loss, "NEEDS_LOGITS") and not gives_logits:
+            names = [n for n, m in components("matcher").items() if m.constants.get("LOGITS")]
+            yield (
+                key,
+                f"{loss.name!r} reads scores as log-odds of a match, and those of "
+                f"{config.model.matcher.name!r} are not; such matchers are: {', '.join(names)}",
+            )
+
+
+def _data(config: Config) -> Iterator[Mistake]:
+    classes = config.data.source.label_kind == "class"
+    for key, value, wanted in (
+        (("data", "judgements"), config.data.judgements, "classes"),
+        (("train", "sampler"), config.train.sampler, "one_per_class"),
+    ):
+        if value == wanted and not classes:
+            yield (
+                key,
+                f"{wanted!r} needs one class an image, which the source "
+                f"{config.data.source.name!r} does not have",
+            )
+
+
+def _phases(config: Config) -> Iterator[Mistake]:
+    parts = ["matcher", *(s for s in ("image", "text"))]
+    parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
+    for number, phase in enumerate(config.train.phases):
+        key = ("train", "phases", number)
+        for name in (*phase.freeze, *phase.learning_rates):
+            if name not in parts:
+                where = "freeze" if name in phase.freeze else "learning_rates"
+                yield (*key, where), f"there is no part {name!r}. There are: {', '.join(parts)}"
+        if {"image", "text"} <= set(phase.freeze):
+            yield (*key, "freeze"), "both towers are frozen: nothing is left to train"
+        if phase.warmup_epochs > phase.epochs:
+            yield (
+                (*key, "warmup_epochs"),
+                f"{phase.warmup_epochs} is more than the {phase.epochs} epochs of the phase",
+            )
+        if phase.schedule == "step" and not phase.decay_epochs:
+            yield (*key, "decay_epochs"), "schedule 'step' needs the epochs of its steps"
+        if phase.schedule != "step" and phase.decay_epochs:
+            yield (
+                (*key, "decay_epochs"),
+                f"has no effect with schedule {phase.schedule!r}; write schedule: step",
+            )

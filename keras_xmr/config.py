@@ -1,0 +1,265 @@
+"""The config of a run: typed, documented, and checked before TensorFlow has been imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, create_model
+
+from data_pipelines.options import DataOptions, Section
+from keras_xmr.catalogue import Choice, components
+from keras_xmr.options import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+
+class OneOf:
+    """Marks a field that chooses one component of a family by its `name`.
+
+    Args:
+        family: The family, a key of `keras_xmr.catalogue.FAMILIES`.
+        **extra: Further fields of the section, as pydantic field definitions.
+    """
+
+    def __init__(self, family: str, **extra: Any) -> None:
+        self.family = family
+        self.extra = extra
+
+    def choices(self) -> dict[str, type[Choice]]:
+        """The config section of each component of the family, by name."""
+        return {
+            name: create_model(component.class_name, __base__=component.options, **self.extra)
+            for name, component in components(self.family).items()
+        }
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        schemas = {name: handler.generate_schema(c) for name, c in self.choices().items()}
+        return core_schema.tagged_union_schema(schemas, discriminator="name")
+
+
+def _by_name(value: Any) -> Any:
+    """Lets a component without options be written as its name alone."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+_BY_NAME = BeforeValidator(_by_name)
+
+
+class TowerOptions(Section):
+    """A tower: local features, how they are pooled, and what kind of embedding comes out."""
+
+    encoder: Annotated[Choice, OneOf("encoder"), _BY_NAME]
+    """Makes local features: positions of an image, regions, or words."""
+
+    pooling: Annotated[Choice, OneOf("pooling"), _BY_NAME]
+    """Makes one global vector of the local features."""
+
+    head: Annotated[Choice, OneOf("head"), _BY_NAME]
+    """Makes the embedding."""
+
+
+class ModelOptions(Section):
+    """Two towers and a matcher."""
+
+    dimension: PositiveInt = 1024
+    """Dimension D of the joint embedding space."""
+
+    image: TowerOptions
+    """The image tower."""
+
+    text: TowerOptions
+    """The text tower."""
+
+    matcher: Annotated[Choice, OneOf("matcher"), _BY_NAME]
+    """Makes the score matrix of a batch of images and a batch of captions."""
+
+
+_WEIGHT = (float, Field(default=1.0, ge=0, description="Factor of this loss in the objective."))
+
+
+class PhaseOptions(Section):
+    """One phase of training. Every phase has an optimizer and a schedule of its own."""
+
+    epochs: PositiveInt
+    """How many epochs the phase lasts. An epoch sees every training caption once."""
+
+    learning_rate: PositiveFloat
+    """Learning rate at its highest."""
+
+    learning_rates: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    """Other learning rates for parts of the model, for instance `{image.encoder: 1.0e-5}`."""
+
+    freeze: tuple[str, ...] = ()
+    """Parts of the model that are not trained: `image`, `text`, or a part of one of them, such
+    as `image.encoder`, `text.encoder`, `image.head`; or `matcher`."""
+
+    warmup_epochs: NonNegativeFloat = 0
+    """The learning rate grows from 0 during this many epochs; they count among `epochs`."""
+
+    schedule: Literal["constant", "cosine", "step"] = "cosine"
+    """What the learning rate does after the warm-up: stays, falls to 0 as a cosine, or falls by
+    `decay_factor` at each of `decay_epochs`."""
+
+    decay_epochs: tuple[PositiveFloat, ...] = ()
+    """For `schedule: step`: the epochs of the phase after which the learning rate falls."""
+
+    decay_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """For `schedule: step`: the factor by which it falls."""
+
+
+class WatchdogOptions(Section):
+    """What is watched while a model trains."""
+
+    on_nan: Literal["stop", "warn"] = "stop"
+    """What happens when a loss is NaN or infinite. The last good checkpoint is kept."""
+
+    sigma: tuple[PositiveFloat, PositiveFloat] = (1e-3, 1e3)
+    """Smallest and largest geometric mean of sigma that is not called collapsed or exploded."""
+
+    on_sigma: Literal["stop", "warn"] = "warn"
+    """What happens outside of these bounds."""
+
+    flat_steps: NonNegativeInt = 500
+    """A loss that stays for this many steps at the value that it has when all scores are equal
+    is called flat; 0 turns this off."""
+
+    flat_tolerance: Fraction = 0.005
+    """How near to that value counts as at it, as a part of it."""
+
+    on_flat: Literal["stop", "warn"] = "warn"
+    """What happens then."""
+
+
+class TrainOptions(Section):
+    """How the model is trained."""
+
+    batch_size: Annotated[int, Field(ge=2)] = 128
+    """Image-caption pairs a step, over all replicas together."""
+
+    sampler: Literal["pairs", "one_per_class"] = "pairs"
+    """Which pairs make a batch: all pairs in random order, or one random pair of each of
+    `batch_size` different classes."""
+
+    optimizer: Annotated[Choice, OneOf("optimizer"), _BY_NAME]
+    """The optimizer."""
+
+    phases: Annotated[tuple[PhaseOptions, ...], Field(min_length=1)]
+    """The phases of training, one after another."""
+
+    clip_norm: PositiveFloat | None = 2.0
+    """Largest global norm of the gradients; null does not clip."""
+
+    precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
+    """Precision of the towers. Embeddings and losses are float32 in any case."""
+
+    jit_compile: bool = False
+    """Whether the training step is compiled with XLA."""
+
+    checkpoint_steps: NonNegativeInt = 1000
+    """Steps between two checkpoints, besides the one at the end of each epoch; 0 for none."""
+
+    validate_every: PositiveInt = 1
+    """Epochs between two evaluations on the validation split."""
+
+    monitor: Literal[
+        "rsum",
+        "i2t_recall_1",
+        "i2t_recall_5",
+        "i2t_recall_10",
+        "i2t_r_precision",
+        "i2t_map_at_r",
+        "t2i_recall_1",
+        "t2i_recall_5",
+        "t2i_recall_10",
+        "t2i_r_precision",
+        "t2i_map_at_r",
+    ] = "rsum"
+    """The validation metric by which the best model is chosen: image-to-text (i2t) or
+    text-to-image (t2i), or the sum of all recalls."""
+
+    log_steps: PositiveInt = 20
+    """Steps between two looks at the losses, by TensorBoard and by the watchdog."""
+
+    watchdog: WatchdogOptions = WatchdogOptions()
+    """What is watched while the model trains."""
+
+
+class EvaluationOptions(Section):
+    """How the model is evaluated."""
+
+    splits: tuple[Literal["train", "val", "test"], ...] = ("test",)
+    """The splits that the mode `evaluate` evaluates."""
+
+    batch_size: PositiveInt = 64
+    """Images, or captions, that are embedded at once."""
+
+    matchers: tuple[Annotated[Choice, OneOf("matcher"), _BY_NAME], ...] = ()
+    """Further matchers to score the test with, beside the one that the model was trained with.
+    Those that have a scale and a shift take the trained ones."""
+
+    tile: tuple[PositiveInt, PositiveInt] = (256, 1024)
+    """Images and captions that are scored at once."""
+
+    folds: NonNegativeInt = 0
+    """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
+    on COCO, for "1K test images". 0 for none."""
+
+
+class ExportOptions(Section):
+    """What is exported after training."""
+
+    weights: Literal["best", "last"] = "best"
+    """Whether the weights with the best validation metric are exported, or the last ones. The
+    evaluation uses the same."""
+
+
+class Config(Section):
+    """One run: data, model, objective, training, evaluation, export."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    """Name of the run; its outputs go to `<output>/<name>/`."""
+
+    output: Path = Path("saved_models")
+    """Folder of the outputs of all runs."""
+
+    seed: NonNegativeInt = 0
+    """Seed of everything that is random."""
+
+    data: DataOptions
+    """What is read, and how it becomes batches."""
+
+    model: ModelOptions
+    """Two towers and a matcher."""
+
+    objective: Annotated[
+        tuple[Annotated[Choice, OneOf("loss", weight=_WEIGHT), _BY_NAME], ...],
+        Field(min_length=1),
+    ]
+    """The losses, each with its `weight`; their weighted sum is minimised."""
+
+    train: TrainOptions
+    """How the model is trained."""
+
+    evaluation: EvaluationOptions = EvaluationOptions()
+    """How it is evaluated."""
+
+    export: ExportOptions = ExportOptions()
+    """What is exported."""
+
+    @property
+    def folder(self) -> Path:
+        """Where everything that the run makes is kept."""
+        return self.output / self.name

@@ -1,0 +1,180 @@
+"""Distances between all vectors, or all Gaussians, of two batches.
+
+Every function takes N items on the left and M on the right and returns (N, M). Memory follows
+the answer: sums over the dimension that separate become matrix products, the others are added
+up in slices of the dimension. `mean` and `log_variance` are float32 (N, D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+
+Tensor = Any
+
+_SLICE = 32
+
+
+def squared_euclidean(left: Tensor, right: Tensor) -> Tensor:
+    """Squared Euclidean distances of vectors (N, D) and (M, D), never below 0.
+
+    Both sides are first moved by the mean of the left one, which leaves the distances as they
+    are and keeps the digits that would cancel.
+    """
+    center = ops.stop_gradient(ops.mean(left, axis=0, keepdims=True))
+    left, right = left - center, right - center
+    squares = ops.sum(left * left, axis=1)[:, None] + ops.sum(right * right, axis=1)[None, :]
+    return ops.relu(squares - 2.0 * ops.matmul(left, ops.transpose(right)))
+
+
+def euclidean(left: Tensor, right: Tensor) -> Tensor:
+    """Euclidean distances, with 1e-6 under the root as in the released code of Chun et al. 2021."""
+    return ops.sqrt(squared_euclidean(left, right) + 1e-6)
+
+
+def cosine(left: Tensor, right: Tensor) -> Tensor:
+    """Cosines of the angles between vectors (N, D) and (M, D)."""
+    left = ops.normalize(left, axis=-1, order=2, epsilon=1e-12)
+    right = ops.normalize(right, axis=-1, order=2, epsilon=1e-12)
+    return ops.matmul(left, ops.transpose(right))
+
+
+def sampled_euclidean(left: Tensor, right: Tensor) -> Tensor:
+    """Euclidean distances of all samples (N, J, D) and (M, J', D): (N, J, M, J')."""
+    n, j, dimension = _shape(left)
+    m, k, _ = _shape(right)
+    distance = euclidean(ops.reshape(left, (-1, dimension)), ops.reshape(right, (-1, dimension)))
+    return ops.reshape(distance, (n, j, m, k))
+
+
+def wasserstein_squared(
+    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
+) -> Tensor:
+    """Squared 2-Wasserstein distance: |mu1 - mu2|^2 + |sigma1 - sigma2|^2."""
+    sigma_1, sigma_2 = ops.exp(0.5 * log_variance_1), ops.exp(0.5 * log_variance_2)
+    return squared_euclidean(mean_1, mean_2) + squared_euclidean(sigma_1, sigma_2)
+
+
+def closed_form_sampled(
+    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
+) -> Tensor:
+    """Expected squared distance of samples: |mu1 - mu2|^2 + sum(var1 + var2).
+
+    The closed-form sampled distance (CSD) of Chun 2024, Eq. 1.
+    """
+    trace_1 = ops.sum(ops.exp(log_variance_1), axis=1)[:, None]
+    trace_2 = ops.sum(ops.exp(log_variance_2), axis=1)[None, :]
+    return squared_euclidean(mean_1, mean_2) + trace_1 + trace_2
+
+
+def mahalanobis_squared(mean_1: Tensor, mean_2: Tensor, log_variance_2: Tensor) -> Tensor:
+    """Squared Mahalanobis distance of means (N, D) to Gaussians (M, D), with their variances."""
+    center = ops.stop_gradient(ops.mean(mean_2, axis=0, keepdims=True))
+    mean_1, mean_2 = mean_1 - center, mean_2 - center
+    precision = ops.exp(-log_variance_2)
+    product = ops.matmul(
+        ops.concatenate([mean_1 * mean_1, -2.0 * mean_1], axis=1),
+        ops.transpose(ops.concatenate([precision, mean_2 * precision], axis=1)),
+    )
+    return ops.relu(product + ops.sum(mean_2 * mean_2 * precision, axis=1)[None, :])
+
+
+def kl_divergence(
+    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
+) -> Tensor:
+    """KL(1 || 2), from the left Gaussian to the right one."""
+    dimension = mean_1.shape[-1]
+    ratio = ops.matmul(ops.exp(log_variance_1), ops.transpose(ops.exp(-log_variance_2)))
+    log_ratio = ops.sum(log_variance_2, axis=1)[None, :] - ops.sum(log_variance_1, axis=1)[:, None]
+    distance = mahalanobis_squared(mean_1, mean_2, log_variance_2)
+    return 0.5 * (distance + ratio + log_ratio - dimension)
+
+
+def symmetric_kl(
+    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
+) -> Tensor:
+    """(KL(1 || 2) + KL(2 || 1)) / 2."""
+    there = kl_divergence(mean_1, log_variance_1, mean_2, log_variance_2)
+    back = kl_divergence(mean_2, log_variance_2, mean_1, log_variance_1)
+    return 0.5 * (there + ops.transpose(back))
+
+
+def log_expected_likelihood(
+    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
+) -> Tensor:
+    """Logarithm of the expected likelihood kernel, the integral of the product of the densities.
+
+    A similarity: larger is nearer.
+    """
+
+    def term(delta: Tensor, variance_1: Tensor, variance_2: Tensor) -> Tensor:
+        variance = variance_1 + variance_2
+        return delta * delta / variance + ops.log(variance)
+
+    total = _sum_over_dimension(term, mean_1, log_variance_1, mean_2, log_variance_2)
+    return -0.5 * (total + mean_1.shape[-1] * _LOG_TWO_PI)
+
+
+def bhattacharyya(
+    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
+) -> Tensor:
+    """Bhattacharyya distance."""
+
+    def term(delta: Tensor, variance_1: Tensor, variance_2: Tensor) -> Tensor:
+        variance = 0.5 * (variance_1 + variance_2)
+        return 0.125 * delta * delta / variance + 0.5 * ops.log(variance)
+
+    total = _sum_over_dimension(term, mean_1, log_variance_1, mean_2, log_variance_2)
+    own_1 = 0.25 * ops.sum(log_variance_1, axis=1)[:, None]
+    own_2 = 0.25 * ops.sum(log_variance_2, axis=1)[None, :]
+    return total - own_1 - own_2
+
+
+def sampled_kl_to_mixture(left: Embedding, right: Embedding) -> Tensor:
+    """Monte-Carlo KL of each left Gaussian to the even mixture of it with each right one.
+
+    Args:
+        left: Gaussian embedding with `samples` (N, J, D).
+        right: Gaussian embedding (M, D).
+    """
+    samples = left["samples"]
+    n, j, dimension = _shape(samples)
+    flat = ops.reshape(samples, (-1, dimension))
+    own = samples - left["mean"][:, None]
+    own = ops.sum(own * own * ops.exp(-left["log_variance"])[:, None], axis=-1)
+    log_left = -0.5 * (own + ops.sum(left["log_variance"], axis=1)[:, None])
+    other = mahalanobis_squared(flat, right["mean"], right["log_variance"])
+    log_right = -0.5 * (other + ops.sum(right["log_variance"], axis=1)[None, :])
+    log_ratio = ops.reshape(log_right, (n, j, -1)) - log_left[..., None]
+    return ops.mean(_LOG_TWO - ops.softplus(log_ratio), axis=1)
+
+
+_LOG_TWO = 0.6931471805599453
+_LOG_TWO_PI = 1.8378770664093453
+
+
+def _sum_over_dimension(
+    term: Callable[[Tensor, Tensor, Tensor], Tensor],
+    mean_1: Tensor,
+    log_variance_1: Tensor,
+    mean_2: Tensor,
+    log_variance_2: Tensor,
+) -> Tensor:
+    """Sum over d of term(mu1 - mu2, var1, var2), in slices of the dimension."""
+    variance_1, variance_2 = ops.exp(log_variance_1), ops.exp(log_variance_2)
+    total = 0.0
+    for start in range(0, mean_1.shape[-1], _SLICE):
+        part = slice(start, start + _SLICE)
+        delta = mean_1[:, None, part] - mean_2[None, :, part]
+        values = term(delta, variance_1[:, None, part], variance_2[None, :, part])
+        total = total + ops.sum(values, axis=-1)
+    return total
+
+
+def _shape(samples: Tensor) -> tuple[Any, Any, Any]:
+    """The shape (N, J, D) of samples; J and D are known."""
+    return ops.shape(samples)[0], samples.shape[1], samples.shape[2]

@@ -1,0 +1,94 @@
+"""The kinds of embedding, and what can be asked of them.
+
+An embedding is a dict of float32 tensors, whatever the precision of the towers. Its kind shows
+in its keys:
+
+| kind | keys |
+| --- | --- |
+| point | `mean` (B, D) |
+| gaussian | `mean` (B, D), `log_variance` (B, D) |
+| set | `points` (B, K, D), and what the losses on sets need |
+| tokens | `tokens` (B, L, D), `mask` (B, L) |
+
+A matcher may add `samples` (B, J, D) to a Gaussian embedding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow_probability as tfp
+
+tfd = tfp.distributions
+
+Tensor = Any
+Embedding = dict[str, Tensor]
+
+
+def kind(embedding: Embedding) -> str:
+    """The kind of an embedding: "point", "gaussian", "set" or "tokens".
+
+    Raises:
+        ValueError: If its keys fit no kind.
+    """
+    if "log_variance" in embedding:
+        return "gaussian"
+    for name, key in (("set", "points"), ("tokens", "tokens"), ("point", "mean")):
+        if key in embedding:
+            return name
+    raise ValueError(f"no kind of embedding has the keys {sorted(embedding)}")
+
+
+def as_distribution(embedding: Embedding) -> Any:
+    """The `tfp.distributions.MultivariateNormalDiag` of a Gaussian embedding, batch shape (B,).
+
+    Chun et al. 2021, Eq. 4.
+    """
+    deviation = keras.ops.exp(0.5 * embedding["log_variance"])
+    return tfd.MultivariateNormalDiag(embedding["mean"], deviation)
+
+
+def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
+    """Draws from a Gaussian embedding with the reparameterisation trick.
+
+    Args:
+        embedding: A Gaussian embedding.
+        samples: How many samples J an item.
+        seed: Stateless seed, int (2,).
+
+    Returns:
+        Samples (B, J, D), independent of one another.
+    """
+    drawn = as_distribution(embedding).sample(samples, seed=seed)
+    return keras.ops.transpose(drawn, (1, 0, 2))
+
+
+def sample_with_common_noise(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
+    """Draws from a Gaussian embedding with the same noise for every item.
+
+    What is drawn for an item then does not depend on the batch in which it stands, and two
+    items are compared by common random numbers. For evaluation and export.
+
+    Args:
+        embedding: A Gaussian embedding.
+        samples: How many samples J an item.
+        seed: Stateless seed, int (2,).
+
+    Returns:
+        Samples (B, J, D).
+    """
+    mean = embedding["mean"]
+    dimension = mean.shape[-1]
+    standard = tfd.MultivariateNormalDiag(keras.ops.zeros(dimension), keras.ops.ones(dimension))
+    noise = standard.sample(samples, seed=seed)
+    deviation = keras.ops.exp(0.5 * embedding["log_variance"])
+    return mean[:, None, :] + deviation[:, None, :] * noise[None]
+
+
+def log_sigma(embedding: Embedding) -> Tensor:
+    """The uncertainty of each item: logarithm of the geometric mean of sigma, (B,).
+
+    It grows with the volume of the distribution (Chun et al. 2021, section 3.2.1).
+    """
+    return 0.5 * keras.ops.mean(embedding["log_variance"], axis=-1)

@@ -1,0 +1,17 @@
+"""From pixels, regions or words to local features (B, L, F). One file an encoder."""
+
+from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
+from keras_xmr.encoders.keras_applications import KerasApplications
+from keras_xmr.encoders.regions import Regions
+from keras_xmr.encoders.small_cnn import SmallCNN
+from keras_xmr.encoders.word_embedding import WordEmbedding
+
+__all__ = [
+    "Encoder",
+    "EncoderError",
+    "InputSpec",
+    "KerasApplications",
+    "Regions",
+    "SmallCNN",
+    "WordEmbedding",
+]

@@ -1,0 +1,141 @@
+"""The convolutional networks of `keras.applications`."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any, Literal
+
+import keras
+
+from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
+from keras_xmr.layers import Preprocessing
+
+
+class KerasApplications(Encoder):
+    """A network of `keras.applications`, up to its last feature map.
+
+    Args:
+        architecture: The network; ResNet152 and ResNet50 are those of the papers.
+        weights: `imagenet` downloads the weights of Keras; a path loads a file of weights
+            (`.weights.h5`, `.h5` or `.keras`) of the network without its top; null starts at
+            random.
+    """
+
+    SIDE = "image"
+    INPUT = "pixels"
+
+    def __init__(
+        self,
+        *,
+        architecture: Literal[
+            "ConvNeXtTiny",
+            "ConvNeXtSmall",
+            "ConvNeXtBase",
+            "ConvNeXtLarge",
+            "ConvNeXtXLarge",
+            "DenseNet121",
+            "DenseNet169",
+            "DenseNet201",
+            "EfficientNetB0",
+            "EfficientNetB1",
+            "EfficientNetB2",
+            "EfficientNetB3",
+            "EfficientNetB4",
+            "EfficientNetB5",
+            "EfficientNetB6",
+            "EfficientNetB7",
+            "EfficientNetV2B0",
+            "EfficientNetV2B1",
+            "EfficientNetV2B2",
+            "EfficientNetV2B3",
+            "EfficientNetV2S",
+            "EfficientNetV2M",
+            "EfficientNetV2L",
+            "InceptionResNetV2",
+            "InceptionV3",
+            "MobileNet",
+            "MobileNetV2",
+            "MobileNetV3Small",
+            "MobileNetV3Large",
+            "NASNetMobile",
+            "NASNetLarge",
+            "ResNet50",
+            "ResNet101",
+            "ResNet152",
+            "ResNet50V2",
+            "ResNet101V2",
+            "ResNet152V2",
+            "VGG16",
+            "VGG19",
+            "Xception",
+        ] = "ResNet152",
+        weights: str | None = "imagenet",
+    ) -> None:
+        self.architecture = architecture
+        self.weights = weights
+
+    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+        """Pixels (B, H, W, 3) to features (B, h * w, C), without a mask."""
+        backbone = self._backbone(inputs.shape[1:], self.weights if spec.pretrained else None)
+        backbone.name = "encoder"
+        pixels = Preprocessing(_family(self.architecture), name="preprocessing")(inputs)
+        feature_map = backbone(pixels)
+        return keras.layers.Reshape((-1, feature_map.shape[-1]), name="positions")(
+            feature_map
+        ), None
+
+    def _backbone(self, shape: tuple[int, ...], weights: str | None) -> keras.Model:
+        make = getattr(keras.applications, self.architecture)
+        try:
+            backbone = make(
+                include_top=False,
+                weights="imagenet" if weights == "imagenet" else None,
+                input_shape=shape,
+            )
+        except Exception as error:
+            if weights != "imagenet" or "fetch" not in str(error):
+                raise EncoderError(f"model.image.encoder: {error}") from error
+            raise EncoderError(
+                f"model.image.encoder.weights: the ImageNet weights of {self.architecture} cannot "
+                f"be downloaded ({error}). Download them where there is internet and write the "
+                "path of the file here, or write null to train from scratch"
+            ) from None
+        if weights not in (None, "imagenet"):
+            _load(backbone, Path(str(weights)))
+        for layer in backbone.layers:
+            # Statistics over the global batch, so that replicas train as one device would.
+            if isinstance(layer, keras.layers.BatchNormalization) and _num_replicas() > 1:
+                layer.synchronized = True
+        return backbone
+
+
+def _load(backbone: keras.Model, path: Path) -> None:
+    key = "model.image.encoder.weights"
+    if not path.is_file():
+        raise EncoderError(f"{key}: there is no file {path}")
+    try:
+        if path.suffix == ".keras":
+            backbone.set_weights(keras.saving.load_model(path, compile=False).get_weights())
+        else:
+            backbone.load_weights(path)
+    except (ValueError, OSError, KeyError) as error:
+        raise EncoderError(
+            f"{key}: {path} does not fit {backbone.name} without its top: {error}"
+        ) from None
+
+
+def _family(architecture: str) -> str:
+    """The module of `keras.applications` that preprocesses for an architecture."""
+    if architecture.startswith("MobileNetV3"):
+        return "mobilenet_v3"
+    for name, module in inspect.getmembers(keras.applications, inspect.ismodule):
+        if hasattr(module, architecture) and hasattr(module, "preprocess_input"):
+            return name
+    raise EncoderError(f"keras.applications has no {architecture!r}")
+
+
+def _num_replicas() -> int:
+    import tensorflow as tf
+
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)

@@ -1,0 +1,45 @@
+"""Precomputed region features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_xmr.encoders.base import Encoder, InputSpec
+from keras_xmr.options import Fraction, PositiveInt
+
+
+class Regions(Encoder):
+    """Takes region features as they are, or through a linear layer.
+
+    Args:
+        dimension: Width of a linear layer that every region passes; null for none.
+        normalize: Whether every region is divided by its norm first.
+        dropout: Part of the numbers that are dropped in training.
+    """
+
+    SIDE = "image"
+    INPUT = "regions"
+
+    def __init__(
+        self,
+        *,
+        dimension: PositiveInt | None = None,
+        normalize: bool = False,
+        dropout: Fraction = 0.0,
+    ) -> None:
+        self.dimension = dimension
+        self.normalize = normalize
+        self.dropout = dropout
+
+    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+        """Regions (B, R, F) to features (B, R, F) or (B, R, dimension), without a mask."""
+        features = inputs
+        if self.normalize:
+            features = keras.layers.UnitNormalization(name="normalize")(features)
+        if self.dropout:
+            features = keras.layers.Dropout(self.dropout, seed=spec.seed, name="dropout")(features)
+        if self.dimension is not None:
+            features = keras.layers.Dense(self.dimension, name="encoder")(features)
+        return features, None

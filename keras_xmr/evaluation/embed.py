@@ -1,0 +1,94 @@
+"""Embeds all images and captions of a split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.batches import caption_batches, image_batches
+from data_pipelines.options import ImageOptions
+from data_pipelines.progress import Progress
+from data_pipelines.records import SplitRecords
+from data_pipelines.text import Tokenizer
+from keras_xmr.retriever import Retriever
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class EmbeddedSplit:
+    """Embeddings of a split, in the order of its records.
+
+    Attributes:
+        images: The embedding of all images, as arrays.
+        captions: The embedding of all captions.
+    """
+
+    images: Arrays
+    captions: Arrays
+
+
+class _Bar(keras.callbacks.Callback):
+    """Shows the progress of `predict`."""
+
+    def __init__(self, description: str, total: int, batch: int, unit: str) -> None:
+        super().__init__()
+        self._arguments = (description, total, unit)
+        self._batch = batch
+
+    def on_predict_begin(self, logs: dict | None = None) -> None:
+        self._bar = Progress(*self._arguments)
+
+    def on_predict_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        done = min((batch + 1) * self._batch, self._bar.total)
+        self._bar.update(done - self._bar.n)
+
+    def on_predict_end(self, logs: dict | None = None) -> None:
+        self._bar.close()
+
+
+def embed_images(
+    model: Retriever, records: SplitRecords, options: ImageOptions, batch: int
+) -> Arrays:
+    """Embeds the images of a split in order."""
+    dataset = image_batches(records, options, batch)
+    return _predict(model.image_tower, dataset, "embedding images", len(records), batch, "images")
+
+
+def embed_captions(model: Retriever, texts: list[str], tokenizer: Tokenizer, batch: int) -> Arrays:
+    """Embeds captions in order."""
+    dataset = caption_batches(texts, tokenizer, batch)
+    return _predict(model.text_tower, dataset, "embedding captions", len(texts), batch, "captions")
+
+
+def embed_split(
+    model: Retriever,
+    records: SplitRecords,
+    tokenizer: Tokenizer,
+    options: ImageOptions,
+    batch: int,
+) -> EmbeddedSplit:
+    """Embeds all images and all captions of a split.
+
+    Args:
+        model: The model.
+        records: The split.
+        tokenizer: Makes word ids of the captions.
+        options: How photos become pixels.
+        batch: How many are embedded at once.
+    """
+    texts = [caption.text for caption in records.captions]
+    return EmbeddedSplit(
+        embed_images(model, records, options, batch),
+        embed_captions(model, texts, tokenizer, batch),
+    )
+
+
+def _predict(
+    tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, batch: int, unit: str
+) -> Arrays:
+    bar = _Bar(f"  {name}", total, batch, unit)
+    return dict(tower.predict(dataset, verbose=0, callbacks=[bar]))

@@ -1,0 +1,100 @@
+"""Plots of an evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from keras_xmr.evaluation.evaluate import Evaluation
+from keras_xmr.evaluation.uncertainty import log_sigma
+
+_SIDES = {"image": ("image-to-text", "tab:blue"), "caption": ("text-to-image", "tab:orange")}
+
+
+def write_plots(evaluation: Evaluation, folder: Path) -> dict[str, Path]:
+    """Writes every plot that the evaluation has data for.
+
+    Args:
+        evaluation: The evaluation.
+        folder: Where the PNG files go.
+
+    Returns:
+        The files, by what they show.
+    """
+    plots = {"recall at K": _recall_curves(evaluation, folder / "recall.png")}
+    if evaluation.uncertainty_bins:
+        plots["uncertainty and R@1"] = _uncertainty_bins(evaluation, folder / "uncertainty.png")
+        plots["distribution of sigma"] = _sigma(evaluation, folder / "sigma.png")
+    if evaluation.uncertainty_of_truth is not None:
+        plots["uncertainty and truth"] = _truth(evaluation, folder / "uncertainty_truth.png")
+    return plots
+
+
+def _save(figure: plt.Figure, path: Path) -> Path:
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def _recall_curves(evaluation: Evaluation, path: Path) -> Path:
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    for axis, (side, (title, _)) in zip(axes, _SIDES.items(), strict=True):
+        for matcher in evaluation.matchers:
+            metrics = matcher.metrics
+            queries = metrics.image_to_text if side == "image" else metrics.text_to_image
+            ranks = np.sort(queries.values["rank"][~np.isnan(queries.values["rank"])])
+            share = 100 * np.arange(1, len(ranks) + 1) / max(len(ranks), 1)
+            axis.step(ranks, share, where="post", label=matcher.name)
+        axis.set(title=title, xlabel="K", xscale="log", xlim=(1, None), ylim=(0, 100))
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("recall at K (%)")
+    axes[0].legend(fontsize=8)
+    return _save(figure, path)
+
+
+def _uncertainty_bins(evaluation: Evaluation, path: Path) -> Path:
+    count = len(evaluation.uncertainty_bins)
+    figure, axes = plt.subplots(1, count, figsize=(4.5 * count, 3.4), squeeze=False)
+    for axis, (side, found) in zip(axes[0], evaluation.uncertainty_bins.items(), strict=True):
+        title, colour = _SIDES[side]
+        axis.bar(range(1, len(found.value) + 1), 100 * np.array(found.value), color=colour)
+        axis.set(
+            title=f"{title} (rank correlation {found.correlation:+.2f})",
+            xlabel="uncertainty bin, from sure to unsure",
+            ylabel="R@1 (%)",
+        )
+    return _save(figure, path)
+
+
+def _sigma(evaluation: Evaluation, path: Path) -> Path:
+    figure, axis = plt.subplots(figsize=(5, 3.4))
+    for side, (_, colour) in _SIDES.items():
+        values = log_sigma(getattr(evaluation.embedded, f"{side}s"))
+        if values is not None:
+            axis.hist(values, bins=50, alpha=0.6, color=colour, label=f"{side}s", density=True)
+    axis.set(xlabel="log of the geometric mean of sigma", ylabel="density")
+    axis.legend()
+    return _save(figure, path)
+
+
+def _truth(evaluation: Evaluation, path: Path) -> Path:
+    uncertainty = log_sigma(evaluation.embedded.captions)
+    if uncertainty is None or evaluation.truth is None:
+        raise ValueError("a plot of the truth needs uncertainties and an exhaustive truth")
+    figure, axis = plt.subplots(figsize=(5, 3.4))
+    counts = evaluation.truth.transpose().counts()
+    axis.scatter(np.maximum(counts, 0.5), uncertainty, s=4, alpha=0.3, color=_SIDES["caption"][1])
+    axis.set(
+        title=f"rank correlation {evaluation.uncertainty_of_truth:+.2f}",
+        xlabel="images that a caption is true of",
+        ylabel="log of the geometric mean of sigma",
+        xscale="log",
+    )
+    return _save(figure, path)

@@ -1,0 +1,152 @@
+"""Writes what an evaluation found: figures as JSON, plots, and a page that shows it all."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.files import write_aside
+from data_pipelines.records import SplitRecords, parse
+from keras_xmr.evaluation.evaluate import Evaluation
+from keras_xmr.evaluation.plots import write_plots
+from keras_xmr.evaluation.tables import Table, result_tables, uncertainty_lines
+from keras_xmr.evaluation.uncertainty import log_sigma
+
+_EXAMPLES = 6
+_SHOWN = 6
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
+table { border-collapse: collapse; margin: 0.5em 0 1.5em; font-size: 13px; }
+td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right; }
+td:first-child, th:first-child { text-align: left; }
+figure { display: inline-block; margin: 0 1em 1em 0; }
+.answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
+.answers img { height: 110px; border: 4px solid #ccc; }
+.answers .right img, li.right { border-color: #2a2; color: #171; }
+.answers .true img, li.true { border-color: #8c8; color: #385; }
+.note { color: #666; font-size: 13px; }
+"""
+
+
+def write_report(evaluation: Evaluation, records: SplitRecords, title: str, folder: Path) -> Path:
+    """Writes `metrics.json`, `queries.npz`, plots and `report.html`.
+
+    Args:
+        evaluation: What was found.
+        records: The split, for the examples.
+        title: Name of the run.
+        folder: Where the files go.
+
+    Returns:
+        The page.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_aside(folder / "metrics.json", json.dumps(evaluation.as_dict(), indent=1).encode())
+    _write_queries(evaluation, folder / "queries.npz")
+    plots = write_plots(evaluation, folder)
+    parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
+    parts += [_html_table(table) for table in result_tables(evaluation)]
+    parts += [f"<p>{html.escape(line)}</p>" for line in uncertainty_lines(evaluation)]
+    for name, path in plots.items():
+        source = _data_url(path.read_bytes(), "image/png")
+        parts.append(f'<figure><img src="{source}" alt="{html.escape(name)}"></figure>')
+    parts += _examples(evaluation, records)
+    page = (
+        f"<!doctype html><meta charset='utf-8'><title>{html.escape(title)}</title>"
+        f"<style>{_STYLE}</style>{''.join(parts)}"
+    )
+    path = folder / "report.html"
+    write_aside(path, page.encode("utf-8"))
+    return path
+
+
+def _write_queries(evaluation: Evaluation, path: Path) -> None:
+    """Keeps the metrics of every query, so that two runs can be compared query by query."""
+    arrays: dict[str, Any] = {}
+    for matcher in evaluation.matchers:
+        for direction, queries in (
+            ("i2t", matcher.metrics.image_to_text),
+            ("t2i", matcher.metrics.text_to_image),
+        ):
+            for name, values in queries.values.items():
+                arrays[f"{matcher.name}/{direction}_{name}"] = values.astype(np.float32)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write_aside(path, buffer.getvalue())
+
+
+def _html_table(table: Table) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+    body = "".join(row(cells, "td") for cells in table.rows)
+    return f"<h2>{html.escape(table.title)}</h2><table>{row(table.header, 'th')}{body}</table>"
+
+
+def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
+    """A few queries, from sure to unsure, and what the model answers."""
+    scores = evaluation.matchers[0].scores
+    captions = [caption.text for caption in records.captions]
+    parts = ["<h2>Captions and the images found for them</h2>", _legend(evaluation)]
+    for query in _spread(log_sigma(evaluation.embedded.captions), len(captions)):
+        parts.append(f"<p><b>{html.escape(captions[query])}</b></p>")
+        found = np.argsort(-scores[:, query], kind="stable")[:_SHOWN]
+        answers = "".join(
+            f'<div class="{_kind(evaluation, image, query)}">{_picture(records, image)}</div>'
+            for image in found
+        )
+        parts.append(f'<div class="answers">{answers}</div>')
+    parts.append("<h2>Images and the captions found for them</h2>")
+    for query in _spread(log_sigma(evaluation.embedded.images), len(records)):
+        found = np.argsort(-scores[query], kind="stable")[:_SHOWN]
+        answers = "".join(
+            f'<li class="{_kind(evaluation, query, c)}">{html.escape(captions[c])}</li>'
+            for c in found
+        )
+        parts.append(f'<div class="answers">{_picture(records, query)}<ol>{answers}</ol></div>')
+    return parts
+
+
+def _legend(evaluation: Evaluation) -> str:
+    text = "Green: an annotated answer."
+    if evaluation.truth is not None:
+        text += " Pale green: true, though nobody annotated it."
+    if "log_variance" in evaluation.embedded.captions:
+        text += " The first query is the one that the model is most sure of, the last the least."
+    return f'<p class="note">{text}</p>'
+
+
+def _spread(uncertainty: np.ndarray | None, count: int) -> list[int]:
+    """Evenly spread queries, from sure to unsure."""
+    order = np.arange(count) if uncertainty is None else np.argsort(uncertainty, kind="stable")
+    places = np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)
+    return [int(query) for query in order[places]]
+
+
+def _kind(evaluation: Evaluation, image: int, caption: int) -> str:
+    if evaluation.judgements.grades[image, caption] > 0:
+        return "right"
+    if evaluation.truth is not None and evaluation.truth.grades[image, caption] > 0:
+        return "true"
+    return "wrong"
+
+
+def _picture(records: SplitRecords, image: int) -> str:
+    key = html.escape(records.image_keys[image])
+    if records.holds != "images":
+        return f"<span>{key}</span>"
+    jpeg = parse(tf.constant(records.read(image)), records.holds)["encoded"].numpy()
+    return f'<img src="{_data_url(jpeg, "image/jpeg")}" alt="{key}" title="{key}">'
+
+
+def _data_url(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

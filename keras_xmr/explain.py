@@ -1,0 +1,98 @@
+"""Prints the keys of a config, with types, defaults and meanings."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from keras_xmr.config import Config
+from keras_xmr.config_file import ConfigError, sections_of
+
+_WIDTH = 96
+
+
+def explain(key: str = "") -> str:
+    """Explains a config, or a part of it.
+
+    Args:
+        key: A dotted key such as `train.phases`, with the name of a component where one is
+            chosen, such as `model.matcher.match_probability`; empty for everything.
+
+    Raises:
+        ConfigError: If there is no such key.
+    """
+    sections: list[type[BaseModel]] = [Config]
+    for part in [part for part in key.split(".") if part]:
+        fields = {n: f for section in sections for n, f in section.model_fields.items()}
+        named = [section for section in sections if _name(section) == part]
+        if named:
+            sections = named
+        elif part in fields and sections_of(fields[part]):
+            sections = sections_of(fields[part])
+        elif part in fields:
+            return "\n".join(_explain_field(part, fields[part], 0))
+        else:
+            raise ConfigError(f"--explain: there is no key {part!r}; here are {', '.join(fields)}")
+    lines = []
+    for section in sections:
+        if name := _name(section):
+            lines.append(f"name: {name}")
+        lines += _explain_section(section, 0 if len(sections) == 1 else 2)
+    return "\n".join(lines)
+
+
+def _explain_section(section: type[BaseModel], indent: int) -> list[str]:
+    lines = []
+    for name, field in section.model_fields.items():
+        if name == "name" and _name(section):
+            continue
+        lines += _explain_field(name, field, indent)
+        inner = sections_of(field)
+        if len(inner) == 1:
+            lines += _explain_section(inner[0], indent + 2)
+        elif inner:
+            names = ", ".join(_name(choice) or "" for choice in inner)
+            lines += _wrapped(f"one of: {names}", indent + 4)
+    return lines
+
+
+def _explain_field(name: str, field: FieldInfo, indent: int) -> list[str]:
+    head = f"{' ' * indent}{name}: {_type(field)}"
+    if field.is_required():
+        head += ", needed"
+    elif field.default is not PydanticUndefined and not isinstance(field.default, BaseModel):
+        head += f" = {_plain(field.default)}"
+    return [head, *_wrapped(field.description or "", indent + 4)]
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    space = " " * indent
+    return textwrap.wrap(text, _WIDTH, initial_indent=space, subsequent_indent=space)
+
+
+def _name(section: type[BaseModel]) -> str | None:
+    """The name by which a section is chosen."""
+    field = section.model_fields.get("name")
+    choices = get_args(field.annotation) if field else ()
+    return choices[0] if choices and isinstance(choices[0], str) else None
+
+
+def _type(field: FieldInfo) -> str:
+    if sections_of(field):
+        return "a section"
+    annotation = field.annotation
+    choices = get_args(annotation)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return " | ".join(choices)
+    text = getattr(annotation, "__name__", None) if not choices else None
+    return (text or str(annotation)).replace("typing.", "")
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(list(value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,7 @@
+"""From local features to an embedding. One file a kind of embedding."""
+
+from keras_xmr.heads.base import Head
+from keras_xmr.heads.gaussian import Gaussian
+from keras_xmr.heads.point import Point
+
+__all__ = ["Gaussian", "Head", "Point"]

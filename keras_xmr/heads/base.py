@@ -1,0 +1,50 @@
+"""What a head is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import keras
+
+from keras_xmr.pooling import Pooling
+
+
+class Head(keras.layers.Layer):
+    """Makes an embedding of the local features of an item.
+
+    A subclass says in `KIND` what kind of embedding it makes, and implements `call(features,
+    mask=None)`, where features are (B, L, F) and the mask, if there is one, is boolean (B, L).
+    It returns an embedding with float32 tensors (see `keras_xmr.embeddings`). Its options are
+    the keyword-only parameters of its constructor.
+
+    Args:
+        dimension: D of the embedding.
+        pooling: Makes a new pooling at each call, for the global vectors that the head needs.
+            From a config of the head, the serialized pooling.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND: ClassVar[str]
+
+    def __init__(
+        self, dimension: int, pooling: Callable[[], Pooling] | dict[str, Any], **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.dimension = dimension
+        if isinstance(pooling, dict):
+            config = pooling
+            self._make_pooling = lambda: keras.saving.deserialize_keras_object(config)
+        else:
+            self._make_pooling = pooling
+
+    def new_pooling(self, name: str) -> Pooling:
+        """A pooling of the head's own."""
+        pooling = self._make_pooling()
+        pooling.name = name
+        return pooling
+
+    def get_config(self) -> dict[str, Any]:
+        pooling = keras.saving.serialize_keras_object(self.new_pooling("pooling"))
+        return super().get_config() | {"dimension": self.dimension, "pooling": pooling}

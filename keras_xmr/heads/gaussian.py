@@ -1,0 +1,92 @@
+"""The head of Gaussian embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_xmr.heads.base import Head
+from keras_xmr.layers import L2Normalize, LocalAttention
+from keras_xmr.pooling import Pooling
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Gaussian(Head):
+    """Mean and log-variance, each from a pooled vector and a local attention branch.
+
+    Chun et al. 2021, Fig. 3. The mean is LayerNorm(pooled + sigmoid(local)) on the unit sphere;
+    the log-variance is pooled + local, without sigmoid, LayerNorm or projection.
+
+    The released code of the paper samples with the exponential of this number as a standard
+    deviation and reads it as a log-variance in its KL term. Here it is a log-variance everywhere.
+
+    Args:
+        dimension: D.
+        pooling: Makes a pooling for the mean and another for the log-variance.
+        local_attention: Whether the local branch is added.
+        initial_log_variance: Added to the log-variance, so that it starts near this number.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND = "gaussian"
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any],
+        *,
+        local_attention: bool = True,
+        initial_log_variance: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.local_attention = local_attention
+        self.initial_log_variance = initial_log_variance
+        self.mean_pooling = self.new_pooling("mean_pooling")
+        self.mean_norm = keras.layers.LayerNormalization(
+            epsilon=1e-5, dtype="float32", name="mean_norm"
+        )
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+        self.log_variance_pooling = self.new_pooling("log_variance_pooling")
+        if local_attention:
+            self.mean_attention = self._attention("mean_attention")
+            self.mean_linear = self._linear("mean_linear")
+            self.log_variance_attention = self._attention("log_variance_attention")
+            self.log_variance_linear = self._linear("log_variance_linear")
+
+    def _attention(self, name: str) -> LocalAttention:
+        return LocalAttention(dtype=self.dtype_policy, name=name)
+
+    def _linear(self, name: str) -> keras.layers.Dense:
+        return keras.layers.Dense(self.dimension, dtype=self.dtype_policy, name=name)
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        pooled = (features_shape[0], features_shape[-1])
+        self.mean_pooling.build(features_shape)
+        self.log_variance_pooling.build(features_shape)
+        self.mean_norm.build((features_shape[0], self.dimension))
+        if self.local_attention:
+            self.mean_attention.build(features_shape)
+            self.mean_linear.build(pooled)
+            self.log_variance_attention.build(features_shape)
+            self.log_variance_linear.build(pooled)
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        mean = self.mean_pooling(features, mask=mask)
+        log_variance = self.log_variance_pooling(features, mask=mask)
+        if self.local_attention:
+            local, _ = self.mean_attention(features, mask=mask)
+            mean = mean + keras.ops.sigmoid(self.mean_linear(local[:, 0]))
+            local, _ = self.log_variance_attention(features, mask=mask)
+            log_variance = log_variance + self.log_variance_linear(local[:, 0])
+        mean = self.l2(self.mean_norm(keras.ops.cast(mean, "float32")))
+        log_variance = keras.ops.cast(log_variance, "float32") + self.initial_log_variance
+        return {"mean": mean, "log_variance": log_variance}
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "local_attention": self.local_attention,
+            "initial_log_variance": self.initial_log_variance,
+        }

@@ -1,0 +1,49 @@
+"""The head of point embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_xmr.heads.base import Head
+from keras_xmr.layers import L2Normalize
+from keras_xmr.pooling import Pooling
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Point(Head):
+    """A pooled vector on the unit sphere, as VSE++ has it (Faghri et al. 2018).
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling.
+        normalize: Whether the vector is divided by its norm.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND = "point"
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any],
+        *,
+        normalize: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.normalize = normalize
+        self.pooling = self.new_pooling("pooling")
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.pooling.build(features_shape)
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        mean = keras.ops.cast(self.pooling(features, mask=mask), "float32")
+        return {"mean": self.l2(mean) if self.normalize else mean}
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"normalize": self.normalize}

@@ -1,0 +1,36 @@
+"""What a pretrained backbone wants done to its pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Preprocessing(keras.layers.Layer):
+    """The preprocessing of a family of `keras.applications`, as a layer.
+
+    Args:
+        family: A module of `keras.applications`, for instance "resnet".
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If there is no such family.
+
+    Inputs are pixels from 0 to 255 (B, H, W, 3) of any dtype; outputs are floats of that shape.
+    """
+
+    def __init__(self, family: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        module = getattr(keras.applications, family, None)
+        if module is None or not hasattr(module, "preprocess_input"):
+            raise ValueError(f"keras.applications has no family {family!r}")
+        self.family = family
+        self._preprocess = module.preprocess_input
+
+    def call(self, pixels: Any) -> Any:
+        return self._preprocess(keras.ops.cast(pixels, self.compute_dtype))
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"family": self.family}

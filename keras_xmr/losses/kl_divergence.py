@@ -1,0 +1,48 @@
+"""The regularizer that keeps variances from collapsing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import Reduction
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class KLDivergence(Loss):
+    """KL of every embedding to N(0, I), images and captions added.
+
+    Chun et al. 2021, section 3.2.1, where it is called the KL divergence loss.
+
+    Args:
+        reduction: "sum" adds up all items, to which the weights of the paper belong; "mean"
+            divides each side by their number.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("image", "caption")
+    NEEDS = ("gaussian",)
+
+    def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reduction = reduction
+
+    def call(
+        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Any]:
+        del scores, relations
+        return {"image": self._side(image), "caption": self._side(caption)}
+
+    def _side(self, embedding: Embedding) -> Any:
+        mean, log_variance = embedding["mean"], embedding["log_variance"]
+        divergence = 0.5 * ops.sum(
+            mean * mean + ops.exp(log_variance) - 1.0 - log_variance, axis=-1
+        )
+        return ops.sum(divergence) if self.reduction == "sum" else ops.mean(divergence)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"reduction": self.reduction}

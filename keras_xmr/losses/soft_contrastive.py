@@ -1,0 +1,51 @@
+"""The loss of PCME."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import Reduction
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SoftContrastive(Loss):
+    """Soft cross-modal contrastive loss over all pairs of the batch (Chun et al. 2021, Eq. 1).
+
+    -log p for pairs that match and -log(1 - p) for the others, where p is the match probability
+    whose log-odds are the scores. Both directions are counted, as in the released code, so
+    everything is doubled.
+
+    Args:
+        reduction: "sum" adds up all pairs, to which the weights of the paper belong; "mean"
+            divides by their number.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("positive", "negative")
+    NEEDS_LOGITS = True
+
+    def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reduction = reduction
+
+    def call(
+        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Any]:
+        del image, caption
+        positive = ops.where(relations["positives"], ops.softplus(-scores), 0.0)
+        negative = ops.where(relations["positives"], 0.0, ops.softplus(scores))
+        reduce = ops.sum if self.reduction == "sum" else ops.mean
+        return {"positive": 2.0 * reduce(positive), "negative": 2.0 * reduce(negative)}
+
+    def trivial_value(self, scores: Any, relations: Relations) -> Any:
+        share = ops.mean(ops.cast(relations["positives"], "float32"))
+        odds = ops.log(share) - ops.log1p(-share)
+        return sum(self(ops.zeros_like(scores) + odds, {}, {}, relations).values())
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"reduction": self.reduction}

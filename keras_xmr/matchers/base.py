@@ -1,0 +1,114 @@
+"""What a matcher is."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import keras
+
+from keras_xmr.embeddings import Embedding, sample, sample_with_common_noise
+
+Tensor = Any
+Side = Literal["image", "caption"]
+
+# Seeds of the noise in evaluation: all images have the same noise, and all captions another.
+_EVALUATION_SEEDS: dict[Side, tuple[int, int]] = {"image": (2021, 0), "caption": (2021, 1)}
+
+
+class Matcher(keras.layers.Layer):
+    """Scores every image of a batch with every caption of a batch.
+
+    A subclass says in `ACCEPTS` which pairs of kinds of embedding (image, caption) it takes, in
+    `LOGITS` whether its scores are log-odds of a match, and implements `call(image, caption)`,
+    which returns scores float32 (images, captions), larger is better. Its options are the
+    keyword-only parameters of its constructor.
+
+    The same matcher serves training, evaluation in tiles, and export: a score depends on
+    nothing but its image and its caption.
+    """
+
+    ACCEPTS: ClassVar[tuple[tuple[str, str], ...]]
+    LOGITS: ClassVar[bool] = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**({"dtype": "float32"} | kwargs))
+
+    def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
+        """Adds to an embedding what the matcher draws from it, such as samples.
+
+        Args:
+            embedding: An embedding of images, or of captions.
+            side: Which of the two.
+            seed: Stateless seed, int (2,), of a training step; None in evaluation, where what is
+                drawn must not depend on the batch.
+
+        Returns:
+            The embedding, with more keys if the matcher needs them.
+        """
+        del side, seed
+        return embedding
+
+
+class LogitMatcher(Matcher):
+    """A matcher whose scores are log-odds of a match, -scale * distance + shift.
+
+    Args:
+        scale: Where the learned scale starts (a of Chun et al. 2021, Eq. 3).
+        shift: Where the learned shift starts (b).
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    LOGITS = True
+
+    def __init__(self, scale: float, shift: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.initial_scale = scale
+        self.initial_shift = shift
+        constant = keras.initializers.Constant
+        self.scale = self.add_weight(name="scale", shape=(), initializer=constant(scale))
+        self.shift = self.add_weight(name="shift", shape=(), initializer=constant(shift))
+
+    def build(self, *shapes: Any, **more_shapes: Any) -> None:
+        """Nothing is left to build: scale and shift are there from the start."""
+
+    def logits(self, distance: Tensor) -> Tensor:
+        """-scale * distance + shift."""
+        return self.shift - self.scale * distance
+
+    def probability(self, scores: Tensor) -> Tensor:
+        """Probability of a match, from scores of any shape."""
+        return keras.ops.sigmoid(scores)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"scale": self.initial_scale, "shift": self.initial_shift}
+
+
+class SampledMatcher(Matcher):
+    """A matcher that draws samples of Gaussian embeddings.
+
+    Args:
+        samples: Samples an item in training.
+        test_samples: Samples an item in evaluation.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("gaussian", "gaussian"),)
+
+    def __init__(self, samples: int, test_samples: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.samples = samples
+        self.test_samples = test_samples
+
+    def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
+        if seed is None:
+            noise = _EVALUATION_SEEDS[side]
+            return embedding | {
+                "samples": sample_with_common_noise(embedding, self.test_samples, noise)
+            }
+        return embedding | {"samples": sample(embedding, self.samples, seed)}
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "samples": self.samples,
+            "test_samples": self.test_samples,
+        }

@@ -1,0 +1,87 @@
+"""Metrics of both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics.ranking import (
+    RECALL_AT,
+    QueryMetrics,
+    evaluate_direction,
+    positive_ranks,
+    summarize,
+)
+
+
+@dataclass(frozen=True)
+class RetrievalMetrics:
+    """Metrics of a score matrix.
+
+    Attributes:
+        summary: Metrics as fractions, by names such as `i2t_recall_1` and `t2i_r_precision`;
+            and `rsum`, the sum of all six recalls.
+        image_to_text: Metrics of every image as a query.
+        text_to_image: Metrics of every caption as a query.
+    """
+
+    summary: dict[str, float]
+    image_to_text: QueryMetrics
+    text_to_image: QueryMetrics
+
+
+def evaluate_scores(
+    scores: np.ndarray, judgements: Judgements, precision_at: Sequence[int] = ()
+) -> RetrievalMetrics:
+    """All metrics of a score matrix, in both directions.
+
+    Args:
+        scores: Scores (images, captions), larger is better.
+        judgements: What is right.
+        precision_at: The K of `precision_K`.
+
+    Raises:
+        ValueError: If the shapes differ, or a score is NaN.
+    """
+    i2t = evaluate_direction(positive_ranks(scores, judgements), precision_at)
+    columns = np.ascontiguousarray(scores.T)
+    t2i = evaluate_direction(positive_ranks(columns, judgements.transpose()), precision_at)
+    summary = {f"i2t_{name}": value for name, value in summarize(i2t).items()}
+    summary |= {f"t2i_{name}": value for name, value in summarize(t2i).items()}
+    summary["rsum"] = sum(
+        summary.get(f"{direction}_recall_{k}", 0.0)
+        for direction in ("i2t", "t2i")
+        for k in RECALL_AT
+    )
+    return RetrievalMetrics(summary, i2t, t2i)
+
+
+def evaluate_folds(
+    scores: np.ndarray, judgements: Judgements, image_of_caption: np.ndarray, folds: int
+) -> dict[str, float]:
+    """Means of the metrics over consecutive folds of the images, with their captions.
+
+    The "1K test images" of COCO are five folds of the 5,000.
+
+    Args:
+        scores: Scores (images, captions).
+        judgements: What is right.
+        image_of_caption: The image that each caption was written for, int (captions,).
+        folds: How many folds.
+
+    Raises:
+        ValueError: If the images do not split into folds of one size.
+    """
+    if len(scores) % folds:
+        raise ValueError(f"{len(scores)} images do not split into {folds} folds of one size")
+    size = len(scores) // folds
+    summaries = []
+    for fold in range(folds):
+        images = np.arange(fold * size, (fold + 1) * size)
+        captions = np.flatnonzero(image_of_caption // size == fold)
+        part = scores[np.ix_(images, captions)]
+        summaries.append(evaluate_scores(part, judgements.select(images, captions)).summary)
+    return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}

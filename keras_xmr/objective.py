@@ -1,0 +1,88 @@
+"""The weighted sum of losses that is minimised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_xmr.catalogue import snake_case
+from keras_xmr.embeddings import Embedding
+from keras_xmr.losses import Loss, Relations
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Objective(keras.layers.Layer):
+    """A weighted sum of losses over one global batch.
+
+    Args:
+        losses: The losses.
+        weights: Their weights.
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Attributes:
+        names: For the log: the name of each loss, and the names of its parts after a slash.
+
+    Raises:
+        ValueError: If there are not as many weights as losses.
+    """
+
+    def __init__(self, losses: Sequence[Loss], weights: Sequence[float], **kwargs: Any) -> None:
+        super().__init__(**({"dtype": "float32"} | kwargs))
+        if len(losses) != len(weights):
+            raise ValueError(f"{len(losses)} losses, but {len(weights)} weights")
+        self.losses_ = list(losses)
+        self.weights_ = list(weights)
+        self._loss_names = _unique([snake_case(type(loss).__name__) for loss in losses])
+        self.names: list[str] = []
+        for name, loss in zip(self._loss_names, self.losses_, strict=True):
+            self.names.append(name)
+            if len(loss.PARTS) > 1:
+                self.names += [f"{name}/{part}" for part in loss.PARTS]
+
+    def build(self, *shapes: Any, **more_shapes: Any) -> None:
+        """The losses build themselves."""
+
+    def call(
+        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective, and for the log every loss and every part of one, not weighted."""
+        total: Tensor = 0.0
+        log = {}
+        for name, loss, weight in zip(self._loss_names, self.losses_, self.weights_, strict=True):
+            parts = loss(scores, image, caption, relations)
+            value = sum(parts.values())
+            total = total + weight * value
+            log[name] = value
+            if len(parts) > 1:
+                log |= {f"{name}/{part}": parts[part] for part in loss.PARTS}
+        return total, log
+
+    def trivial_values(self, scores: Tensor, relations: Relations) -> dict[str, float]:
+        """For each loss that knows it, the value at which it gets stuck; see `Loss`."""
+        found = {}
+        for name, loss in zip(self._loss_names, self.losses_, strict=True):
+            value = loss.trivial_value(scores, relations)
+            if value is not None:
+                found[name] = float(value)
+        return found
+
+    def get_config(self) -> dict[str, Any]:
+        losses = [keras.saving.serialize_keras_object(loss) for loss in self.losses_]
+        return super().get_config() | {"losses": losses, "weights": self.weights_}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Objective:
+        losses = [keras.saving.deserialize_keras_object(loss) for loss in config.pop("losses")]
+        return cls(losses, **config)
+
+
+def _unique(names: list[str]) -> list[str]:
+    """The names, with a number where one stands twice."""
+    return [
+        name if names.count(name) == 1 else f"{name}_{names[:position].count(name) + 1}"
+        for position, name in enumerate(names)
+    ]

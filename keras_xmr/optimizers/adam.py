@@ -1,0 +1,39 @@
+"""Adam."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_xmr.optimizers.base import PartwiseLearningRates
+from keras_xmr.options import Fraction, PositiveFloat
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Adam(PartwiseLearningRates, keras.optimizers.Adam):
+    """Adam (Kingma and Ba 2015), as Keras has it, with a learning rate a part of the model.
+
+    Args:
+        learning_rate: Learning rate or schedule.
+        beta_1: Decay of the first moment.
+        beta_2: Decay of the second moment.
+        epsilon: Added to the root of the second moment.
+        **kwargs: Passed on to `keras.optimizers.Adam`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 1e-3,
+        *,
+        beta_1: Fraction = 0.9,
+        beta_2: Fraction = 0.999,
+        epsilon: PositiveFloat = 1e-8,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon, **kwargs
+        )
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        super().update_step(gradient, variable, learning_rate * self.factor(variable))

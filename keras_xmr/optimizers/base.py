@@ -1,0 +1,32 @@
+"""Learning rates of their own for parts of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class PartwiseLearningRates:
+    """Mixin: a factor of the learning rate for each variable.
+
+    Stands before a `keras.optimizers.Optimizer` among the bases of a class, whose `update_step`
+    multiplies the learning rate by `factor(variable)`.
+    """
+
+    def set_factors(self, factors: Mapping[str, float]) -> None:
+        """Sets the factors. To be called before the optimizer is built.
+
+        Args:
+            factors: Factors by the `path` of a variable; those of all others are 1.
+        """
+        self._factors = dict(factors)
+
+    def build(self, variables: Any) -> None:
+        """Creates the variables of the optimizer."""
+        super().build(variables)  # type: ignore[misc]
+        factors = getattr(self, "_factors", {})
+        self._factor_by_index = [factors.get(variable.path, 1.0) for variable in variables]
+
+    def factor(self, variable: Any) -> float:
+        """The factor of a variable of the model."""
+        return self._factor_by_index[self._get_variable_index(variable)]  # type: ignore[attr-defined]

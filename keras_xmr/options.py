@@ -1,0 +1,42 @@
+"""The types that an option of a component may have.
+
+A component (an encoder, a head, a loss, ...) declares its options as annotated keyword-only
+parameters of its constructor. The config reads those annotations from the source text, so
+only the names below, the built-in types and `Literal` can stand there. The module imports
+nothing heavy.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+PositiveInt = Annotated[int, Field(gt=0)]
+"""A whole number above zero."""
+
+NonNegativeInt = Annotated[int, Field(ge=0)]
+"""A whole number, zero or more."""
+
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""A number above zero."""
+
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""A number, zero or more."""
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+"""A number from 0 to 1."""
+
+Reduction = Literal["mean", "sum"]
+"""How a loss over all pairs of a batch becomes one number."""
+
+ALIASES: dict[str, object] = {
+    "PositiveInt": PositiveInt,
+    "NonNegativeInt": NonNegativeInt,
+    "PositiveFloat": PositiveFloat,
+    "NonNegativeFloat": NonNegativeFloat,
+    "Fraction": Fraction,
+    "Reduction": Reduction,
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+}

@@ -1,0 +1,132 @@
+"""The steps of a run: prepare, train, evaluate, export."""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import cached_property
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import write_aside
+from data_pipelines.prepare import check_plan, prepare
+from data_pipelines.records import MANIFEST, Records
+from data_pipelines.report import data_report
+from data_pipelines.text import Tokenizer, read_vocabulary
+from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.config import Config
+from keras_xmr.evaluation import evaluate_split
+from keras_xmr.evaluation.report import write_report
+from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
+from keras_xmr.retriever import Retriever
+from keras_xmr.run_folder import RunFolder
+from keras_xmr.serving import export_keras, export_saved_model
+from keras_xmr.training.train import load_weights, train
+
+_LOGGER = logging.getLogger(__name__)
+
+MODES = ("prepare", "train", "evaluate", "export")
+
+
+def run(config: Config, mode: str) -> None:
+    """Does one step of a run, or all of them.
+
+    Args:
+        config: The config.
+        mode: One of `MODES`, or "all".
+
+    Raises:
+        UserError: If something is wrong that the user can mend.
+    """
+    begin = time.perf_counter()
+    steps = Run(config)
+    if mode == "all":
+        if not (config.data.records / MANIFEST).exists():
+            steps.prepare()
+        steps.train()
+        steps.evaluate()
+        steps.export()
+    else:
+        getattr(steps, mode)()
+    minutes, seconds = divmod(round(time.perf_counter() - begin), 60)
+    _LOGGER.info("done in %d min %d s", minutes, seconds)
+
+
+class Run:
+    """A run; its steps share what they have read and built.
+
+    Args:
+        config: The config.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.folder = RunFolder(config)
+
+    def prepare(self) -> None:
+        """Writes the records, and reports on the data."""
+        _LOGGER.info("== prepare: %s", self.config.data.records)
+        self.records = prepare(self.config.data)
+        print(data_report(self.records, self.config.data.text), flush=True)
+
+    def train(self) -> None:
+        """Trains the model, or goes on where a training was stopped."""
+        _LOGGER.info("== train: %s", self.folder.path)
+        self.folder.claim(self.config)
+        self.tokenizer = build_tokenizer(self.config, self.records)
+        words = "".join(f"{word}\n" for word in self.tokenizer.vocabulary)
+        write_aside(self.folder.vocabulary, words.encode("utf-8"))
+        self.model = train(self.config, self.folder, self.records, self.tokenizer)
+
+    def evaluate(self) -> None:
+        """Evaluates the trained model, and writes reports."""
+        for split in self.config.evaluation.splits:
+            _LOGGER.info("== evaluate: %s", split)
+            evaluation = evaluate_split(
+                self.model, self.records, split, self.tokenizer, self.config
+            )
+            page = write_report(
+                evaluation,
+                self.records.split(split),
+                self.config.name,
+                self.folder.evaluation(split),
+            )
+            tables = [str(table) for table in result_tables(evaluation)]
+            print("\n" + "\n\n".join([*tables, *uncertainty_lines(evaluation)]) + "\n", flush=True)
+            _LOGGER.info("report: %s", page)
+
+    def export(self) -> None:
+        """Writes `model.keras` and the SavedModel."""
+        _LOGGER.info("== export")
+        export_keras(self.model, self.folder.model)
+        _LOGGER.info("Keras model: %s", self.folder.model)
+        path = self.folder.serving / "1"
+        export_saved_model(self.model, self.tokenizer, self.config.data.image, path)
+        _LOGGER.info("SavedModel for TF Serving: %s", path)
+
+    @cached_property
+    def records(self) -> Records:
+        """The finished records."""
+        check_plan(self.config.data)
+        return Records.open(self.config.data.records)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+        self._check_trained()
+        words = read_vocabulary(self.folder.vocabulary)
+        return Tokenizer(words, self.config.data.text.max_words)
+
+    @cached_property
+    def model(self) -> Retriever:
+        """The trained model."""
+        self._check_trained()
+        self.folder.claim(self.config)
+        model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
+        load_weights(model, self.config, self.folder)
+        return model
+
+    def _check_trained(self) -> None:
+        if not self.folder.done.exists():
+            raise UserError(
+                f"{self.folder.path} holds no finished training; run --mode=train first"
+            )

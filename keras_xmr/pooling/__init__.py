@@ -1,0 +1,8 @@
+"""From local features (B, L, F) to one global vector (B, D). One file a pooling."""
+
+from keras_xmr.pooling.attention import Attention
+from keras_xmr.pooling.base import Pooling
+from keras_xmr.pooling.bigru import BiGRU
+from keras_xmr.pooling.mean import Mean
+
+__all__ = ["Attention", "BiGRU", "Mean", "Pooling"]

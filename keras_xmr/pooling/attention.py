@@ -1,0 +1,39 @@
+"""Attention pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_xmr.layers import LocalAttention
+from keras_xmr.options import PositiveInt
+from keras_xmr.pooling.base import Pooling
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Attention(Pooling):
+    """Mean over the positions with learned weights, then a linear layer.
+
+    Args:
+        dimension: D.
+        hidden: Width of the attention's hidden layer; null takes half of that of the features.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(self, dimension: int, *, hidden: PositiveInt | None = None, **kwargs: Any) -> None:
+        super().__init__(dimension, **kwargs)
+        self.hidden = hidden
+        self.attention = LocalAttention(hidden, dtype=self.dtype_policy, name="attention")
+        self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.attention.build(features_shape)
+        self.linear.build((features_shape[0], features_shape[-1]))
+
+    def call(self, features: Any, mask: Any = None) -> Any:
+        pooled, _ = self.attention(features, mask=mask)
+        return self.linear(pooled[:, 0])
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"hidden": self.hidden}

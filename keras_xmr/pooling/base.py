@@ -1,0 +1,28 @@
+"""What a pooling is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+class Pooling(keras.layers.Layer):
+    """Makes one vector of the local features of an item.
+
+    A subclass implements `call(features, mask=None)`, where features are (B, L, F) and the mask,
+    if there is one, is boolean (B, L) and true for what counts. It returns (B, D). Its options
+    are the keyword-only parameters of its constructor.
+
+    Args:
+        dimension: D.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(self, dimension: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.dimension = dimension
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"dimension": self.dimension}

@@ -1,0 +1,225 @@
+"""The model: two towers, a matcher, and the objective that trains them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_xmr import embeddings
+from keras_xmr.embeddings import Embedding
+from keras_xmr.matchers import Matcher
+from keras_xmr.objective import Objective
+from keras_xmr.relations import Judgements, relations
+
+Tensor = Any
+
+GRADIENT = "gradient_norm"
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Retriever(keras.Model):
+    """Image-text retrieval: two towers and a matcher, trained by an objective.
+
+    The objective is over the global batch, however many replicas share it: embeddings are
+    gathered, every replica computes the same loss, and gradients equal those of one device.
+
+    Args:
+        image_tower: Functional model from images to an embedding.
+        text_tower: Functional model from word ids to an embedding.
+        matcher: Makes scores of embeddings.
+        objective: The losses.
+        judgements: What counts as a match in a training batch, "pairs" or "classes".
+        clip_norm: Largest global norm of the gradients; None does not clip.
+        seed: Seed of the samples that are drawn in training.
+        **kwargs: Passed on to `keras.Model`.
+
+    Attributes:
+        global_step: Steps trained, over all phases.
+        watched: Names of the numbers that a step is watched by.
+        last_values: Those numbers in the last step.
+        bad_step: The first step in which one of them was not finite; 0 for none.
+        bad_part: Which of them.
+
+    Called on `{"image": ..., "caption": ...}`, it returns the embeddings of both under the same
+    keys.
+    """
+
+    def __init__(
+        self,
+        image_tower: keras.Model,
+        text_tower: keras.Model,
+        matcher: Matcher,
+        objective: Objective,
+        judgements: Judgements = "pairs",
+        clip_norm: float | None = None,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.image_tower = image_tower
+        self.text_tower = text_tower
+        self.matcher = matcher
+        self.objective = objective
+        self.judgements = judgements
+        self.clip_norm = clip_norm
+        self.seed = seed
+        self.watched = ["loss", *objective.names]
+        if embeddings.kind(image_tower.output) == "gaussian":
+            self.watched += ["image_log_sigma", "caption_log_sigma"]
+        self.watched.append(GRADIENT)
+        self.trackers = {name: keras.metrics.Mean(name=name) for name in self.watched[1:]}
+        self.global_step = self._note("global_step", "int64")
+        self.last_values = self._note("last_values", "float32", len(self.watched))
+        self.bad_step = self._note("bad_step", "int64")
+        self.bad_part = self._note("bad_part", "int64")
+        self.built = True
+
+    def _note(self, name: str, dtype: str, *shape: int) -> Any:
+        """A variable in which training notes how it goes; the same on every replica."""
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer="zeros",
+            dtype=dtype,
+            trainable=False,
+            aggregation="only_first_replica",
+        )
+
+    def call(self, inputs: dict[str, Tensor], training: bool = False) -> dict[str, Embedding]:
+        return {
+            "image": self.image_tower(inputs["image"], training=training),
+            "caption": self.text_tower(inputs["caption"], training=training),
+        }
+
+    def score(self, image: Embedding, caption: Embedding) -> Tensor:
+        """Scores (images, captions) of embeddings, as in evaluation: larger is better."""
+        return self.matcher(
+            self.matcher.prepare(image, "image"), self.matcher.prepare(caption, "caption")
+        )
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Tensor:
+        """The objective over the global batch, divided by the number of replicas.
+
+        Every replica computes the whole of it. Its gradients, summed over the replicas as
+        optimizers do, are then those of one device.
+        """
+        del x, sample_weight
+        loss, log = self._objective(y_pred, y, training)
+        if training:
+            self._log = [loss, *(log[name] for name in self.watched[1:-1])]
+        for name, value in log.items():
+            self.trackers[name].update_state(value)
+        return loss / _num_replicas()
+
+    def _objective(
+        self, embedded: dict[str, Embedding], y: dict[str, Tensor], training: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective over the global batch, and the numbers for the log."""
+        image, caption, y = _gather((embedded["image"], embedded["caption"], y))
+        seeds = (None, None)
+        if training:
+            seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
+            seeds = tf.unstack(tf.random.split(seed, 2))
+        image = self.matcher.prepare(image, "image", seeds[0])
+        caption = self.matcher.prepare(caption, "caption", seeds[1])
+        scores = self.matcher(image, caption)
+        loss, log = self.objective(scores, image, caption, relations(y, self.judgements))
+        for side, embedding in (("image", image), ("caption", caption)):
+            if "log_variance" in embedding:
+                log[f"{side}_log_sigma"] = tf.reduce_mean(embeddings.log_sigma(embedding))
+        return loss, log
+
+    def train_step(self, data: Any) -> dict[str, Tensor]:
+        """One step on a batch `(x, y)` of this replica."""
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True), training=True)
+            scaled = self.optimizer.scale_loss(loss)
+        self._loss_tracker.update_state(loss * _num_replicas())
+        variables = self.trainable_variables
+        gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
+        gradients, norm = self._clip([tf.convert_to_tensor(g) for g in gradients])
+        self.trackers[GRADIENT].update_state(norm)
+        self._watch([*self._log, norm])
+        self.optimizer.apply(gradients, variables)
+        return self.get_metrics_result()
+
+    def test_step(self, data: Any) -> dict[str, Tensor]:
+        """One step of `evaluate` on a batch `(x, y)` of this replica."""
+        x, y = data
+        loss = self.compute_loss(x, y, self(x, training=False), training=False)
+        self._loss_tracker.update_state(loss * _num_replicas())
+        return self.get_metrics_result()
+
+    def _clip(self, gradients: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """Clips the gradients of this replica by the norm of the global ones."""
+        scale = getattr(self.optimizer, "dynamic_scale", None)
+        scale = 1.0 if scale is None else tf.cast(scale, tf.float32)
+        replicas = _num_replicas()
+        total = gradients
+        if replicas > 1:
+            context = tf.distribute.get_replica_context()
+            total = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        norm = tf.linalg.global_norm(total) / scale
+        if self.clip_norm is None:
+            return gradients, norm
+        factor = tf.minimum(self.clip_norm / tf.maximum(norm, 1e-12), 1.0)
+        return [gradient * factor for gradient in gradients], norm
+
+    def _watch(self, values: list[Tensor]) -> None:
+        """Notes the numbers of this step, and the first of all that was not finite."""
+        values = tf.stack([tf.cast(value, tf.float32) for value in values])
+        finite = tf.math.is_finite(values)
+        if hasattr(self.optimizer, "dynamic_scale"):
+            # With a scaled loss, a gradient that overflows now and then is part of the plan.
+            finite = tf.concat([finite[:-1], [True]], axis=0)
+        step = self.global_step.value + 1
+        first = (self.bad_step.value == 0) & ~tf.reduce_all(finite)
+        part = tf.argmin(tf.cast(finite, tf.int32), output_type=tf.int64)
+        self.bad_part.assign(tf.where(first, part, self.bad_part.value))
+        self.bad_step.assign(tf.where(first, step, self.bad_step.value))
+        self.last_values.assign(values)
+        self.global_step.assign(step)
+
+    def get_config(self) -> dict[str, Any]:
+        parts = {
+            "image_tower": self.image_tower,
+            "text_tower": self.text_tower,
+            "matcher": self.matcher,
+            "objective": self.objective,
+        }
+        return {
+            "name": self.name,
+            "judgements": self.judgements,
+            "clip_norm": self.clip_norm,
+            "seed": self.seed,
+        } | {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Retriever:
+        parts = {
+            name: keras.saving.deserialize_keras_object(config.pop(name), custom_objects)
+            for name in ("image_tower", "text_tower", "matcher", "objective")
+        }
+        return cls(**parts, **config)
+
+
+def _num_replicas() -> int:
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
+def _gather(tensors: Any) -> Any:
+    """The tensors of all replicas, one after another; gradients flow back."""
+    if _num_replicas() == 1:
+        return tensors
+    context = tf.distribute.get_replica_context()
+    return tf.nest.map_structure(lambda tensor: context.all_gather(tensor, axis=0), tensors)

@@ -1,0 +1,91 @@
+"""The folder that holds everything a run makes."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from data_pipelines.files import write_aside
+from keras_xmr.config import Config
+from keras_xmr.config_file import ConfigError, dump_config
+
+_PACKAGES = (
+    "keras-xmr",
+    "tensorflow",
+    "keras",
+    "tensorflow-probability",
+    "numpy",
+    "scipy",
+    "pillow",
+)
+
+# What may change between two starts of a run without making it another run.
+_FREE = ("output", "evaluation", "export")
+
+
+class RunFolder:
+    """Paths of what a run makes, under `<output>/<name>/`.
+
+    Args:
+        config: The config of the run.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.path = config.folder
+        self.config = self.path / "config.yaml"
+        self.versions = self.path / "versions.json"
+        self.vocabulary = self.path / "vocabulary.txt"
+        self.checkpoints = self.path / "checkpoints"
+        self.logs = self.path / "logs"
+        self.training_log = self.logs / "training.csv"
+        self.best_weights = self.path / "best.weights.h5"
+        self.last_weights = self.path / "last.weights.h5"
+        self.done = self.path / "training.json"
+        self.model = self.path / "model.keras"
+        self.serving = self.path / "serving"
+
+    def evaluation(self, split: str) -> Path:
+        """Where the evaluation of a split goes."""
+        return self.path / "evaluation" / split
+
+    def claim(self, config: Config) -> None:
+        """Makes the folder and writes config and versions into it.
+
+        Raises:
+            ConfigError: If the folder holds a run with another config.
+        """
+        if self.config.exists():
+            old = yaml.safe_load(self.config.read_text("utf-8"))
+            changes = list(_differences(old, yaml.safe_load(dump_config(config))))
+            if changes:
+                raise ConfigError(
+                    f"{self.path} holds a run with another config:\n  "
+                    + "\n  ".join(changes[:10])
+                    + "\nGive this run another name (--set name=...), or delete the folder"
+                )
+        self.logs.mkdir(parents=True, exist_ok=True)
+        write_aside(self.config, dump_config(config).encode("utf-8"))
+        write_aside(self.versions, json.dumps(_versions(config), indent=2).encode())
+
+
+def _differences(old: Any, new: Any, key: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [n for n in {**old, **new} if key or n not in _FREE]
+        inner = [_differences(old.get(n), new.get(n), f"{key}.{n}".lstrip(".")) for n in names]
+        return [line for lines in inner for line in lines]
+    return [] if old == new else [f"{key}: {old} there, {new} now"]
+
+
+def _versions(config: Config) -> dict[str, Any]:
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed as a package"
+    return {"seed": config.seed, "versions": versions}

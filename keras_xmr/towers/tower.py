@@ -1,0 +1,82 @@
+"""Builds towers out of an encoder, a pooling and a head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from keras_xmr.catalogue import components
+from keras_xmr.config import TowerOptions
+from keras_xmr.encoders import EncoderError, InputSpec
+from keras_xmr.pooling import Pooling
+
+
+def image_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.Model:
+    """The image tower: pixels uint8 (B, H, W, 3), or regions float (B, R, F), to an embedding.
+
+    Args:
+        options: Which encoder, pooling and head.
+        dimension: D of the embedding.
+        spec: What the tower is fed.
+
+    Raises:
+        EncoderError: If weights cannot be loaded.
+    """
+    if spec.regions is not None:
+        inputs = keras.Input(spec.regions, dtype="float32", name="image")
+    elif spec.image_size is not None:
+        inputs = keras.Input((spec.image_size, spec.image_size, 3), dtype="uint8", name="image")
+    else:
+        raise EncoderError("an image tower needs an image size, or the shape of regions")
+    return _tower(inputs, options, dimension, spec, "image_tower")
+
+
+def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.Model:
+    """The text tower: word ids int32 (B, L), padded with 0, to an embedding.
+
+    Padding never changes an embedding.
+
+    Args:
+        options: Which encoder, pooling and head.
+        dimension: D of the embedding.
+        spec: What the tower is fed.
+
+    Raises:
+        EncoderError: If word vectors cannot be loaded.
+    """
+    inputs = keras.Input((None,), dtype="int32", name="caption")
+    return _tower(inputs, options, dimension, spec, "text_tower")
+
+
+def parts_of(tower: keras.Model) -> Mapping[str, list[keras.Layer]]:
+    """The layers of each part of a tower that can be frozen: encoder, pooling, head.
+
+    The poolings stand inside of the head.
+    """
+    head = tower.get_layer("head")
+    return {
+        "encoder": [layer for layer in tower.layers if layer.name == "encoder"],
+        "pooling": [layer for layer in head._flatten_layers() if isinstance(layer, Pooling)],
+        "head": [head],
+    }
+
+
+def _tower(
+    inputs: Any, options: TowerOptions, dimension: int, spec: InputSpec, name: str
+) -> keras.Model:
+    encoder = _make("encoder", options.encoder)
+    features, mask = encoder.features(inputs, spec)
+    head = _make(
+        "head",
+        options.head,
+        dimension=dimension,
+        pooling=lambda: _make("pooling", options.pooling, dimension=dimension),
+        name="head",
+    )
+    return keras.Model(inputs, head(features, mask=mask), name=name)
+
+
+def _make(family: str, choice: Any, **arguments: Any) -> Any:
+    return components(family)[choice.name].load()(**arguments, **choice.options())

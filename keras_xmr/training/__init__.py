@@ -1,0 +1,1 @@
+"""Strategy, phases, schedules, checkpoints and callbacks of training."""

@@ -1,0 +1,82 @@
+"""Evaluates on the validation split, and keeps the best weights."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from keras_xmr.evaluation import Evaluation
+from keras_xmr.evaluation.uncertainty import log_sigma
+from keras_xmr.training.callbacks.base import StepCallback
+from keras_xmr.training.checkpoints import Checkpoints
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Validation(StepCallback):
+    """Evaluates after epochs, adds the metrics to the logs, and saves the weights when best.
+
+    Args:
+        evaluate: Evaluates the model.
+        checkpoints: Their progress knows the best value so far.
+        weights: File for the best weights.
+        monitor: The metric, larger is better.
+        every: Epochs between two validations.
+        steps_per_epoch: Steps an epoch.
+        end: The last step of the training, after which there always is a validation.
+
+    Attributes:
+        metrics: The metrics of the last validation.
+        log_sigma: Its uncertainties, by side, where embeddings are Gaussian.
+        last_step: The step of the last validation.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[], Evaluation],
+        checkpoints: Checkpoints,
+        weights: Path,
+        monitor: str,
+        every: int,
+        steps_per_epoch: int,
+        end: int,
+    ) -> None:
+        super().__init__()
+        self.evaluate = evaluate
+        self.checkpoints = checkpoints
+        self.weights = weights
+        self.monitor = monitor
+        self.every = every
+        self.steps_per_epoch = steps_per_epoch
+        self.end = end
+        self.metrics: dict[str, float] = {}
+        self.log_sigma: dict[str, np.ndarray] = {}
+        self.last_step = -1
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        if self.step // self.steps_per_epoch % self.every and self.step != self.end:
+            return
+        evaluation = self.evaluate()
+        self.last_step = self.step
+        self.metrics = evaluation.matchers[0].metrics.summary
+        sides = {"image": evaluation.embedded.images, "caption": evaluation.embedded.captions}
+        found = {side: log_sigma(arrays) for side, arrays in sides.items()}
+        self.log_sigma = {side: values for side, values in found.items() if values is not None}
+        if logs is not None:
+            logs |= {f"val_{name}": value for name, value in self.metrics.items()}
+        self._keep_best(self.metrics[self.monitor])
+
+    def _keep_best(self, value: float) -> None:
+        progress = self.checkpoints.progress
+        word = ""
+        if value > progress.best:
+            progress.best, progress.best_step = value, self.step
+            aside = self.weights.with_name(f".{self.weights.name}")
+            self.model.save_weights(aside)
+            os.replace(aside, self.weights)
+            word = ", the best so far"
+        _LOGGER.info("step %d: validation %s %.4f%s", self.step, self.monitor, value, word)

@@ -1,0 +1,111 @@
+"""Watches a training for the ways in which it goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import keras
+import numpy as np
+
+from data_pipelines.errors import UserError
+from keras_xmr.config import WatchdogOptions
+from keras_xmr.training.callbacks.base import StepCallback
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class TrainingStoppedError(UserError):
+    """The watchdog stopped a training; the message says at which step, why, and what helps."""
+
+
+class Watchdog(StepCallback):
+    """Stops or warns when a loss is not finite, when sigma collapses, when a loss stays flat.
+
+    Args:
+        options: What is watched, and what happens then.
+        every: Steps between two looks.
+        batch_size: Pairs a step.
+
+    Raises:
+        TrainingStoppedError: From within `fit`, where the options say "stop".
+    """
+
+    def __init__(self, options: WatchdogOptions, every: int, batch_size: int) -> None:
+        super().__init__()
+        self.options = options
+        self.every = every
+        self.batch_size = batch_size
+        self._told: set[str] = set()
+        self._flat_since: dict[str, int] = {}
+        self._trivial: dict[str, float] | None = None
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        super().on_train_begin(logs)
+        if self._trivial is None and self.options.flat_steps:
+            scores = keras.ops.zeros((self.batch_size, self.batch_size))
+            relations = {"positives": keras.ops.eye(self.batch_size, dtype="bool")}
+            self._trivial = self.model.objective.trivial_values(scores, relations)
+
+    def on_step(self, step: int) -> None:
+        if step % self.every == 0:
+            self.look()
+
+    def look(self) -> None:
+        """Looks at the last step.
+
+        Raises:
+            TrainingStoppedError: If something is wrong and the options say "stop".
+        """
+        if bad_step := int(self.model.bad_step.numpy()):
+            part = self.model.watched[int(self.model.bad_part.numpy())]
+            self._tell(
+                self.options.on_nan,
+                part,
+                f"step {bad_step}: {part} is not finite. The checkpoint before it is kept; lower "
+                "the learning rate or clip_norm, or train in float32",
+            )
+        values = dict(zip(self.model.watched, self.model.last_values.numpy().tolist(), strict=True))
+        self._look_at_sigma(values)
+        self._look_for_flat(values)
+
+    def _look_at_sigma(self, values: dict[str, float]) -> None:
+        low, high = np.log(self.options.sigma)
+        for side in ("image", "caption"):
+            value = values.get(f"{side}_log_sigma")
+            if value is None or low <= value <= high or math.isnan(value):
+                continue
+            word, cure = (
+                ("collapsed", "raise the weight of kl_divergence")
+                if value < low
+                else ("exploded", "lower the learning rate")
+            )
+            self._tell(
+                self.options.on_sigma,
+                f"{side} sigma {word}",
+                f"step {self.step}: the {side} sigma has {word}: its geometric mean is "
+                f"{math.exp(value):.3g}; {cure}",
+            )
+
+    def _look_for_flat(self, values: dict[str, float]) -> None:
+        for name, trivial in (self._trivial or {}).items():
+            near = abs(values[name] - trivial) <= self.options.flat_tolerance * abs(trivial)
+            if not near:
+                self._flat_since.pop(name, None)
+                continue
+            since = self._flat_since.setdefault(name, self.step)
+            if self.step - since >= self.options.flat_steps:
+                self._tell(
+                    self.options.on_flat,
+                    f"{name} flat",
+                    f"step {self.step}: {name} has been flat since step {since} at {trivial:.4g}, "
+                    "its value when the model tells nothing apart; lower the learning rate, warm "
+                    "up, or begin with easier negatives",
+                )
+
+    def _tell(self, action: str, topic: str, message: str) -> None:
+        if action == "stop":
+            raise TrainingStoppedError(message)
+        if topic not in self._told:
+            self._told.add(topic)
+            _LOGGER.warning("%s", message)

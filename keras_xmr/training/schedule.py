@@ -1,0 +1,66 @@
+"""Learning rate schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.config import PhaseOptions
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
+    """Grows in a line to where another schedule begins, then follows it.
+
+    Args:
+        steps: Steps of the warm-up.
+        schedule: What follows; its step 0 is the first after the warm-up.
+    """
+
+    def __init__(
+        self, steps: int, schedule: keras.optimizers.schedules.LearningRateSchedule
+    ) -> None:
+        super().__init__()
+        self.steps = steps
+        self.schedule = schedule
+
+    def __call__(self, step: Any) -> Any:
+        step = ops.cast(step, "float32")
+        rate = self.schedule(ops.maximum(step - self.steps, 0.0))
+        return rate * ops.minimum((step + 1.0) / (self.steps + 1.0), 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "schedule": keras.saving.serialize_keras_object(self.schedule),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> WarmUp:
+        schedule = keras.saving.deserialize_keras_object(config["schedule"])
+        return cls(config["steps"], schedule)
+
+
+def phase_schedule(
+    phase: PhaseOptions, steps_per_epoch: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """The schedule of a phase, over the steps of the phase.
+
+    Args:
+        phase: The phase.
+        steps_per_epoch: Steps an epoch.
+    """
+    schedules = keras.optimizers.schedules
+    warmup = round(phase.warmup_epochs * steps_per_epoch)
+    steps = phase.epochs * steps_per_epoch - warmup
+    rate = phase.learning_rate
+    if phase.schedule == "cosine":
+        schedule = schedules.CosineDecay(rate, max(steps, 1))
+    else:
+        ends = [round(e * steps_per_epoch) - warmup for e in sorted(phase.decay_epochs)]
+        rates = [rate * phase.decay_factor**n for n in range(len(ends) + 1)]
+        # A boundary belongs to the rate before it, so the fall comes with the step after it.
+        schedule = schedules.PiecewiseConstantDecay([end - 1 for end in ends], rates)
+    return WarmUp(warmup, schedule)

@@ -1,0 +1,36 @@
+"""Where a model trains."""
+
+from __future__ import annotations
+
+import logging
+
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def make_strategy(batch_size: int) -> tf.distribute.Strategy:
+    """All devices of this machine: MirroredStrategy if there are several GPUs, else one device.
+
+    Logical CPU devices count where there is no GPU.
+
+    Args:
+        batch_size: The global batch, which the devices share.
+
+    Raises:
+        UserError: If the devices cannot share it evenly.
+    """
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    names = [device.name for device in devices]
+    if len(names) < 2:
+        return tf.distribute.get_strategy()
+    if batch_size % len(names):
+        raise UserError(
+            f"train.batch_size: {batch_size} pairs cannot be shared evenly by {len(names)} "
+            f"devices; {batch_size // len(names) * len(names)} or "
+            f"{-(-batch_size // len(names)) * len(names)} can"
+        )
+    _LOGGER.info("training on %d devices: %s", len(names), ", ".join(names))
+    return tf.distribute.MirroredStrategy(names)

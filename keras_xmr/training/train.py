@@ -1,0 +1,224 @@
+"""Trains the model of a config, phase after phase, from wherever it was stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+
+import keras
+
+from data_pipelines.batches import training_batches
+from data_pipelines.files import write_aside
+from data_pipelines.records import Records
+from data_pipelines.samplers import SAMPLERS
+from data_pipelines.text import Tokenizer
+from keras_xmr.build import build_model
+from keras_xmr.catalogue import components
+from keras_xmr.config import Config, PhaseOptions
+from keras_xmr.evaluation import evaluate_split
+from keras_xmr.retriever import Retriever
+from keras_xmr.run_folder import RunFolder
+from keras_xmr.training import callbacks
+from keras_xmr.training.checkpoints import Checkpoints
+from keras_xmr.training.parts import freeze, learning_rate_factors
+from keras_xmr.training.schedule import phase_schedule
+from keras_xmr.training.strategy import make_strategy
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The steps of one phase: from `start` up to, but not including, `end`."""
+
+    number: int
+    phase: PhaseOptions
+    start: int
+    end: int
+
+
+def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokenizer) -> Retriever:
+    """Trains a model, or finishes its training.
+
+    A training that was killed, at any moment, goes on at its last checkpoint and ends with the
+    same weights as one that was not.
+
+    Args:
+        config: The config.
+        folder: Where checkpoints and logs go.
+        records: The records.
+        tokenizer: Makes word ids of the captions.
+
+    Returns:
+        The model with the weights that the config asks for, the best or the last.
+
+    Raises:
+        TrainingStoppedError: If the watchdog stops the training.
+        CheckpointError: If the checkpoints are of another model.
+        EncoderError: If weights or word vectors cannot be loaded.
+    """
+    options = config.train
+    keras.utils.set_random_seed(config.seed)
+    split = records.split("train")
+    sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
+    with make_strategy(options.batch_size).scope():
+        fresh = not (folder.checkpoints / "checkpoint").exists()
+        model = build_model(config, records, tokenizer, pretrained=fresh)
+        trainer = _Trainer(config, folder, records, tokenizer, model, sampler.steps)
+        done = trainer.checkpoints.peek()
+        for span in trainer.spans():
+            if done.step >= span.end:
+                continue
+            trainer.start(span, done.step)
+            while trainer.checkpoints.progress.step < span.end:
+                step = trainer.checkpoints.progress.step
+                batches = training_batches(
+                    split, sampler, tokenizer, config.data.image, config.data.text, start=step
+                )
+                trainer.fit(batches, span)
+        trainer.finish(done.step)
+    return model
+
+
+class _Trainer:
+    """The state of one training."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        records: Records,
+        tokenizer: Tokenizer,
+        model: Retriever,
+        steps_per_epoch: int,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.model = model
+        self.steps_per_epoch = steps_per_epoch
+        self.checkpoints = Checkpoints(folder.checkpoints, model)
+        self.callbacks = self._callbacks(records, tokenizer)
+
+    @property
+    def _epochs(self) -> int:
+        return sum(phase.epochs for phase in self.config.train.phases)
+
+    def spans(self) -> list[_Span]:
+        """The phases, and when they begin and end."""
+        spans: list[_Span] = []
+        start = 0
+        for number, phase in enumerate(self.config.train.phases):
+            end = start + phase.epochs * self.steps_per_epoch
+            spans.append(_Span(number, phase, start, end))
+            start = end
+        return spans
+
+    def start(self, span: _Span, done: int) -> None:
+        """Compiles the model for a phase, and restores what there is of it.
+
+        Args:
+            span: The phase.
+            done: Steps that were done before this process began.
+        """
+        freeze(self.model, span.phase.freeze)
+        self.model.compile(
+            optimizer=self._optimizer(span.phase), jit_compile=self.config.train.jit_compile
+        )
+        self.checkpoints.start_phase()
+        if done > span.start:
+            self.checkpoints.restore()
+        elif done == span.start > 0:
+            self.checkpoints.restore_model()
+        if done >= span.start and done:
+            _LOGGER.info("going on at step %d", done)
+        frozen = ", ".join(span.phase.freeze) or "nothing"
+        _LOGGER.info(
+            "phase %d of %d: %d epochs of %d steps, frozen: %s, learning rate %g",
+            span.number + 1,
+            len(self.config.train.phases),
+            span.phase.epochs,
+            self.steps_per_epoch,
+            frozen,
+            span.phase.learning_rate,
+        )
+
+    def fit(self, batches: object, span: _Span) -> None:
+        """Trains to the end of the phase, or of an epoch that was begun before."""
+        step = self.checkpoints.progress.step
+        left = -step % self.steps_per_epoch
+        first = step // self.steps_per_epoch
+        last = span.end // self.steps_per_epoch
+        self.model.fit(
+            batches,
+            initial_epoch=first,
+            epochs=first + 1 if left else last,
+            steps_per_epoch=left or self.steps_per_epoch,
+            callbacks=self.callbacks,
+            verbose=0,
+            shuffle=False,
+        )
+
+    def finish(self, done: int) -> None:
+        """Keeps the last weights, and loads those that the config asks for."""
+        if done >= self.spans()[-1].end:
+            self.checkpoints.restore_model()
+        if not self.folder.last_weights.exists():
+            aside = self.folder.last_weights.with_name(f".{self.folder.last_weights.name}")
+            self.model.save_weights(aside)
+            os.replace(aside, self.folder.last_weights)
+        progress = self.checkpoints.progress
+        summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
+        write_aside(self.folder.done, json.dumps(summary, indent=2).encode())
+        load_weights(self.model, self.config, self.folder)
+
+    def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
+        choice = self.config.train.optimizer
+        make = components("optimizer")[choice.name].load()
+        optimizer = make(phase_schedule(phase, self.steps_per_epoch), **choice.options())
+        optimizer.set_factors(learning_rate_factors(self.model, phase))
+        return optimizer
+
+    def _callbacks(self, records: Records, tokenizer: Tokenizer) -> list[keras.callbacks.Callback]:
+        options = self.config.train
+        watchdog = callbacks.Watchdog(options.watchdog, options.log_steps, options.batch_size)
+        validation = None
+        if "val" in records.splits:
+            validation = callbacks.Validation(
+                lambda: evaluate_split(
+                    self.model, records, "val", tokenizer, self.config, brief=True
+                ),
+                self.checkpoints,
+                self.folder.best_weights,
+                options.monitor,
+                options.validate_every,
+                self.steps_per_epoch,
+                self._epochs * self.steps_per_epoch,
+            )
+        made = [
+            callbacks.ProgressBar(
+                options.batch_size, self.steps_per_epoch, self._epochs, options.log_steps
+            ),
+            watchdog,
+            validation,
+            callbacks.CsvLog(self.folder.training_log, self.steps_per_epoch),
+            callbacks.TensorBoard(
+                self.folder.logs, options.batch_size, options.log_steps, validation
+            ),
+            callbacks.Checkpoint(self.checkpoints, watchdog, options.checkpoint_steps),
+        ]
+        return [callback for callback in made if callback is not None]
+
+
+def load_weights(model: Retriever, config: Config, folder: RunFolder) -> None:
+    """Loads the weights of a finished training that the config asks for.
+
+    Args:
+        model: A model of this config.
+        config: Its `export.weights` is "best" or "last"; without a validation split there are
+            only the last ones.
+        folder: The run.
+    """
+    best = config.export.weights == "best" and folder.best_weights.exists()
+    model.load_weights(folder.best_weights if best else folder.last_weights)
