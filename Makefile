@@ -29,7 +29,7 @@ types: $(VENV)/.installed  ## Type checker
 	$(BIN)/mypy
 
 tests: $(VENV)/.installed  ## The test suite
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 format: $(VENV)/.installed  ## Rewrite the code as the formatter and linter want it
 	$(BIN)/ruff format .

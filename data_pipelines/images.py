@@ -13,6 +13,7 @@ from data_pipelines.sources import UnreadableError
 
 _ORIENTATION = 0x0112
 _BACKGROUND = (255, 255, 255)
+_BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
 
 # What is left of an erased pixel once the mean of ImageNet has been subtracted from it: zero.
 _ERASED = (123.675, 116.28, 103.53)
@@ -41,6 +42,8 @@ def to_jpeg(data: bytes, name: str) -> bytes:
             data = _convert(image)
         tf.io.decode_jpeg(data, channels=3)
     except UnidentifiedImageError:
+        if data.startswith(_BEGINNINGS):
+            raise UnreadableError(f"{name} is a broken image: it is cut off") from None
         raise UnreadableError(f"{name} is not an image (it begins with {data[:8]!r})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise UnreadableError(f"{name} has more pixels than can be read safely") from None

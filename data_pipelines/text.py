@@ -14,8 +14,18 @@ PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<start>", "<end>"
 SPECIAL = (PAD, UNKNOWN, START, END)
 """The words that every vocabulary begins with; `<pad>` has the id 0."""
 
-# Scripts that are written without spaces: every character is a word.
-_UNSPACED = r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}])"
+_REWRITES = (
+    ("[’ʼ`´]", "'"),
+    (r"[^\p{L}\p{M}\p{N}']+", " "),
+    (r"(^|\s)\p{M}+", r"\1"),  # accents belong to a letter; those of emoji are left over
+    (r"(^|\s)'+", r"\1"),  # an apostrophe at either end of a word is a quotation mark
+    (r"'+(\s|$)", r"\1"),
+    (r"(\p{L})n't\b", r"\1 n't"),
+    (r"(\p{L})'(s|m|d|ll|re|ve)\b", r"\1 '\2"),
+    # In scripts that are written without spaces every character is a word.
+    (r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}])", r" \1 "),
+)
+"""Regular expressions of RE2 and what they are replaced with, one after another."""
 
 
 def split_words(texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
@@ -31,12 +41,8 @@ def split_words(texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         Ragged strings (N, words).
     """
     text = tf.strings.lower(texts, encoding="utf-8")
-    text = tf.strings.regex_replace(text, "[’ʼ`´]", "'")
-    text = tf.strings.regex_replace(text, r"([\p{L}])n't\b", r"\1 n't")
-    text = tf.strings.regex_replace(text, r"([\p{L}])'(s|m|d|ll|re|ve)\b", r"\1 '\2")
-    text = tf.strings.regex_replace(text, r"[^\p{L}\p{M}\p{N}']+", " ")
-    text = tf.strings.regex_replace(text, r"(^|\s)'+(\s|$)", " ")
-    text = tf.strings.regex_replace(text, _UNSPACED, r" \1 ")
+    for pattern, replacement in _REWRITES:
+        text = tf.strings.regex_replace(text, pattern, replacement)
     return tf.strings.split(text)
 
 

@@ -53,7 +53,7 @@ def build_model(
     return Retriever(
         image_tower(options.image, options.dimension, spec),
         text_tower(options.text, options.dimension, spec),
-        _make("matcher", options.matcher),
+        _make("matcher", options.matcher, name="matcher"),
         Objective(losses, weights),
         judgements=config.data.judgements,
         clip_norm=config.train.clip_norm,
@@ -62,5 +62,5 @@ def build_model(
     )
 
 
-def _make(family: str, choice: Choice) -> Any:
-    return components(family)[choice.name].load()(**choice.options())
+def _make(family: str, choice: Choice, **arguments: Any) -> Any:
+    return components(family)[choice.name].load()(**choice.options(), **arguments)

@@ -159,6 +159,9 @@ class TrainOptions(Section):
     phases: Annotated[tuple[PhaseOptions, ...], Field(min_length=1)]
     """The phases of training, one after another."""
 
+    devices: PositiveInt | None = None
+    """How many devices of this machine share a batch; null takes all GPUs."""
+
     clip_norm: PositiveFloat | None = 2.0
     """Largest global norm of the gradients; null does not clip."""
 

@@ -48,6 +48,11 @@ class Draft:
             key = key[:-1]
         return self.places.get(key, "config")
 
+    def forget(self, key: Key) -> None:
+        """Forgets where `key`, and everything below it, was written."""
+        for known in [place for place in self.places if place[: len(key)] == key]:
+            del self.places[known]
+
 
 def find_config(name: str) -> Path:
     """The file of a config that is given as a path, or as the name of one that comes along.
@@ -188,8 +193,7 @@ def _merge(base: Draft, other: Draft) -> None:
             if isinstance(old, dict) and isinstance(value, dict) and same:
                 merge(old, value, here)
             else:
-                for known in [k for k in base.places if k[: len(here)] == here]:
-                    del base.places[known]
+                base.forget(here)
                 mine[name] = copy.deepcopy(value)
 
     merge(base.data, other.data, ())
@@ -225,6 +229,7 @@ def _apply_override(draft: Draft, override: str) -> None:
         section[last : last + 1] = [value]
     else:
         section[str(last)] = value
+    draft.forget(parts)
     draft.places[parts] = place
 
 

@@ -93,6 +93,17 @@ class Retriever(keras.Model):
             "caption": self.text_tower(inputs["caption"], training=training),
         }
 
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """Builds the optimizer; the model is built already.
+
+        Under a strategy Keras would take a batch of the data away for this, and average its
+        parts, which fails where they differ in size (keras-team/keras#20585).
+        """
+        del iterator, data_batch
+        if self.optimizer is not None and not self.optimizer.built:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+
     def score(self, image: Embedding, caption: Embedding) -> Tensor:
         """Scores (images, captions) of embeddings, as in evaluation: larger is better."""
         return self.matcher(
@@ -140,7 +151,7 @@ class Retriever(keras.Model):
 
     def train_step(self, data: Any) -> dict[str, Tensor]:
         """One step on a batch `(x, y)` of this replica."""
-        x, y = data
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             loss = self.compute_loss(x, y, self(x, training=True), training=True)
             scaled = self.optimizer.scale_loss(loss)
@@ -155,7 +166,7 @@ class Retriever(keras.Model):
 
     def test_step(self, data: Any) -> dict[str, Tensor]:
         """One step of `evaluate` on a batch `(x, y)` of this replica."""
-        x, y = data
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         loss = self.compute_loss(x, y, self(x, training=False), training=False)
         self._loss_tracker.update_state(loss * _num_replicas())
         return self.get_metrics_result()
@@ -222,4 +233,9 @@ def _gather(tensors: Any) -> Any:
     if _num_replicas() == 1:
         return tensors
     context = tf.distribute.get_replica_context()
-    return tf.nest.map_structure(lambda tensor: context.all_gather(tensor, axis=0), tensors)
+
+    def gather(tensor: Tensor) -> Tensor:
+        gathered = context.all_gather(tensor, axis=0)
+        return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
+
+    return tf.nest.map_structure(gather, tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -13,19 +13,20 @@ class PartwiseLearningRates:
     multiplies the learning rate by `factor(variable)`.
     """
 
-    def set_factors(self, factors: Mapping[str, float]) -> None:
+    def set_factors(self, factors: Iterable[tuple[Any, float]]) -> None:
         """Sets the factors. To be called before the optimizer is built.
 
         Args:
-            factors: Factors by the `path` of a variable; those of all others are 1.
+            factors: Variables of the model and their factors; those of all others are 1. Where
+                one stands twice, its last factor counts.
         """
-        self._factors = dict(factors)
+        self._factors = {id(variable): factor for variable, factor in factors}
 
     def build(self, variables: Any) -> None:
         """Creates the variables of the optimizer."""
         super().build(variables)  # type: ignore[misc]
         factors = getattr(self, "_factors", {})
-        self._factor_by_index = [factors.get(variable.path, 1.0) for variable in variables]
+        self._factor_by_index = [factors.get(id(variable), 1.0) for variable in variables]
 
     def factor(self, variable: Any) -> float:
         """The factor of a variable of the model."""

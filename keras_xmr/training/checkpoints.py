@@ -75,14 +75,18 @@ class Checkpoints:
         Raises:
             CheckpointError: If it does not fit.
         """
-        checkpoint = tf.train.Checkpoint(model=self.model, progress=self._state)
-        self._restore(checkpoint)
+        self._restore(tf.train.Checkpoint(progress=self._state, **_variables(self.model)))
 
     def start_phase(self) -> None:
         """Begins to save the optimizer too, once a phase has compiled the model with it."""
-        self.model.optimizer.build(self.model.trainable_variables)
+        optimizer = self.model.optimizer
+        optimizer.build(self.model.trainable_variables)
+        # Lists of variables, not the objects that hold them: what Keras tracks of an object
+        # depends on what has been frozen in this process before.
         self._checkpoint = tf.train.Checkpoint(
-            model=self.model, optimizer=self.model.optimizer, progress=self._state
+            progress=self._state,
+            optimizer=[variable.value for variable in optimizer.variables],
+            **_variables(self.model),
         )
         self._manager = tf.train.CheckpointManager(self._checkpoint, str(self.folder), self.keep)
 
@@ -128,5 +132,24 @@ class Checkpoints:
             )
 
 
-def _shapes(model: keras.Model) -> dict[str, list[int]]:
-    return {variable.path: list(variable.shape) for variable in model.variables}
+def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:
+    """Everything of a model that a checkpoint keeps."""
+    return {
+        "image_tower": model.image_tower.variables,
+        "text_tower": model.text_tower.variables,
+        "matcher": model.matcher.variables,
+        "objective": model.objective.variables,
+        "notes": [model.global_step, model.last_values, model.bad_step, model.bad_part],
+    }
+
+
+def _variables(model: Retriever) -> dict[str, list[tf.Variable]]:
+    return {name: [v.value for v in variables] for name, variables in _parts(model).items()}
+
+
+def _shapes(model: Retriever) -> dict[str, list[int]]:
+    return {
+        f"{name}/{number}/{variable.name}": list(variable.shape)
+        for name, variables in _parts(model).items()
+        for number, variable in enumerate(variables)
+    }

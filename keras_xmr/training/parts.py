@@ -22,22 +22,28 @@ def model_parts(model: Retriever) -> Mapping[str, list[keras.Layer]]:
 
 def freeze(model: Retriever, names: tuple[str, ...]) -> None:
     """Makes everything trainable but the named parts."""
-    model.image_tower.trainable = model.text_tower.trainable = model.matcher.trainable = True
+    for part in (model.image_tower, model.text_tower, model.matcher):
+        # Setting True where it is True already does not reach the layers inside.
+        part.trainable = False
+        part.trainable = True
     parts = model_parts(model)
     for name in names:
         for layer in parts[name]:
             layer.trainable = False
 
 
-def learning_rate_factors(model: Retriever, phase: PhaseOptions) -> dict[str, float]:
-    """The factor of the learning rate of every variable that has another one than the phase.
+def learning_rate_factors(
+    model: Retriever, phase: PhaseOptions
+) -> list[tuple[keras.Variable, float]]:
+    """The variables whose learning rate is another than that of the phase, and its factor.
 
-    Where a part stands within another, the smaller one counts.
+    Where a part stands within another, the inner one comes later, and counts.
     """
     parts = model_parts(model)
-    factors = {}
-    for name in sorted(phase.learning_rates, key=lambda name: name.count(".")):
-        for layer in parts[name]:
-            for variable in layer.trainable_variables:
-                factors[variable.path] = phase.learning_rates[name] / phase.learning_rate
-    return factors
+    depth = {"image": 0, "text": 0, "image.head": 1, "text.head": 1}
+    return [
+        (variable, phase.learning_rates[name] / phase.learning_rate)
+        for name in sorted(phase.learning_rates, key=lambda name: depth.get(name, 2))
+        for layer in parts[name]
+        for variable in layer.trainable_variables
+    ]

@@ -58,6 +58,8 @@ def phase_schedule(
     rate = phase.learning_rate
     if phase.schedule == "cosine":
         schedule = schedules.CosineDecay(rate, max(steps, 1))
+    elif phase.schedule == "constant":
+        schedule = schedules.ExponentialDecay(rate, decay_steps=1, decay_rate=1.0)
     else:
         ends = [round(e * steps_per_epoch) - warmup for e in sorted(phase.decay_epochs)]
         rates = [rate * phase.decay_factor**n for n in range(len(ends) + 1)]

@@ -63,7 +63,7 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
     keras.utils.set_random_seed(config.seed)
     split = records.split("train")
     sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
-    with make_strategy(options.batch_size).scope():
+    with make_strategy(options.batch_size, options.devices).scope():
         fresh = not (folder.checkpoints / "checkpoint").exists()
         model = build_model(config, records, tokenizer, pretrained=fresh)
         trainer = _Trainer(config, folder, records, tokenizer, model, sampler.steps)

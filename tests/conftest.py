@@ -1,0 +1,50 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = Path(os.environ.get("KERAS_XMR_GOLDEN", ROOT.parent / "shared" / "golden"))
+
+
+class Golden:
+    """Reference numbers of one case: `golden["in_x"]`, float32 as it is fed."""
+
+    def __init__(self, path: Path) -> None:
+        self._arrays = dict(np.load(path))
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        return self._arrays[key]
+
+    def __iter__(self):
+        return iter(self._arrays)
+
+    def f32(self, key: str) -> np.ndarray:
+        return self._arrays[key].astype(np.float32)
+
+
+@pytest.fixture
+def golden() -> Callable[[str], Golden]:
+    """Loads a case of reference numbers; skips the test where there are none."""
+
+    def load(case: str) -> Golden:
+        path = GOLDEN / f"{case}.npz"
+        if not path.exists():
+            pytest.skip(f"the reference numbers {path.name} are not on this machine")
+        return Golden(path)
+
+    return load
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    """A seeded source of random numbers."""
+    return np.random.default_rng(7)

@@ -1,0 +1,149 @@
+"""Samplers, and the batches that a model eats."""
+
+from __future__ import annotations
+
+import itertools
+
+import datasets
+import numpy as np
+import pytest
+
+from data_pipelines.batches import caption_batches, image_batches, training_batches
+from data_pipelines.errors import UserError
+from data_pipelines.options import DataOptions, ImageOptions, TextOptions
+from data_pipelines.prepare import prepare
+from data_pipelines.samplers import OnePerClassSampler, PairSampler
+from data_pipelines.text import SPECIAL, Tokenizer
+
+IMAGE = ImageOptions(size=16, resize=16)
+TEXT = TextOptions()
+TOKENIZER = Tokenizer([*SPECIAL, *datasets.WORDS.split()], 20)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    section = datasets.csv_photos(folder / "data", images=40, captions=3)
+    options = DataOptions(source=section, records=folder / "records", images_per_shard=7)
+    return prepare(options).split("train")
+
+
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("birds")
+    section = datasets.cub(folder / "data", classes=5) | {"held_out_share": 0.0}
+    return prepare(DataOptions(source=section, records=folder / "records")).split("train")
+
+
+def batches(split, sampler, start=0, part=(0, 1), image=IMAGE, text=TEXT):
+    dataset = training_batches(split, sampler, TOKENIZER, image, text, start, part)
+    return iter(dataset.as_numpy_iterator())
+
+
+def assert_same(left, right):
+    for a, b in zip(left, right, strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            np.testing.assert_array_equal(a[key], b[key], err_msg=key)
+
+
+def test_an_epoch_sees_every_pair_once(photos):
+    sampler = PairSampler(photos, batch_size=8, seed=3)
+    assert sampler.steps == 12
+    epochs = [sampler.epoch(number) for number in range(2)]
+    for epoch in epochs:
+        assert sorted(epoch.ravel()) == list(range(96))
+    assert (epochs[0] != epochs[1]).any()
+    np.testing.assert_array_equal(PairSampler(photos, 8, 3).epoch(1), epochs[1])
+    assert (PairSampler(photos, 8, 4).epoch(1) != epochs[1]).any()
+
+
+def test_one_per_class_holds_each_class_once(birds):
+    sampler = OnePerClassSampler(birds, batch_size=4, seed=0)
+    classes = np.array([labels[0] for labels in birds.labels])[birds.caption_image]
+    epoch = sampler.epoch(0)
+    assert epoch.shape == (len(classes) // 4, 4)
+    assert all(sorted(row) == [0, 1, 2, 3] for row in classes[epoch])
+    assert len(set(epoch.ravel())) > 100
+    three = OnePerClassSampler(birds, batch_size=3, seed=0).epoch(0)
+    assert all(len(set(row)) == 3 for row in classes[three])
+
+
+def test_too_large_batches_are_refused(photos, birds):
+    with pytest.raises(UserError, match=r"train\.batch_size: 97 .* 96 captions"):
+        PairSampler(photos, 97, 0)
+    with pytest.raises(UserError, match="5 is more than the 4 classes"):
+        OnePerClassSampler(birds, 5, 0)
+
+
+def test_batches_hold_pixels_words_and_ids(photos):
+    sampler = PairSampler(photos, 8, 0)
+    x, y = next(batches(photos, sampler, text=TextOptions(drop_words=0)))
+    assert x["image"].shape == (8, 16, 16, 3)
+    assert x["image"].dtype == np.uint8
+    assert x["caption"].dtype == np.int32
+    np.testing.assert_array_equal(y["caption_id"], sampler.epoch(0)[0])
+    np.testing.assert_array_equal(y["image_id"], photos.caption_image[y["caption_id"]])
+    for ids, caption in zip(x["caption"], y["caption_id"], strict=True):
+        text = photos.captions[caption].text
+        assert TOKENIZER.text(ids) == f"<start> {text.removesuffix(' .')} <end>"
+    assert "labels" not in y
+
+
+def test_labels_come_along(birds):
+    sampler = OnePerClassSampler(birds, 4, 0)
+    _, y = next(batches(birds, sampler))
+    expected = [birds.labels[image] for image in y["image_id"]]
+    np.testing.assert_array_equal(y["labels"], expected)
+
+
+def test_captions_are_dropped_but_never_empty(photos):
+    sampler = PairSampler(photos, 8, 0)
+    text = TextOptions(drop_words=0.5)
+    for x, _ in itertools.islice(batches(photos, sampler, text=text), 12):
+        assert (x["caption"][:, 0] == 2).all()
+        assert ((x["caption"] == 3).sum(axis=1) == 1).all()
+        assert (x["caption"] == 1).any()
+
+
+@pytest.mark.parametrize("start", [1, 11, 12, 30])
+def test_starting_later_goes_on_as_if_never_stopped(photos, start):
+    sampler = PairSampler(photos, 8, 5)
+    whole = list(itertools.islice(batches(photos, sampler), start, start + 3))
+    later = list(itertools.islice(batches(photos, sampler, start), 3))
+    for left, right in zip(whole, later, strict=True):
+        assert_same(left, right)
+
+
+def test_same_pair_is_augmented_anew_in_every_epoch(photos):
+    sampler = PairSampler(photos, 96, 0)
+    (x0, y0), (x1, y1) = itertools.islice(batches(photos, sampler), 2)
+    first = {c: image.tobytes() for c, image in zip(y0["caption_id"], x0["image"], strict=True)}
+    same = [
+        first[c] == image.tobytes() for c, image in zip(y1["caption_id"], x1["image"], strict=True)
+    ]
+    assert np.mean(same) < 0.2
+
+
+def test_parts_of_a_batch_make_the_whole(photos):
+    sampler = PairSampler(photos, 8, 0)
+    wholes = list(itertools.islice(batches(photos, sampler), 2))
+    halves = [list(itertools.islice(batches(photos, sampler, part=(n, 2)), 2)) for n in range(2)]
+    for step, (x, y) in enumerate(wholes):
+        joined = [np.concatenate([halves[n][step][0]["image"] for n in range(2)])]
+        np.testing.assert_array_equal(joined[0], x["image"])
+        ids = np.concatenate([halves[n][step][1]["caption_id"] for n in range(2)])
+        np.testing.assert_array_equal(ids, y["caption_id"])
+    with pytest.raises(ValueError, match="3 parts"):
+        batches(photos, sampler, part=(0, 3))
+
+
+def test_evaluation_batches_keep_the_order(photos):
+    images = np.concatenate(list(image_batches(photos, IMAGE, 5).as_numpy_iterator()))
+    assert images.shape == (32, 16, 16, 3)
+    alone = list(image_batches(photos, IMAGE, 1).as_numpy_iterator())
+    np.testing.assert_array_equal(np.concatenate(alone), images)
+    texts = [caption.text for caption in photos.captions]
+    ids = [row for b in caption_batches(texts, TOKENIZER, 10).as_numpy_iterator() for row in b]
+    assert len(ids) == 96
+    assert TOKENIZER.text(ids[95]) == f"<start> {texts[95].removesuffix(' .')} <end>"

@@ -1,0 +1,156 @@
+"""Image files become JPEG records, and records become pixels."""
+
+from __future__ import annotations
+
+import datasets
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from data_pipelines.images import (
+    cutout,
+    decode_any_for_evaluation,
+    decode_for_evaluation,
+    decode_for_training,
+    to_jpeg,
+)
+from data_pipelines.options import ImageOptions
+from data_pipelines.sources import UnreadableError
+
+PICTURE = datasets.picture(1, (80, 60))
+
+
+def pixels(jpeg: bytes) -> np.ndarray:
+    return tf.io.decode_jpeg(jpeg, channels=3).numpy().astype(int)
+
+
+def test_plain_jpegs_stay_as_they_are():
+    for data in (datasets.encoded(PICTURE), datasets.encoded(PICTURE.convert("L"))):
+        assert to_jpeg(data, "a.jpg") is data
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (datasets.encoded(PICTURE, "PNG"), PICTURE),
+        (datasets.encoded(PICTURE.convert("CMYK")), PICTURE),
+        (datasets.encoded(PICTURE, "WEBP", lossless=True), PICTURE),
+        (datasets.encoded(PICTURE.quantize(16), "PNG"), PICTURE),
+        (
+            datasets.encoded(PICTURE.convert("I;16") if 0 else PICTURE.convert("1"), "PNG"),
+            PICTURE.convert("1"),
+        ),
+    ],
+    ids=["png", "cmyk", "webp", "palette", "bilevel"],
+)
+def test_other_formats_become_rgb_jpegs(data, expected):
+    found = pixels(to_jpeg(data, "a.png"))
+    assert np.abs(found - np.array(expected.convert("RGB")).astype(int)).mean() < 6
+
+
+def test_transparency_becomes_white():
+    image = Image.new("RGBA", (40, 30), (255, 0, 0, 0))
+    image.paste((0, 0, 255, 255), (0, 0, 20, 30))
+    palette = image.convert("P")
+    palette.info["transparency"] = palette.getpixel((30, 15))
+    for data in (
+        datasets.encoded(image, "PNG"),
+        datasets.encoded(palette, "PNG", transparency=palette.getpixel((30, 15))),
+    ):
+        found = pixels(to_jpeg(data, "a.png"))
+        assert np.abs(found[15, 10] - [0, 0, 255]).max() < 12
+        assert found[15, 33].min() > 240
+
+
+def test_a_cameras_rotation_is_applied():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = datasets.encoded(PICTURE, exif=exif)
+    assert pixels(to_jpeg(data, "a.jpg")).shape == (80, 60, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (datasets.encoded(PICTURE)[:400], "broken image"),
+        (datasets.encoded(PICTURE, "PNG")[:-200], "broken image"),
+        (b"image,caption\nphoto.jpg,a dog\n", "not an image"),
+        (b"", "not an image"),
+    ],
+    ids=["truncated jpeg", "truncated png", "text", "empty"],
+)
+def test_broken_files_are_named(data, says):
+    with pytest.raises(UnreadableError, match=rf"photo\.jpg is (a )?{says}"):
+        to_jpeg(data, "photo.jpg")
+
+
+def test_too_many_pixels_are_refused(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(UnreadableError, match="more pixels"):
+        to_jpeg(datasets.encoded(PICTURE), "bomb.jpg")
+
+
+def test_evaluation_sees_the_centre():
+    image = Image.new("RGB", (90, 50), "black")
+    image.paste("white", (32, 12, 58, 38))
+    options = ImageOptions(size=32, resize=64)
+    jpeg = datasets.encoded(image, quality=98)
+    found = decode_for_evaluation(tf.constant(jpeg), options).numpy()
+    assert found.shape == (32, 32, 3)
+    assert found.dtype == np.uint8
+    assert found.min() > 225
+    for data in (jpeg, datasets.encoded(image, "PNG"), datasets.encoded(image, "BMP")):
+        other = decode_any_for_evaluation(tf.constant(data), options).numpy()
+        assert np.abs(other.astype(int) - found).max() < 12
+
+
+def test_training_crops_flips_and_erases_by_seed():
+    jpeg = tf.constant(datasets.encoded(datasets.picture(3, (90, 70))))
+    options = ImageOptions(size=24, resize=24)
+
+    def train(seed):
+        return decode_for_training(jpeg, options, tf.constant([1, seed])).numpy()
+
+    views = [train(seed) for seed in range(12)]
+    assert all(view.shape == (24, 24, 3) and view.dtype == np.uint8 for view in views)
+    np.testing.assert_array_equal(train(5), views[5])
+    assert len({view.tobytes() for view in views}) > 9
+
+
+def test_without_augmentation_training_sees_what_evaluation_sees():
+    jpeg = tf.constant(datasets.encoded(datasets.picture(3, (90, 70))))
+    options = ImageOptions(size=24, resize=32, crop="center", flip=False, cutout=0)
+    np.testing.assert_array_equal(
+        decode_for_training(jpeg, options, tf.constant([1, 2])),
+        decode_for_evaluation(jpeg, options),
+    )
+
+
+def test_flip_mirrors_half_of_the_images():
+    image = Image.new("RGB", (40, 40), "black")
+    image.paste("white", (20, 0, 40, 40))
+    jpeg = tf.constant(datasets.encoded(image))
+    options = ImageOptions(size=16, resize=16, crop="center", cutout=0)
+    right = [
+        decode_for_training(jpeg, options, tf.constant([0, seed])).numpy()[8, 13, 0] > 128
+        for seed in range(100)
+    ]
+    assert 30 < sum(right) < 70
+
+
+def test_cutout_erases_a_rectangle_of_the_right_size_with_the_right_odds():
+    image = tf.zeros([40, 50, 3])
+    areas = []
+    for seed in range(300):
+        erased = cutout(image, 0.4, (0.05, 0.2), tf.constant([0, seed])).numpy()
+        hole = np.any(erased != 0, axis=-1)
+        if hole.any():
+            rows, columns = np.flatnonzero(hole.any(1)), np.flatnonzero(hole.any(0))
+            box = hole[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+            assert box.all()
+            np.testing.assert_allclose(erased[hole][0], [123.675, 116.28, 103.53])
+            areas.append(hole.mean())
+    assert 0.3 < len(areas) / 300 < 0.5
+    assert min(areas) > 0.03
+    assert max(areas) < 0.23

@@ -1,0 +1,343 @@
+"""Writing records: whole, once, resumable, and honest about what was wrong."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import datasets
+import numpy as np
+import pytest
+import scipy.sparse
+import tensorflow as tf
+
+from data_pipelines import prepare as prepare_module
+from data_pipelines.options import DataOptions, TextOptions
+from data_pipelines.prepare import prepare
+from data_pipelines.records import Records, RecordsError, ShardWriter, parse, truth_file
+from data_pipelines.report import data_report
+from data_pipelines.sources import SourceError
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Options for a source; photos of our own by default."""
+
+    def make(section=None, **more):
+        section = section or datasets.csv_photos(tmp_path / "photos")
+        settings = {"images_per_shard": 5, "max_skipped": 0.2} | more
+        return DataOptions(source=section, records=tmp_path / "records", **settings)
+
+    return make
+
+
+def visible(folder):
+    """Every file but the hidden ones, with its content."""
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+def test_records_hold_everything(options):
+    made = options()
+    records = prepare(made)
+    assert records.splits == ["train", "val", "test"]
+    split = records.split("train")
+    assert (len(split), split.num_captions, len(split.shards)) == (16, 32, 4)
+    entries = [e for e in made.source.entries(prepare_module.Problems()) if e.split == "train"]
+    assert split.image_keys == [entry.key for entry in entries]
+    assert split.captions == [caption for entry in entries for caption in entry.captions]
+    for number in (0, 7, 15):
+        parsed = parse(tf.constant(split.read(number)), "images")
+        assert parsed["encoded"].numpy() == made.source.read(entries[number]).data
+        texts = [text.decode() for text in parsed["texts"].numpy()]
+        assert texts == [caption.text for caption in entries[number].captions]
+    read = list(tf.data.TFRecordDataset([str(shard) for shard in split.shards]))
+    assert [r.numpy() for r in read] == [split.read(i) for i in range(16)]
+    assert not [name for name in visible(made.records) if name.startswith(".")]
+
+
+def test_regions_are_kept_exactly(options, tmp_path):
+    made = options(datasets.regions(tmp_path / "features"))
+    records = prepare(made)
+    assert (records.holds, records.region_shape) == ("regions", (4, 7))
+    features = np.load(tmp_path / "features" / "train_ims.npy")
+    parsed = parse(tf.constant(records.split("train").read(5)), "regions")
+    np.testing.assert_array_equal(parsed["regions"], features[5])
+
+
+def test_labels_are_kept(options, tmp_path):
+    records = prepare(options(datasets.coco(tmp_path / "coco")))
+    assert (records.label_kind, records.num_labels) == ("set", 3)
+    assert records.split("val").labels == [(1, 2)]
+
+
+def test_scenes_keep_their_exhaustive_truth(options):
+    made = options({"name": "scenes", "train": 6, "val": 0, "test": 9}, images_per_shard=4)
+    records = prepare(made)
+    split = records.split("test")
+    truth = scipy.sparse.load_npz(truth_file(made.records, "test")).toarray()
+    assert truth.shape == (9, split.num_captions)
+    assert truth[split.caption_image, np.arange(split.num_captions)].all()
+    assert not truth_file(made.records, "val").exists()
+
+
+def test_finished_shards_are_never_written_again(options):
+    made = options()
+    prepare(made)
+    before = {p: p.stat().st_mtime_ns for p in made.records.glob("train*")}
+    prepare(made)
+    assert before == {p: p.stat().st_mtime_ns for p in made.records.glob("train*")}
+
+
+@pytest.mark.parametrize("after", [1, 7, 13])
+def test_interrupted_preparation_goes_on(options, monkeypatch, after):
+    made = options()
+    write, count = ShardWriter.write, [0]
+
+    def interrupted(self, entry, image):
+        count[0] += 1
+        if count[0] > after:
+            raise KeyboardInterrupt
+        write(self, entry, image)
+
+    monkeypatch.setattr(ShardWriter, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(made, workers=1)
+    with pytest.raises(RecordsError, match="no finished records"):
+        Records.open(made.records)
+    left = visible(made.records)
+    assert not [name for name in left if name.startswith(".")]
+    monkeypatch.undo()
+    records = prepare(made)
+    finished = visible(made.records)
+    assert {name: finished[name] for name in left} == left
+    assert len(records.split("train")) == 16
+
+
+def test_records_of_something_else_are_refused(options, tmp_path):
+    section = datasets.csv_photos(tmp_path / "photos")
+    prepare(options(section))
+    with pytest.raises(RecordsError, match=r"data\.images_per_shard: 5, but it is now 3"):
+        prepare(options(section, images_per_shard=3))
+    with pytest.raises(RecordsError, match=r"data\.source\.splits: splits\.csv, .* now None"):
+        prepare(options(section | {"splits": None}))
+    moved = tmp_path / "elsewhere"
+    (tmp_path / "photos").rename(moved)
+    prepare(options(section | {"root": str(moved)}))
+    path = moved / "captions.csv"
+    path.write_text(path.read_text("utf-8").replace("dog", "wolf"), "utf-8")
+    with pytest.raises(RecordsError, match="other images or captions"):
+        prepare(options(section | {"root": str(moved)}))
+
+
+def test_a_truncated_shard_is_named_and_can_be_written_again(options):
+    made = options()
+    records = prepare(made)
+    shard = made.records / "train-00002.tfrecord"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-40])
+    with pytest.raises(RecordsError, match=r"train-00002\.tfrecord is damaged: it has \d+ bytes"):
+        records.split("train")
+    shard.unlink()
+    with pytest.raises(RecordsError, match="missing; run --mode=prepare"):
+        records.split("train")
+    prepare(made)
+    assert shard.read_bytes() == whole
+
+
+def test_a_flipped_bit_is_found_when_the_record_is_read(options):
+    made = options()
+    split = prepare(made).split("train")
+    shard = made.records / "train-00001.tfrecord"
+    content = bytearray(shard.read_bytes())
+    content[split.items[6].offset + 60] ^= 4
+    shard.write_bytes(bytes(content))
+    split.read(5)
+    with pytest.raises(RecordsError, match=r"train-00001\.tfrecord .*'photo_006\.jpg'"):
+        split.read(6)
+
+
+def test_a_full_disk_loses_nothing(options, monkeypatch):
+    made = options()
+    replace, count = os.replace, [0]
+
+    def full(source, target):
+        count[0] += 1
+        if count[0] > 6:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(RecordsError, match=r"disk .* is full\. Finished shards are kept"):
+        prepare(made, workers=1)
+    monkeypatch.undo()
+    kept = {name for name in visible(made.records) if name.endswith(".tfrecord")}
+    assert kept
+    assert not [name for name in visible(made.records) if name.startswith(".")]
+    prepare(made)
+
+
+def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):
+    made = options()
+
+    def full(self, record):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.io.TFRecordWriter, "write", full)
+    with pytest.raises(RecordsError, match="is full"):
+        prepare(made)
+    assert set(visible(made.records)) == {"plan.json"}
+
+
+class TestBadItems:
+    """One bad item among many is skipped, counted and reported, up to the limit."""
+
+    @pytest.fixture
+    def photos(self, tmp_path):
+        section = datasets.csv_photos(tmp_path / "photos")
+        images = tmp_path / "photos" / "images"
+        good = (images / "photo_001.jpg").read_bytes()
+        (images / "photo_001.jpg").write_bytes(good[: len(good) // 2])
+        (images / "photo_002.jpg").write_text("this is not an image", "utf-8")
+        (images / "photo_003.jpg").unlink()
+        return section
+
+    def test_they_are_skipped_and_counted(self, options, photos):
+        made = options(photos)
+        records = prepare(made)
+        assert len(records.split("train")) == 13
+        report = data_report(records, TextOptions(min_count=1))
+        assert report.problems == {"unreadable image": 3}
+        text = str(report)
+        assert "skipped: 3 x unreadable image" in text
+        examples = " ".join(report.examples["unreadable image"])
+        for name in ("photo_001.jpg is a broken", "photo_002.jpg is not an", "photo_003.jpg does"):
+            assert name in examples
+
+    def test_too_many_stop_the_run(self, options, photos):
+        with pytest.raises(SourceError, match=r"more than 2 of 24 .*(?s:.*)data\.max_skipped"):
+            prepare(options(photos, max_skipped=0.1))
+
+    def test_a_second_start_counts_the_same(self, options, photos):
+        first = data_report(prepare(options(photos)), TextOptions(min_count=1))
+        assert data_report(prepare(options(photos)), TextOptions(min_count=1)) == first
+
+    def test_captions_are_looked_after_too(self, options, tmp_path):
+        section = datasets.csv_photos(tmp_path / "photos")
+        with (tmp_path / "photos" / "captions.csv").open("a", encoding="utf-8") as file:
+            file.write("photo_000.jpg,\n")
+            file.write("photo_000.jpg, ... !\n")
+            file.write("photo_000.jpg,🐕\n")
+            file.write("photo_000.jpg,一只狗在雪地里\n")
+            file.write(f"photo_000.jpg,{'very ' * 399}long\n")
+            file.write("photo_000.jpg,too,many,fields\n")
+            file.write("gone.jpg,a caption of a missing image\n")
+        with (tmp_path / "photos" / "splits.csv").open("a", encoding="utf-8") as file:
+            file.write("no_captions.jpg,train\n")
+            file.write("photo_001.jpg,test\n")
+            file.write("photo_002.jpg,holdout\n")
+        records = prepare(options(section))
+        report = data_report(records, TextOptions(min_count=1, max_words=40))
+        assert report.problems == {
+            "caption without words": 3,
+            "malformed CSV row": 1,
+            "image without a split": 1,
+            "image without captions": 1,
+            "image in two splits": 1,
+            "unknown split": 1,
+        }
+        assert report.splits["train"].cut == 1
+        assert report.splits["train"].words[-1] == 400
+
+    def test_ids_given_twice_are_counted(self, options, tmp_path):
+        section = datasets.coco(tmp_path / "coco")
+        path = tmp_path / "coco" / "annotations" / "captions_train2014.json"
+        content = json.loads(path.read_bytes())
+        content["images"].append(content["images"][0])
+        content["annotations"].append(content["annotations"][0])
+        content["annotations"].append({"id": 1, "image_id": 12345, "caption": "a dog"})
+        path.write_text(json.dumps(content), "utf-8")
+        report = data_report(prepare(options(section)), TextOptions(min_count=1))
+        assert report.problems == {
+            "image id given twice": 1,
+            "caption key given twice": 1,
+            "caption of an unknown image": 1,
+        }
+
+    def test_files_outside_of_the_root_are_not_read(self, options, tmp_path):
+        section = datasets.csv_photos(tmp_path / "photos")
+        secret = tmp_path / "secret.jpg"
+        secret.write_bytes(datasets.encoded(datasets.picture(1)))
+        with (tmp_path / "photos" / "captions.csv").open("a", encoding="utf-8") as file:
+            file.write("../../secret.jpg,a secret\n")
+            file.write(f"{secret},another\n")
+        with (tmp_path / "photos" / "splits.csv").open("a", encoding="utf-8") as file:
+            file.write(f"../../secret.jpg,train\n{secret},train\n")
+        report = data_report(prepare(options(section)), TextOptions(min_count=1))
+        assert report.problems == {"unreadable image": 2}
+        assert all("outside of" in text for text in report.examples["unreadable image"])
+
+
+@pytest.mark.parametrize(
+    ("make", "break_it", "says"),
+    [
+        (datasets.coco, ("annotations/captions_val2014.json", -30), "not valid JSON"),
+        (datasets.coco, ("dataset.json", None), r"dataset\.json does not exist"),
+        (datasets.flickr30k, ("dataset.json", -3), "not valid JSON"),
+        (datasets.cub, ("images.txt", None), "CUB-200-2011"),
+        (datasets.csv_photos, ("captions.csv", None), "does not exist"),
+        (datasets.regions, ("train_ims.npy", -9), "not a whole .npy"),
+        (datasets.regions, ("train_caps.txt", None), "one caption a line"),
+    ],
+)
+def test_broken_annotations_are_named(options, tmp_path, make, break_it, says):
+    section = make(tmp_path / "data")
+    name, cut = break_it
+    path = tmp_path / "data" / name
+    if cut is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(SourceError, match=says):
+        prepare(options(section))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('image,caption\na.jpg,"never closed\n', "not valid CSV"),
+        ("a.jpg;a dog\n", "no column 'image'"),
+        ("", "no column 'image'"),
+        ("image,caption\n\xff\xfe\n", "not UTF-8"),
+    ],
+)
+def test_malformed_csv_is_explained(options, tmp_path, text, says):
+    section = datasets.csv_photos(tmp_path / "photos")
+    (tmp_path / "photos" / "captions.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(SourceError, match=says):
+        prepare(options(section))
+
+
+def test_report_finds_duplicates_and_leaks(options, tmp_path):
+    section = datasets.csv_photos(tmp_path / "photos")
+    images = tmp_path / "photos" / "images"
+    for copy, original in (("photo_005.jpg", "photo_004.jpg"), ("photo_023.jpg", "photo_004.jpg")):
+        (images / copy).write_bytes((images / original).read_bytes())
+    made = options(section)
+    report = data_report(prepare(made), TextOptions(min_count=2))
+    assert report.splits["train"].duplicates == [["photo_004.jpg", "photo_005.jpg"]]
+    assert report.leaks == [["train: photo_004.jpg", "train: photo_005.jpg", "test: photo_023.jpg"]]
+    assert "LEAKS: 1" in str(report)
+    written = json.loads((made.records / "report.json").read_bytes())
+    assert written["splits"]["val"]["images"] == 4
+    assert report.vocabulary <= report.distinct_words
+
+
+def test_report_counts_captions_without_known_words(options, tmp_path):
+    section = datasets.csv_photos(tmp_path / "photos")
+    with (tmp_path / "photos" / "captions.csv").open("a", encoding="utf-8") as file:
+        file.write("photo_023.jpg,xylophone quartet\n")
+    report = data_report(prepare(options(section)), TextOptions(min_count=1))
+    assert report.splits["test"].without_known_words == 1
+    assert 0 < report.splits["test"].unknown_words < 0.2
+    assert report.splits["train"].unknown_words == 0

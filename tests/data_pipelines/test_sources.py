@@ -1,0 +1,175 @@
+"""Every source reads the files that users have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from data_pipelines.sources import AnySource, EncodedImage, Problems, Regions, SourceError
+
+MINI = Path(__file__).parent.parent.parent.parent / "shared" / "flickr8k_mini"
+
+
+def read(section):
+    """The source, its entries by split, and the problems found."""
+    source = TypeAdapter(AnySource).validate_python(section)
+    problems = Problems()
+    splits = {"train": [], "val": [], "test": []}
+    for entry in source.entries(problems):
+        splits[entry.split].append(entry)
+    return source, splits, problems
+
+
+def test_coco_takes_the_order_and_splits_of_karpathy(tmp_path):
+    source, splits, problems = read(datasets.coco(tmp_path))
+    assert [e.key for e in splits["train"]] == ["25", "73", "41"]  # 73 is restval
+    assert [e.key for e in splits["test"]] == ["9", "32"]
+    assert [e.key for e in splits["val"]] == ["80"]
+    first = splits["train"][0]
+    assert len(first.captions) == 5
+    assert first.labels == (1, 2)  # categories 5 and 90 of 2, 5, 90
+    assert isinstance(source.read(splits["val"][0]), EncodedImage)
+    assert not problems.total
+
+
+def test_coco_can_leave_restval_out_and_do_without_a_split_file(tmp_path):
+    section = datasets.coco(tmp_path)
+    _, splits, _ = read(section | {"restval": False})
+    assert [e.key for e in splits["train"]] == ["25", "41"]
+    _, splits, _ = read(section | {"split_file": None, "instances": []})
+    assert [len(splits[s]) for s in ("train", "val", "test")] == [4, 2, 0]
+    assert splits["train"][0].labels == ()
+
+
+def test_flickr30k_reads_captions_from_the_split_file(tmp_path):
+    source, splits, _ = read(datasets.flickr30k(tmp_path))
+    assert [e.key for e in splits["train"]] == ["0.jpg", "2.jpg", "4.jpg"]
+    assert [c.key for c in splits["test"][0].captions] == ["5", "6", "7", "8", "9"]
+    assert source.read(splits["val"][0]).data.startswith(b"\xff\xd8")
+
+
+def test_cub_has_a_zero_shot_and_a_seen_setting(tmp_path):
+    section = datasets.cub(tmp_path)
+    out = tmp_path / "held_out.txt"
+    out.write_text("001.Bird_0/Bird_0_1.jpg\n002.Bird_1/Bird_1_5.jpg\n", "utf-8")
+    section |= {"held_out": "held_out.txt"}
+    _, zero_shot, _ = read(section)
+    assert [len(zero_shot[s]) for s in ("train", "val", "test")] == [16, 2, 6]
+    assert {e.labels for e in zero_shot["test"]} == {(3,)}
+    assert {e.labels for e in zero_shot["train"]} == {(0,), (1,), (2,)}
+    _, seen, _ = read(section | {"setting": "seen"})
+    assert seen["train"] == zero_shot["train"]
+    assert [e.key for e in seen["test"]] == [e.key for e in zero_shot["val"]]
+    assert len(seen["test"][0].captions) == 10
+
+
+def test_cub_draws_held_out_images_by_name(tmp_path):
+    section = datasets.cub(tmp_path, classes=6, images=20) | {"held_out_share": 0.25}
+    _, splits, _ = read(section)
+    assert 10 < len(splits["val"]) < 40
+    assert {e.key for e in splits["val"]}.isdisjoint(e.key for e in splits["train"])
+
+
+def test_cub_refuses_classes_on_both_sides(tmp_path):
+    section = datasets.cub(tmp_path)
+    with pytest.raises(SourceError, match=r"001\.Bird_0"):
+        read(section | {"test_classes": "trainvalclasses.txt"})
+
+
+def test_csv_takes_any_number_of_captions_and_a_split_file(tmp_path):
+    section = datasets.csv_photos(tmp_path)
+    with (tmp_path / "captions.csv").open("a", encoding="utf-8") as file:
+        file.write('photo_000.jpg,"a comma, and a ""quote"""\n')
+    source, splits, _ = read(section)
+    assert [len(splits[s]) for s in ("train", "val", "test")] == [16, 4, 4]
+    assert [len(e.captions) for e in splits["train"][:2]] == [3, 2]
+    assert splits["train"][0].captions[2].text == 'a comma, and a "quote"'
+    assert source.read(splits["test"][0]).data
+
+
+def test_csv_splits_by_name_do_not_move_when_photos_are_added(tmp_path):
+    section = datasets.csv_photos(tmp_path, images=200, captions=1)
+    section |= {"splits": None, "val_share": 0.2, "test_share": 0.1}
+    _, before, _ = read(section)
+    assert 20 <= len(before["val"]) <= 60
+    assert 5 <= len(before["test"]) <= 40
+    with (tmp_path / "captions.csv").open("a", encoding="utf-8") as file:
+        file.writelines(f"more_{i}.jpg,a dog\n" for i in range(50))
+    _, after, _ = read(section)
+    for split, entries in before.items():
+        assert {e.key for e in entries} <= {e.key for e in after[split]}
+
+
+def test_csv_columns_can_be_named(tmp_path):
+    section = datasets.csv_photos(tmp_path)
+    path = tmp_path / "captions.csv"
+    path.write_text(path.read_text("utf-8").replace("image,caption", "datei,text", 1), "utf-8")
+    with pytest.raises(SourceError, match=r"no column 'image': its first line is 'datei,text'"):
+        read(section)
+    _, splits, _ = read(section | {"image_column": "datei", "caption_column": "text"})
+    assert len(splits["train"]) == 16
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_regions_take_images_once_or_once_a_caption(tmp_path, repeated):
+    source, splits, _ = read(datasets.regions(tmp_path, repeated))
+    assert [len(splits[s]) for s in ("train", "val", "test")] == [8, 3, 3]
+    features = np.load(tmp_path / "test_ims.npy")
+    for number, entry in enumerate(splits["test"]):
+        found = source.read(entry)
+        assert isinstance(found, Regions)
+        np.testing.assert_array_equal(found.features, features[number * (5 if repeated else 1)])
+
+
+def test_regions_explain_lengths_that_do_not_fit(tmp_path):
+    section = datasets.regions(tmp_path)
+    (tmp_path / "test_caps.txt").write_text("one caption\n", "utf-8")
+    with pytest.raises(SourceError, match=r"3 rows .* 1 lines, but 15 lines"):
+        read(section)
+    (tmp_path / "test_ims.npy").write_bytes((tmp_path / "test_ims.npy").read_bytes()[:-50])
+    with pytest.raises(SourceError, match=r"test_ims\.npy is not a whole"):
+        read(section)
+
+
+@pytest.mark.skipif(not MINI.exists(), reason="the sample photos are not on this machine")
+@pytest.mark.parametrize(
+    ("section", "sizes"),
+    [
+        ({"name": "csv", "root": MINI, "splits": "splits.csv"}, [500, 100, 100]),
+        (
+            {
+                "name": "flickr30k",
+                "root": MINI,
+                "images": "images",
+                "split_file": "dataset_flickr8k_mini.json",
+            },
+            [40, 10, 10],
+        ),
+        (
+            {
+                "name": "coco",
+                "root": MINI,
+                "images": ["images"],
+                "captions": ["captions_train_mini.json", "captions_val_mini.json"],
+                "instances": ["instances_val_mini.json"],
+                "split_file": None,
+            },
+            [40, 20, 0],
+        ),
+        ({"name": "cub", "root": MINI / "cub_mini"}, [18, 2, 10]),
+        ({"name": "regions", "root": MINI / "precomp_mini"}, [300, 100, 100]),
+        ({"name": "regions", "root": MINI / "features_256"}, [500, 100, 100]),
+    ],
+    ids=["csv", "flickr30k", "coco", "cub", "regions", "features"],
+)
+def test_samples_of_real_data_are_read(section, sizes):
+    source, splits, problems = read(section)
+    assert [len(entries) for entries in splits.values()] == sizes
+    assert not problems.total
+    for entries in splits.values():
+        for entry in entries[:3]:
+            assert source.read(entry) is not None

@@ -1,0 +1,228 @@
+"""Configs: reading, overriding, mistakes, and the help that they carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from keras_xmr.catalogue import FAMILIES, components, snake_case
+from keras_xmr.config_file import (
+    ConfigError,
+    dump_config,
+    find_config,
+    load_config,
+    packaged_configs,
+)
+from keras_xmr.explain import explain
+
+DEMO = "scenes_pcme"
+
+
+def mistakes(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(find_config(DEMO), overrides)
+    return str(caught.value)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(text, "utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", packaged_configs())
+def test_configs_that_come_along_are_valid(name):
+    config = load_config(find_config(name))
+    assert config.name == name
+    assert find_config(f"configs/{name}.yaml").stem == name
+
+
+@pytest.mark.parametrize("name", packaged_configs())
+def test_resolved_config_reads_back_the_same(name, write):
+    config = load_config(find_config(name))
+    assert load_config(write("resolved.yaml", dump_config(config))) == config
+
+
+def test_overrides_reach_any_key():
+    config = load_config(
+        find_config(DEMO),
+        [
+            "train.batch_size=32",
+            "objective.1.weight=1e-3",
+            "train.phases.0.freeze=[image.encoder]",
+            "model.matcher.samples=3",
+            "model.image.pooling={name: attention, hidden: 8}",
+            "model.text.pooling.final_state=released",
+            "evaluation.matchers.0=kl",
+        ],
+    )
+    assert config.train.batch_size == 32
+    assert config.objective[1].weight == 1e-3
+    assert config.train.phases[0].freeze == ("image.encoder",)
+    assert config.model.matcher.samples == 3
+    assert config.model.image.pooling.options() == {"hidden": 8}
+    assert config.model.text.pooling.final_state == "released"
+    assert config.evaluation.matchers[0].name == "kl"
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("train.batchsize=3", ["train.batchsize", "unknown key", "'batch_size'"]),
+        ("train.batch_size=0", ["train.batch_size", "got 0", "greater than or equal to 2"]),
+        ("train.batch_size=many", ["train.batch_size", "'many'", "integer"]),
+        ("model.matcher.name=match_probabilty", ["model.matcher.name", "'match_probability'"]),
+        ("model.matcher.smaples=3", ["model.matcher.smaples", "'samples'"]),
+        ("objective.0.reduction=men", ["objective.0.reduction", "'men'", "'mean'"]),
+        ("objective.0.weight=-1", ["objective.0.weight", "-1"]),
+        ("data.source.name=cocoo", ["data.source.name", "'coco'"]),
+        ("data.source.trian=3", ["data.source.trian", "'train'"]),
+        ("train.optimizer=sgd", ["train.optimizer.name", "adamp"]),
+        ("train.phases.0.freeze=[image.encodr]", ["freeze", "'image.encodr'", "image.encoder"]),
+        ("train.phases.0.freeze=[image, text]", ["nothing is left to train"]),
+        ("train.phases.0.warmup_epochs=99", ["warmup_epochs", "99"]),
+        ("train.phases.0.schedule=step", ["decay_epochs", "needs"]),
+        ("train.phases.0.decay_epochs=[1]", ["decay_epochs", "no effect"]),
+        ("train.phases=[]", ["train.phases", "at least 1"]),
+        ("train.sampler=one_per_class", ["train.sampler", "'scenes'", "one class"]),
+        ("data.judgements=classes", ["data.judgements", "'scenes'"]),
+        ("data.image.resize=32", ["data.image", "resize (32)", "size (64)"]),
+        (
+            "model.image.encoder=word_embedding",
+            ["--set", "model.image.encoder", "encodes texts", "small_cnn"],
+        ),
+        ("model.image.encoder=regions", ["takes regions", "holds images"]),
+        ("model.image.head=point", ["match_probability", "gaussian and gaussian", "point"]),
+        ("model.matcher=cosine", ["'soft_contrastive'", "log-odds", "match_probability"]),
+        ("name=../elsewhere", ["name", "'../elsewhere'", "pattern"]),
+        ("train.monitor=rsumm", ["train.monitor", "'rsum'"]),
+        ("objective.7.weight=1", ["objective.7"]),
+        ("nonsense", ["key=value"]),
+        ("train.batch_size=[", ["not valid YAML"]),
+    ],
+)
+def test_mistakes_name_key_value_and_the_way_out(override, says):
+    message = mistakes(override)
+    for part in says:
+        assert part in message
+
+
+def test_all_mistakes_are_told_at_once():
+    message = mistakes("train.batchsize=3", "model.dimension=-2", "seed=x")
+    assert len(message.splitlines()) == 3
+
+
+def test_mistakes_name_file_and_line(write):
+    text = find_config(DEMO).read_text("utf-8").replace("batch_size:", "batchsize:")
+    line = next(n for n, t in enumerate(text.splitlines(), 1) if "batchsize" in t)
+    path = write("typo.yaml", text)
+    with pytest.raises(ConfigError, match=rf"typo\.yaml:{line}: train\.batchsize: unknown key"):
+        load_config(path)
+
+
+def test_files_include_others(write):
+    write("base.yaml", find_config(DEMO).read_text("utf-8"))
+    path = write(
+        "child.yaml",
+        "include: base.yaml\nname: child\ntrain: {batch_size: 16}\n"
+        "model: {text: {encoder: {name: word_embedding, dropout: 0.5}}}\n",
+    )
+    config = load_config(path)
+    assert (config.name, config.train.batch_size) == ("child", 16)
+    assert config.train.phases == load_config(find_config(DEMO)).train.phases
+    # The same component keeps the options that the child does not mention.
+    encoder = config.model.text.encoder
+    assert (encoder.dropout, encoder.dimension) == (0.5, 64)
+    write("typo.yaml", "include: base.yaml\nname: typo\ntrain: {batchsize: 16}\n")
+    with pytest.raises(ConfigError, match=r"typo\.yaml:3"):
+        load_config(path.with_name("typo.yaml"))
+
+
+def test_another_component_takes_no_options_of_the_old_one(write):
+    write("base.yaml", find_config(DEMO).read_text("utf-8"))
+    path = write(
+        "child.yaml",
+        "include: base.yaml\nname: child\nmodel: {matcher: {name: mean_only, scale: 5}}\n",
+    )
+    assert load_config(path).model.matcher.options() == {"scale": 5.0, "shift": 30.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 1\na: 2\n", "twice"),
+        ("- 1\n", "a mapping"),
+        ("a: [1\n", "not valid YAML"),
+        ("include: self.yaml\n", "includes itself"),
+        ("include: missing.yaml\n", "no such file"),
+        ("seed: !!python/object/apply:os.getcwd []\n", "self.yaml"),
+    ],
+)
+def test_broken_files_are_refused(write, text, says):
+    with pytest.raises(ConfigError, match=says):
+        load_config(write("self.yaml", text))
+
+
+def test_missing_config_names_the_nearest():
+    with pytest.raises(ConfigError, match="'scenes_pcme'"):
+        find_config("configs/scenes_pcm.yaml")
+    with pytest.raises(ConfigError, match="folder"):
+        find_config("/")
+
+
+def test_numbers_with_an_exponent_are_numbers(write):
+    text = find_config(DEMO).read_text("utf-8").replace("1.0e-3", "1e-3")
+    assert load_config(write("a.yaml", text)).train.phases[0].learning_rate == 1e-3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_catalogue_agrees_with_the_classes(family):
+    for component in components(family).values():
+        loaded = component.load()
+        assert loaded.__name__ == component.class_name
+        assert component.summary
+        for name, field in component.options.model_fields.items():
+            assert name == "name" or field.description, f"{component.name}.{name} has no text"
+        for name, value in component.constants.items():
+            assert getattr(loaded, name) == value
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_components_take_their_options_and_keep_them(family):
+    for component in components(family).values():
+        needed = {"dimension": 8} if family in ("pooling", "head") else {}
+        if family == "head":
+            needed["pooling"] = components("pooling")["mean"].load()(8).get_config
+            continue
+        options = component.options(name=component.name).options()
+        made = component.load()(**needed, **options)
+        if hasattr(made, "get_config"):
+            kept = made.get_config()
+            assert {name: kept[name] for name in options} == pytest.approx(options)
+
+
+def test_snake_case_keeps_acronyms():
+    names = ["SoftContrastive", "NTXent", "AdamP", "SmoothAP", "ELK", "BiGRU", "AverageL2", "DAA"]
+    expected = ["soft_contrastive", "nt_xent", "adamp", "smooth_ap", "elk", "bi_gru", "average_l2"]
+    assert [snake_case(name) for name in names] == [*expected, "daa"]
+
+
+def test_every_key_is_explained():
+    text = explain()
+    for key in ("batch_size", "learning_rate", "max_skipped", "final_state", "zero_shot"):
+        assert key in text or key in explain("model.text.pooling") + explain("data.source")
+    assert "int = 7" in explain("model.matcher.match_probability")
+    assert "Learning rate at its highest" in explain("train.phases")
+    assert explain("train.precision").startswith("precision: float32 | mixed_float16")
+    with pytest.raises(ConfigError, match="batch_size"):
+        explain("train.batchsize")
+
+
+def test_config_is_read_with_a_safe_loader():
+    assert not hasattr(yaml.SafeLoader, "construct_python_object_apply")

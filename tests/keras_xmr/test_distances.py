@@ -1,0 +1,108 @@
+"""Distances between Gaussians."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from keras_xmr import distances, matchers
+
+tfd = tfp.distributions
+
+
+@pytest.fixture
+def gaussians(random):
+    def make(count):
+        mean = random.normal(size=(count, 40)).astype(np.float32)
+        log_variance = random.normal(size=(count, 40)).astype(np.float32)
+        return mean, log_variance
+
+    return make(6), make(8)
+
+
+def pairwise(function, left, right):
+    """A function of two distributions, for all pairs."""
+
+    def distribution(mean, log_variance):
+        return tfd.MultivariateNormalDiag(
+            mean.astype(np.float64), np.exp(0.5 * log_variance.astype(np.float64))
+        )
+
+    rows = [distribution(m, v) for m, v in zip(*left, strict=True)]
+    columns = [distribution(m, v) for m, v in zip(*right, strict=True)]
+    return np.array([[function(p, q) for q in columns] for p in rows])
+
+
+def test_closed_forms_match_golden(golden):
+    case = golden("distances")
+    left = case.f32("in_mu1"), 2 * case.f32("in_logsigma1")
+    right = case.f32("in_mu2"), 2 * case.f32("in_logsigma2")
+    found = {
+        "out_true_kl_12": distances.kl_divergence(*left, *right),
+        "out_true_kl_21": tf.transpose(distances.kl_divergence(*right, *left)),
+        "out_true_sym_kl_half": distances.symmetric_kl(*left, *right),
+        "out_true_w2_squared": distances.wasserstein_squared(*left, *right),
+        "out_true_bhattacharyya": distances.bhattacharyya(*left, *right),
+        "out_true_log_elk": distances.log_expected_likelihood(*left, *right),
+        "out_true_sq_l2": distances.squared_euclidean(left[0], right[0]),
+        "out_true_csd": distances.closed_form_sampled(*left, *right),
+        "out_mahalanobis_sq_query2": distances.mahalanobis_squared(left[0], *right),
+        "out_mahalanobis_sq_query1": tf.transpose(distances.mahalanobis_squared(right[0], *left)),
+    }
+    for key, value in found.items():
+        np.testing.assert_allclose(value, case[key], rtol=1e-4, atol=1e-4, err_msg=key)
+
+
+def test_average_l2_matches_golden(golden):
+    case = golden("distances")
+    image, caption = {"samples": case.f32("in_samples1")}, {"samples": case.f32("in_samples2")}
+    scores = matchers.AverageL2()(image, caption)
+    np.testing.assert_allclose(-scores, case["out_sampled_avg_l2"], rtol=1e-4, atol=1e-5)
+
+
+def test_kl_divergence_equals_tfp(gaussians):
+    expected = pairwise(tfd.kl_divergence, *gaussians)
+    found = distances.kl_divergence(*gaussians[0], *gaussians[1])
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_expected_likelihood_is_the_density_of_the_difference(gaussians):
+    def log_elk(p, q):
+        deviation = np.sqrt(p.stddev() ** 2 + q.stddev() ** 2)
+        return tfd.MultivariateNormalDiag(p.mean(), deviation).log_prob(q.mean())
+
+    expected = pairwise(log_elk, *gaussians)
+    found = distances.log_expected_likelihood(*gaussians[0], *gaussians[1])
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_bhattacharyya_of_equal_gaussians_is_zero_and_symmetric(gaussians):
+    left, right = gaussians
+    own = distances.bhattacharyya(*left, *left)
+    np.testing.assert_allclose(np.diag(own), 0, atol=1e-4)
+    there = distances.bhattacharyya(*left, *right)
+    back = distances.bhattacharyya(*right, *left)
+    np.testing.assert_allclose(there, np.transpose(back), rtol=1e-4)
+
+
+def test_squared_euclidean_keeps_its_digits_far_from_the_origin(random):
+    left = random.normal(size=(5, 16)).astype(np.float32)
+    right = random.normal(size=(6, 16)).astype(np.float32)
+    expected = ((left[:, None].astype(np.float64) - right[None]) ** 2).sum(-1)
+    moved = distances.squared_euclidean(left + 300.0, right + 300.0)
+    np.testing.assert_allclose(moved, expected, rtol=1e-3)
+    assert np.asarray(distances.squared_euclidean(left, left)).min() >= 0
+
+
+def test_jensen_shannon_lies_between_zero_and_log_two(gaussians):
+    matcher = matchers.JensenShannon(test_samples=500)
+    left, right = ({"mean": m, "log_variance": v} for m, v in gaussians)
+    near = {"mean": left["mean"] + 0.05, "log_variance": left["log_variance"]}
+    image = matcher.prepare(left, "image")
+    far = -np.asarray(matcher(image, matcher.prepare(right, "caption")))
+    close = -np.diag(matcher(image, matcher.prepare(near, "caption")))
+    assert far.min() > 0.5
+    assert far.max() <= np.log(2) + 1e-5
+    assert 0 < close.max() < 0.2

@@ -1,0 +1,204 @@
+"""Encoders, word vectors, and the towers they begin."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from data_pipelines.text import SPECIAL
+from keras_xmr.config import TowerOptions
+from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, SmallCNN
+from keras_xmr.towers import image_tower, parts_of, text_tower
+from keras_xmr.word_vectors import WordVectorsError, initial_vectors
+
+VOCABULARY = [*SPECIAL, "dog", "t-shirt", "zebra", "'s"]
+
+
+def tower(**parts):
+    return TowerOptions.model_validate({"pooling": "mean", "head": "gaussian", **parts})
+
+
+@pytest.fixture
+def glove(tmp_path):
+    """A file of vectors of three numbers, and one to write others."""
+
+    def write(*lines):
+        path = tmp_path / "glove.txt"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return path
+
+    return write
+
+
+def test_vectors_come_from_the_file_or_at_random(glove):
+    path = glove(
+        "the 9 9 9", "dog 1 2 3", "at name@domain.com 4 4 4", "tshirt 5 6 7", "s 7 7 7", "été 1 1 1"
+    )
+    found = initial_vectors(path, VOCABULARY, 3, seed=4)
+    np.testing.assert_array_equal(found[4], [1, 2, 3])
+    np.testing.assert_array_equal(found[5], [5, 6, 7])  # "t-shirt" without its hyphen
+    np.testing.assert_array_equal(found[7], [7, 7, 7])  # "'s" without its apostrophe
+    np.testing.assert_array_equal(found[0], 0)
+    assert (np.abs(found[6]) <= 0.1).all()
+    np.testing.assert_array_equal(initial_vectors(path, VOCABULARY, 3, seed=4), found)
+    assert (initial_vectors(path, VOCABULARY, 3, seed=5)[6] != found[6]).all()
+
+
+def test_an_exact_word_wins_over_a_similar_one(glove):
+    for lines in (("tshirt 5 6 7", "t-shirt 1 1 1"), ("t-shirt 1 1 1", "tshirt 5 6 7")):
+        found = initial_vectors(glove("the 0 0 0", *lines), VOCABULARY, 3, 0)
+        np.testing.assert_array_equal(found[5], [1, 1, 1])
+
+
+def test_header_of_word2vec_is_passed_over(glove):
+    found = initial_vectors(glove("2 3", "dog 1 2 3", "cat 1 1 1"), VOCABULARY, 3, 0)
+    np.testing.assert_array_equal(found[4], [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (["the 1 2", "dog 1 2"], "glove.txt:1: a vector of 2 numbers, .* is 3"),
+        (["the 1 2 3 4"], "a vector of 4 numbers"),
+        (["the 1 2 3", "a 1 2 3", "dog 1 2"], "glove.txt:3: a vector of 2"),
+        (["the 1 2 3", "a 1 2 3", "dog 1 x 3"], "glove.txt:3: not numbers"),
+        (["the 1 2 3"], "no word of the vocabulary"),
+    ],
+)
+def test_wrong_vectors_are_named(glove, lines, says):
+    with pytest.raises(WordVectorsError, match=says):
+        initial_vectors(glove(*lines), VOCABULARY, 3, 0)
+
+
+def test_a_missing_file_of_vectors_names_its_key(tmp_path):
+    spec = InputSpec(vocabulary=VOCABULARY)
+    options = tower(
+        encoder={"name": "word_embedding", "dimension": 3, "vectors": str(tmp_path / "no.txt")}
+    )
+    with pytest.raises(EncoderError, match=r"model\.text\.encoder\.vectors: .*no\.txt cannot"):
+        text_tower(options, 4, spec)
+
+
+def test_a_text_tower_starts_with_the_vectors(glove):
+    path = glove("the 9 9 9", "dog 1 2 3")
+    options = tower(encoder={"name": "word_embedding", "dimension": 3, "vectors": str(path)})
+    built = text_tower(options, 4, InputSpec(vocabulary=VOCABULARY))
+    np.testing.assert_array_equal(built.get_layer("encoder").get_weights()[0][4], [1, 2, 3])
+    fresh = text_tower(options, 4, InputSpec(vocabulary=VOCABULARY, pretrained=False))
+    assert (np.abs(fresh.get_layer("encoder").get_weights()[0]) <= 0.1).all()
+
+
+def test_padding_never_changes_a_caption(random):
+    options = TowerOptions.model_validate(
+        {"encoder": "word_embedding", "pooling": "bi_gru", "head": "gaussian"}
+    )
+    built = text_tower(options, 8, InputSpec(vocabulary=VOCABULARY))
+    ids = random.integers(1, 8, size=(3, 6)).astype(np.int32)
+    ids[1, 4:] = 0
+    short, long = built(ids), built(np.pad(ids, ((0, 0), (0, 5))))
+    alone = built(ids[1:2, :4])
+    for key, values in short.items():
+        np.testing.assert_allclose(long[key], values, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(alone[key][0], values[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "channels", "positions"),
+    [
+        ("MobileNetV2", 1280, 4),
+        ("MobileNetV3Small", 576, 4),
+        ("ResNet50", 2048, 4),
+        pytest.param("EfficientNetB0", 1280, 4, marks=pytest.mark.slow),
+    ],
+)
+def test_networks_of_keras_give_their_last_feature_map(random, architecture, channels, positions):
+    encoder = KerasApplications(architecture=architecture, weights=None)
+    inputs = keras.Input((64, 64, 3), dtype="uint8")
+    features, mask = encoder.features(inputs, InputSpec(image_size=64))
+    assert features.shape == (None, positions, channels)
+    assert mask is None
+    network = keras.Model(inputs, features)
+    pixels = random.integers(0, 256, (2, 64, 64, 3), np.uint8)
+    np.testing.assert_array_equal(network(pixels), network(pixels.astype(np.float32)))
+    own = getattr(keras.applications, architecture)
+    plain = own(include_top=False, weights=None, input_shape=(64, 64, 3))
+    plain.set_weights(network.get_layer("encoder").get_weights())
+    module = {"ResNet50": "resnet", "MobileNetV2": "mobilenet_v2"}.get(architecture)
+    if module:
+        prepared = getattr(keras.applications, module).preprocess_input(pixels.astype(np.float32))
+        expected = np.asarray(plain(prepared)).reshape(2, positions, channels)
+        np.testing.assert_allclose(network(pixels), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_come_from_a_file(tmp_path):
+    make = {"include_top": False, "weights": None, "input_shape": (32, 32, 3)}
+    network = keras.applications.MobileNetV2(**make)
+    inputs = keras.Input((32, 32, 3), dtype="uint8")
+    spec = InputSpec(image_size=32)
+    for name in ("m.weights.h5", "m.keras"):
+        path = tmp_path / name
+        (network.save_weights if name == "m.weights.h5" else network.save)(path)
+        encoder = KerasApplications(architecture="MobileNetV2", weights=str(path))
+        built = keras.Model(inputs, encoder.features(inputs, spec)[0]).get_layer("encoder")
+        for ours, theirs in zip(built.get_weights(), network.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        wrong = KerasApplications(architecture="MobileNet", weights=str(path))
+        with pytest.raises(EncoderError, match=r"model\.image\.encoder\.weights: .* does not fit"):
+            wrong.features(inputs, spec)
+    missing = KerasApplications(architecture="MobileNetV2", weights=str(tmp_path / "no.h5"))
+    with pytest.raises(EncoderError, match="there is no file"):
+        missing.features(inputs, spec)
+    # Weights that a checkpoint will replace are not looked for.
+    missing.features(inputs, InputSpec(image_size=32, pretrained=False))
+
+
+def test_weights_that_cannot_be_downloaded_say_what_to_do(monkeypatch):
+    def offline(**options):
+        if options["weights"] == "imagenet":
+            raise Exception("URL fetch failure on https://storage/x.h5: None -- unknown host")
+
+    monkeypatch.setattr(keras.applications, "ResNet50", offline)
+    encoder = KerasApplications(architecture="ResNet50", weights="imagenet")
+    with pytest.raises(EncoderError, match=r"cannot be downloaded .* path of the file here, or"):
+        encoder.features(keras.Input((64, 64, 3), dtype="uint8"), InputSpec(image_size=64))
+
+
+def test_small_cnn_knows_its_place(random):
+    encoder = SmallCNN(channels=(8, 16), patch=4)
+    inputs = keras.Input((32, 32, 3), dtype="uint8")
+    features, _ = encoder.features(inputs, InputSpec(image_size=32))
+    assert features.shape == (None, 16, 16)
+    grey = np.full((1, 32, 32, 3), 128, np.uint8)
+    found = np.asarray(keras.Model(inputs, features)(grey))[0]
+    inner = found.reshape(4, 4, 16)[1:3, 1:3]
+    assert np.abs(inner[0, 0] - inner[0, 1]).max() > 1e-3
+    with pytest.raises(EncoderError, match="multiples of 8"):
+        SmallCNN(channels=(12,))
+
+
+def test_towers_are_functional_models_with_named_parts():
+    options = tower(encoder={"name": "small_cnn", "channels": [8]}, pooling="attention")
+    built = image_tower(options, 6, InputSpec(image_size=32))
+    assert isinstance(built, keras.Model)
+    assert set(built.output) == {"mean", "log_variance"}
+    assert {name: len(layers) for name, layers in parts_of(built).items()} == {
+        "encoder": 1,
+        "pooling": 2,
+        "head": 1,
+    }
+    copy = keras.models.clone_model(built)
+    assert [w.shape for w in copy.weights] == [w.shape for w in built.weights]
+
+
+@pytest.mark.parametrize("shape", [(4, 7), (None, 7)])
+def test_regions_pass_a_tower(random, shape):
+    options = tower(
+        encoder={"name": "regions", "dimension": 5, "normalize": True, "dropout": 0.1},
+        pooling="attention",
+    )
+    built = image_tower(options, 6, InputSpec(regions=shape))
+    regions = random.normal(size=(3, 4, 7)).astype(np.float32)
+    found = built(regions)
+    np.testing.assert_allclose(built(3 * regions)["mean"], found["mean"], rtol=1e-4, atol=1e-5)
+    assert found["log_variance"].shape == (3, 6)

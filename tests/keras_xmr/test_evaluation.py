@@ -1,0 +1,207 @@
+"""Embedding, scoring in tiles, uncertainty, and the report."""
+
+from __future__ import annotations
+
+import json
+
+import datasets
+import models
+import numpy as np
+import pytest
+
+from data_pipelines.tables import table
+from keras_xmr import matchers
+from keras_xmr.evaluation import evaluate_split, score_matrix
+from keras_xmr.evaluation.tables import result_tables
+from keras_xmr.evaluation.uncertainty import bins, rank_correlation
+from keras_xmr.pipeline import Run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    overrides = (
+        "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
+        "evaluation.folds=3",
+        "evaluation.matchers=[mean_only, elk, wasserstein]",
+    )
+    run = Run(models.tiny_config(folder, *overrides))
+    run.prepare()
+    run.train()
+    return run
+
+
+@pytest.fixture(scope="module")
+def evaluation(run):
+    return evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+
+
+@pytest.fixture
+def gaussians(random):
+    return tuple(
+        {
+            "mean": random.normal(size=(count, 6)).astype(np.float32),
+            "log_variance": random.normal(size=(count, 6)).astype(np.float32),
+        }
+        for count in (11, 17)
+    )
+
+
+@pytest.mark.parametrize(
+    "matcher",
+    [
+        matchers.MatchProbability(),
+        matchers.MeanOnly(),
+        matchers.AverageL2(),
+        matchers.JensenShannon(),
+        matchers.ELK(),
+        matchers.KL(),
+        matchers.ReverseKL(),
+        matchers.SymmetricKL(),
+        matchers.Wasserstein(),
+        matchers.Bhattacharyya(),
+        matchers.Cosine(),
+    ],
+    ids=lambda matcher: type(matcher).__name__,
+)
+def test_scores_do_not_depend_on_the_tile(gaussians, matcher):
+    whole = score_matrix(matcher, *gaussians, tile=(100, 100))
+    assert whole.shape == (11, 17)
+    for tile in ((1, 1), (4, 5), (3, 17)):
+        np.testing.assert_allclose(
+            score_matrix(matcher, *gaussians, tile=tile), whole, rtol=1e-4, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("name", ["KL", "ReverseKL"])
+def test_kl_directions(gaussians, name):
+    image, caption = gaussians
+    scores = score_matrix(getattr(matchers, name)(), image, caption, (100, 100))
+    other = {"KL": "ReverseKL", "ReverseKL": "KL"}[name]
+    back = score_matrix(getattr(matchers, other)(), caption, image, (100, 100))
+    np.testing.assert_allclose(scores, back.T, rtol=1e-4, atol=1e-4)
+
+
+def test_nearer_is_always_a_higher_score():
+    mean = np.array([[0.0, 0.0]], np.float32)
+    image = {"mean": mean, "log_variance": np.zeros((1, 2), np.float32)}
+    caption = {
+        "mean": np.array([[0.1, 0.0], [1.0, 0.5], [4.0, 3.0]], np.float32),
+        "log_variance": np.full((3, 2), 0.2, np.float32),
+    }
+    for name in (
+        "MatchProbability",
+        "MeanOnly",
+        "AverageL2",
+        "ELK",
+        "KL",
+        "ReverseKL",
+        "SymmetricKL",
+        "Wasserstein",
+        "Bhattacharyya",
+    ):
+        scores = score_matrix(getattr(matchers, name)(), image, caption, (10, 10))[0]
+        assert scores[0] > scores[1] > scores[2], name
+
+
+def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
+    names = [m.name for m in evaluation.matchers]
+    assert names == ["match_probability", "mean_only", "elk", "wasserstein"]
+    assert evaluation.truth is not None
+    for matcher in evaluation.matchers:
+        assert matcher.scores.shape == (12, 24)
+        # Every annotated answer is true, so there are more of the true ones.
+        assert matcher.truth.summary["t2i_recall_10"] >= matcher.metrics.summary["t2i_recall_10"]
+        assert matcher.folds["t2i_mean_rank"] <= 4
+    trained = run.model.matcher
+    assert float(trained.scale.numpy()) != 20.0
+    mean_only = evaluation.matchers[1].scores
+    image, caption = evaluation.embedded.images["mean"], evaluation.embedded.captions["mean"]
+    distance = np.linalg.norm(image[:, None] - caption[None], axis=-1)
+    expected = float(trained.shift.numpy()) - float(trained.scale.numpy()) * distance
+    np.testing.assert_allclose(mean_only, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_evaluating_twice_gives_the_same(run, evaluation):
+    again = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+    assert again.as_dict() == evaluation.as_dict()
+
+
+def test_a_run_that_is_loaded_evaluates_as_the_one_that_trained(run, evaluation):
+    loaded = Run(run.config)
+    again = evaluate_split(loaded.model, loaded.records, "test", loaded.tokenizer, run.config)
+    np.testing.assert_allclose(again.matchers[0].scores, evaluation.matchers[0].scores, rtol=1e-4)
+
+
+def test_report_has_figures_plots_and_pictures(run, capsys):
+    run.evaluate()
+    printed = capsys.readouterr().out
+    for text in ("exhaustive truth", "mean over folds", "match_probability", "+", "R@10"):
+        assert text in printed
+    folder = run.folder.evaluation("test")
+    figures = json.loads((folder / "metrics.json").read_bytes())
+    assert 0 <= figures["matchers"]["elk"]["truth"]["t2i_map_at_r"] <= 1
+    assert -1 <= figures["uncertainty_of_truth"] <= 1
+    queries = np.load(folder / "queries.npz")
+    assert queries["match_probability/t2i_recall_1"].shape == (24,)
+    page = (folder / "report.html").read_text("utf-8")
+    assert page.count("data:image/png") == 4
+    assert page.count("data:image/jpeg") > 10
+    assert 'class="true"' in page or 'class="right"' in page
+    assert {p.name for p in folder.glob("*.png")} == {
+        "recall.png",
+        "uncertainty.png",
+        "sigma.png",
+        "uncertainty_truth.png",
+    }
+
+
+@pytest.mark.slow
+def test_classes_make_every_caption_of_a_class_right(tmp_path):
+    section = datasets.cub(tmp_path / "cub")
+    run = Run(
+        models.tiny_config(
+            tmp_path,
+            f"data.source={{name: cub, root: {section['root']}, held_out_share: 0.3}}",
+            "data.judgements=classes",
+            "train.sampler=one_per_class",
+            "train.batch_size=3",
+            "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
+            "train.monitor=i2t_r_precision",
+            "model.image.head=point",
+            "model.text.head=point",
+            "model.matcher=mean_only",
+            "objective=[{name: soft_contrastive, reduction: mean}]",
+            "evaluation.matchers=[cosine]",
+        )
+    )
+    run.prepare()
+    run.train()
+    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+    np.testing.assert_array_equal(evaluation.judgements.counts(), 60)
+    assert evaluation.matchers[0].metrics.summary["i2t_recall_1"] == 1
+    assert evaluation.uncertainty_bins == {}
+    assert evaluation.truth is None
+    run.evaluate()
+
+
+def test_tables_are_in_percent_and_narrow(evaluation):
+    for result in result_tables(evaluation):
+        assert max(len(line) for line in str(result).splitlines()) < 120
+    recall = evaluation.matchers[0].metrics.summary["t2i_recall_10"]
+    assert f"{100 * recall:.1f}" in result_tables(evaluation)[0].rows[0]
+    text = table(["", "a\nlong"], [["x", "1"], ["yy", "22"]])
+    assert text == "       a\n    long\n--  ----\nx      1\nyy    22"
+
+
+def test_bins_are_sorted_and_of_equal_size(random):
+    uncertainty = random.normal(size=103)
+    metric = (random.random(103) > 0.5).astype(float)
+    metric[5] = np.nan
+    found = bins(uncertainty, metric)
+    assert len(found.value) == 10
+    assert (np.diff(found.log_sigma) > 0).all()
+    known = np.delete(metric, 5)
+    np.testing.assert_allclose(np.mean(found.value), known.mean(), atol=0.02)
+    assert rank_correlation(np.zeros(5), np.arange(5)) == 0
+    assert rank_correlation(np.arange(5), np.arange(5) ** 3) == pytest.approx(1)

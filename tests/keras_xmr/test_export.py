@@ -1,0 +1,222 @@
+"""Exports load without us: the Keras file with the package alone, the SavedModel without it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import keras
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data_pipelines.images import decode_any_for_evaluation
+from keras_xmr.pipeline import Run
+from keras_xmr.serving.export import ExportError, _Endpoints, export_saved_model
+
+CAPTIONS = ["a red circle left of a small blue square", "nothing green", "Zwei Hunde 🐕", ""]
+
+LOAD_SAVED_MODEL = """
+import json, sys
+import numpy as np, tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+images = [open(path, "rb").read() for path in sys.argv[2:]]
+captions = json.loads(sys.stdin.read())
+found = {
+    "image": model.signatures["embed_image"](image_bytes=tf.constant(images)),
+    "text": model.signatures["embed_text"](captions=tf.constant(captions)),
+    "match": model.signatures["match"](
+        image_bytes=tf.constant(images[0]), captions=tf.constant(captions)),
+}
+assert not {"keras_xmr", "data_pipelines", "tensorflow_probability"} & sys.modules.keys()
+print(json.dumps({n: {k: v.numpy().tolist() for k, v in f.items()} for n, f in found.items()}))
+"""
+
+LOAD_KERAS = """
+import json, sys
+import keras, numpy as np
+import keras_xmr
+model = keras.models.load_model(sys.argv[1])
+batch = np.load(sys.argv[2])
+embedded = model({"image": batch["image"], "caption": batch["caption"]})
+scores = model.score(embedded["image"], embedded["caption"])
+print(json.dumps(np.asarray(scores).tolist()))
+"""
+
+
+def python(script: str, *arguments: str, stdin: str = "", cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script, *arguments],
+        input=stdin,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that was trained for an epoch and exported."""
+    folder = tmp_path_factory.mktemp("run")
+    run = Run(models.tiny_config(folder, "train.phases.0.epochs=1"))
+    run.prepare()
+    run.train()
+    run.export()
+    return run
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """The same picture as JPEG, PNG and grey JPEG."""
+    folder = tmp_path_factory.mktemp("pictures")
+    picture = datasets.picture(3, (70, 50))
+    for name, image, kind in (
+        ("a.jpg", picture, "JPEG"),
+        ("b.png", picture, "PNG"),
+        ("c.jpg", picture.convert("L"), "JPEG"),
+    ):
+        (folder / name).write_bytes(datasets.encoded(image, kind))
+    return sorted(folder.iterdir())
+
+
+def live(run, pictures):
+    """What the live model makes of pictures and captions."""
+    pixels = tf.stack(
+        [
+            decode_any_for_evaluation(tf.constant(path.read_bytes()), run.config.data.image)
+            for path in pictures
+        ]
+    )
+    return run.model.image_tower(pixels), run.model.text_tower(run.tokenizer(CAPTIONS))
+
+
+@pytest.mark.slow
+def test_saved_model_needs_no_project_code(run, pictures, tmp_path):
+    found = json.loads(
+        python(
+            LOAD_SAVED_MODEL,
+            str(run.folder.serving / "1"),
+            *map(str, pictures),
+            stdin=json.dumps(CAPTIONS),
+            cwd=tmp_path,
+        )
+    )
+    image, caption = live(run, pictures)
+    scores = run.model.score({k: v[:1] for k, v in image.items()}, caption)[0]
+    for key in ("mean", "log_variance"):
+        np.testing.assert_allclose(found["image"][key], image[key], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["text"][key], caption[key], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        found["text"]["log_sigma"], 0.5 * np.mean(caption["log_variance"], axis=1), rtol=1e-4
+    )
+    np.testing.assert_allclose(found["match"]["scores"], scores, rtol=1e-3, atol=1e-4)
+    probabilities = np.array(found["match"]["probabilities"])
+    np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-scores)), rtol=1e-3)
+    assert probabilities.shape == (4,)
+
+
+@pytest.mark.slow
+def test_saved_model_cli_runs_it(run, tmp_path):
+    command = [
+        str(Path(sys.executable).parent / "saved_model_cli"),
+        "run",
+        "--dir",
+        str(run.folder.serving / "1"),
+        "--tag_set",
+        "serve",
+        "--signature_def",
+        "embed_text",
+        "--input_exprs",
+        f"captions={CAPTIONS[:2]!r}",
+        "--outdir",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    expected = run.model.text_tower(run.tokenizer(CAPTIONS[:2]))
+    for key, value in expected.items():
+        np.testing.assert_allclose(np.load(tmp_path / f"{key}.npy"), value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_keras_model_loads_after_importing_the_package(run, tmp_path):
+    random = np.random.default_rng(0)
+    batch = {
+        "image": random.integers(0, 256, (3, 32, 32, 3), np.uint8),
+        "caption": run.tokenizer(CAPTIONS).numpy(),
+    }
+    np.savez(tmp_path / "batch.npz", **batch)
+    found = json.loads(
+        python(LOAD_KERAS, str(run.folder.model), str(tmp_path / "batch.npz"), cwd=tmp_path)
+    )
+    embedded = run.model(batch)
+    expected = run.model.score(embedded["image"], embedded["caption"])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_exports_appear_whole_and_replace_older_ones(run):
+    before = (run.folder.serving / "1" / "saved_model.pb").stat().st_ino
+    run.export()
+    assert (run.folder.serving / "1" / "saved_model.pb").stat().st_ino != before
+    assert [path.name for path in run.folder.serving.iterdir()] == ["1"]
+    assert not list(run.folder.path.glob(".*"))
+
+
+def test_an_export_that_is_not_equal_is_refused(run, tmp_path, monkeypatch):
+    original = _Endpoints.embed_text
+    calls = []
+
+    def drifting(self, captions):
+        found = original(self, captions)
+        calls.append(1)
+        return {k: v + (0.5 if tf.executing_eagerly() else 0.0) for k, v in found.items()}
+
+    monkeypatch.setattr(_Endpoints, "embed_text", drifting)
+    with pytest.raises(ExportError, match="embed_text is not equal to the model"):
+        export_saved_model(
+            run.model, run.tokenizer, run.config.data.image, tmp_path / "serving" / "1"
+        )
+    assert calls
+    assert not (tmp_path / "serving" / "1").exists()
+
+
+@pytest.mark.slow
+def test_models_on_regions_are_exported_too(tmp_path):
+    datasets.regions(tmp_path / "features")
+    run = Run(
+        models.tiny_config(
+            tmp_path,
+            f"data.source={{name: regions, root: {tmp_path / 'features'}}}",
+            "model.image.encoder={name: regions, dimension: 8}",
+            "model.image.pooling=attention",
+            "train.phases.0.epochs=1",
+        )
+    )
+    run.prepare()
+    run.train()
+    run.evaluate()
+    run.export()
+    regions = np.load(tmp_path / "features" / "test_ims.npy")
+    loaded = tf.saved_model.load(str(run.folder.serving / "1"))
+    found = loaded.embed_image(tf.constant(regions))
+    np.testing.assert_allclose(
+        found["mean"], run.model.image_tower(regions)["mean"], rtol=1e-4, atol=1e-5
+    )
+    assert loaded.match(tf.constant(regions[0]), tf.constant(CAPTIONS))["scores"].shape == (4,)
+
+
+def test_keras_file_holds_no_code(run):
+    import zipfile
+
+    with zipfile.ZipFile(run.folder.model) as archive:
+        config = archive.read("config.json").decode()
+        assert sorted(archive.namelist()) == ["config.json", "metadata.json", "model.weights.h5"]
+    assert "Lambda" not in config
+    keras.models.load_model(run.folder.model, safe_mode=True)

@@ -1,0 +1,203 @@
+"""The Gaussian head, its poolings and its attention."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch_layout
+
+from keras_xmr import pooling as poolings
+from keras_xmr.heads import Gaussian, Point
+from keras_xmr.layers import LocalAttention
+
+
+class Weights:
+    """Names the golden weights without their prefix."""
+
+    def __init__(self, golden) -> None:
+        self.golden = golden
+
+    def f32(self, key: str) -> np.ndarray:
+        return self.golden.f32(f"param_{key}")
+
+
+def load_attention(layer: LocalAttention, weights: Weights, prefix: str) -> None:
+    layer.set_weights(
+        [weights.f32(f"{prefix}.w_1.weight").T, weights.f32(f"{prefix}.w_2.weight").T]
+    )
+
+
+def load_branches(head: Gaussian, weights: Weights) -> None:
+    load_attention(head.mean_attention, weights, "pie_net.attention")
+    load_attention(head.log_variance_attention, weights, "uncertain_net.attention")
+    torch_layout.dense(head.mean_linear, weights, "pie_net.fc")
+    torch_layout.dense(head.log_variance_linear, weights, "uncertain_net.fc")
+    torch_layout.layer_norm(head.mean_norm, weights, "pie_net.layer_norm")
+
+
+def scalar_gradients(head, features, mask, cotangents, variables):
+    """Gradients of sum(mean * c) + sum(log_variance * c'), by the inputs and some variables."""
+    features = tf.constant(features)
+    with tf.GradientTape() as tape:
+        tape.watch(features)
+        out = head(features, mask=mask)
+        scalar = tf.reduce_sum(out["mean"] * cotangents[0])
+        scalar += tf.reduce_sum(out["log_variance"] * cotangents[1])
+    return out, tape.gradient(scalar, [features, *variables])
+
+
+def test_image_head_matches_golden(golden):
+    case = golden("pcme_head_image")
+    features = case.f32("in_feature_map").reshape(5, 49, 24)
+    head = Gaussian(16, lambda: poolings.Mean(16))
+    head(features)
+    weights = Weights(case)
+    load_branches(head, weights)
+    torch_layout.dense(head.mean_pooling.linear, weights, "fc")
+    torch_layout.dense(head.log_variance_pooling.linear, weights, "uncertain_net.fc2")
+    cotangents = case.f32("in_cotangent_mean"), case.f32("in_cotangent_logsigma")
+    variables = [head.mean_linear.kernel.value, head.log_variance_pooling.linear.kernel.value]
+    out, (by_features, by_fc, by_fc2) = scalar_gradients(
+        head, features, None, cotangents, variables
+    )
+    np.testing.assert_allclose(out["mean"], case["out_mean"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(out["log_variance"], case["out_logsigma"], rtol=1e-4, atol=1e-5)
+    for ours, key in (
+        (by_features.numpy().reshape(5, 7, 7, 24), "grad_feature_map"),
+        (by_fc.numpy().T, "grad_pie_net.fc.weight"),
+        (by_fc2.numpy().T, "grad_uncertain_net.fc2.weight"),
+    ):
+        np.testing.assert_allclose(ours, case[key], rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+def test_masked_image_attention_matches_golden(golden):
+    # The reference masks the attention only, not the average pooling.
+    case = golden("pcme_head_image")
+    features = case.f32("in_feature_map").reshape(5, 49, 24)
+    attention = LocalAttention()
+    mask = ~case["in_pad_mask"].astype(bool)
+    attention(features, mask=mask)
+    for prefix, key in (
+        ("pie_net.attention", "out_masked_attention"),
+        ("uncertain_net.attention", "out_masked_logsigma_attention"),
+    ):
+        load_attention(attention, Weights(case), prefix)
+        _, found = attention(features, mask=mask)
+        np.testing.assert_allclose(found[:, 0], case[key][..., 0], rtol=1e-4, atol=1e-5)
+        assert (np.asarray(found)[:, 0][~mask] == 0).all()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_text_head_matches_golden(golden, masked):
+    case = golden("pcme_head_text")
+    words = case.f32("in_word_embeddings")
+    mask = ~case["in_pad_mask"].astype(bool) if masked else None
+    head = Gaussian(16, lambda: poolings.BiGRU(16, final_state="released"))
+    head(words, mask=mask)
+    weights = Weights(case)
+    load_branches(head, weights)
+    for pooling, prefix in (
+        (head.mean_pooling, "rnn"),
+        (head.log_variance_pooling, "uncertain_net.rnn"),
+    ):
+        torch_layout.gru(pooling.forward_gru, weights, prefix, "")
+        torch_layout.gru(pooling.backward_gru, weights, prefix, "_reverse")
+    tag = "masked_" if masked else ""
+    cotangents = case.f32("in_cotangent_mean"), case.f32("in_cotangent_logsigma")
+    kernel = head.mean_pooling.forward_gru.cell.recurrent_kernel.value
+    out, (by_words, by_kernel) = scalar_gradients(head, words, mask, cotangents, [kernel])
+    np.testing.assert_allclose(out["mean"], case[f"out_{tag}mean"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        out["log_variance"], case[f"out_{tag}logsigma"], rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(by_words, case[f"grad_{tag}word_embeddings"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        torch_layout.gru_gradient(by_kernel.numpy()),
+        case[f"grad_{tag}rnn.weight_hh_l0"],
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+POOLINGS = {
+    "mean": lambda: poolings.Mean(8),
+    "attention": lambda: poolings.Attention(8),
+    "bi_gru": lambda: poolings.BiGRU(8),
+    "bi_gru_released": lambda: poolings.BiGRU(8, final_state="released"),
+}
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_padding_never_changes_a_pooled_vector(random, name):
+    pooling = POOLINGS[name]()
+    words = random.normal(size=(3, 5, 6)).astype(np.float32)
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]], bool)
+    short = np.asarray(pooling(words, mask=mask))
+    padded = np.concatenate([words, random.normal(size=(3, 4, 6)).astype(np.float32)], axis=1)
+    padded = np.where(np.pad(mask, ((0, 0), (0, 4)))[..., None], padded, 1e3)
+    longer = np.asarray(pooling(padded.astype(np.float32), mask=np.pad(mask, ((0, 0), (0, 4)))))
+    np.testing.assert_array_equal(short, longer)
+    # The item that is as long as its batch is read as if there were no mask.
+    np.testing.assert_allclose(short[:1], pooling(words[:1]), rtol=1e-5, atol=1e-6)
+
+
+def test_both_final_states_have_read_the_whole_sequence(random):
+    words = random.normal(size=(1, 6, 4)).astype(np.float32)
+    pooling = poolings.BiGRU(8)
+    before = np.asarray(pooling(words))
+    words[0, 2] += 1.0
+    changed = np.abs(np.asarray(pooling(words)) - before)[0] > 1e-6
+    assert changed.all()
+    released = poolings.BiGRU(8, final_state="released")
+    before = np.asarray(released(words))
+    words[0, 2] += 1.0
+    changed = np.abs(np.asarray(released(words)) - before)[0] > 1e-6
+    assert changed[:4].all()
+    assert not changed[4:].any()
+
+
+@pytest.mark.parametrize("local_attention", [True, False])
+def test_gaussian_head_is_a_unit_mean_and_a_log_variance(random, local_attention):
+    head = Gaussian(8, lambda: poolings.Mean(8), local_attention=local_attention)
+    features = random.normal(size=(4, 5, 6)).astype(np.float32)
+    out = head(features)
+    np.testing.assert_allclose(np.linalg.norm(out["mean"], axis=1), 1, rtol=1e-5)
+    assert out["log_variance"].shape == (4, 8)
+    lower = Gaussian(
+        8, lambda: poolings.Mean(8), local_attention=local_attention, initial_log_variance=-5.0
+    )
+    lower(features)
+    lower.set_weights(head.get_weights())
+    np.testing.assert_allclose(
+        lower(features)["log_variance"], np.asarray(out["log_variance"]) - 5.0, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("make", [Gaussian, Point])
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_embeddings_are_float32_whatever_the_precision(random, make, precision):
+    head = make(8, lambda: poolings.BiGRU(8, dtype=precision), dtype=precision)
+    out = head(random.normal(size=(2, 3, 4)).astype(np.float32))
+    assert {keras.backend.standardize_dtype(value.dtype) for value in out.values()} == {"float32"}
+
+
+@pytest.mark.parametrize("make", [Gaussian, Point])
+@pytest.mark.parametrize("name", POOLINGS)
+def test_head_survives_its_config(random, make, name):
+    head = make(8, POOLINGS[name])
+    features = random.normal(size=(2, 3, 4)).astype(np.float32)
+    before = head(features)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(head))
+    copy(features)
+    copy.set_weights(head.get_weights())
+    for key, value in copy(features).items():
+        np.testing.assert_array_equal(value, before[key])
+    paths = [weight.path for weight in head.weights]
+    assert len(set(paths)) == len(paths)
+
+
+def test_odd_dimension_is_refused():
+    with pytest.raises(ValueError, match="even: 7"):
+        poolings.BiGRU(7)

@@ -1,0 +1,144 @@
+"""Ranking metrics and judgements."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+import scipy.sparse
+
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import evaluate_folds, evaluate_scores, positive_ranks
+
+GOLDEN_NAMES = {
+    "r_precision": ("eccv_rprecision", "r_precision"),
+    "map_at_r": ("eccv_map_at_r", "map_r"),
+    "median_rank": ("medr",),
+    "mean_rank": ("meanr",),
+}
+
+
+def check(summary, case, tag="", percent=1.0):
+    """Compares every metric that a case has; returns how many there were."""
+    compared = 0
+    for direction in ("i2t", "t2i"):
+        for name in [key[4:] for key in summary if key.startswith(direction)]:
+            for golden_name in GOLDEN_NAMES.get(name, (name,)):
+                key = f"out_{tag}{direction}_{golden_name}"
+                if key in case:
+                    factor = percent if name.startswith("recall") else 1.0
+                    found = factor * summary[f"{direction}_{name}"]
+                    np.testing.assert_allclose(found, case[key], rtol=1e-9, err_msg=key)
+                    compared += 1
+    return compared
+
+
+def test_coco_metrics_match_golden(golden):
+    case = golden("retrieval_metrics_coco")
+    scores, owner = case["in_S"], case["in_caption_label"]
+    judgements = Judgements.from_pairs(owner, 50)
+    summary = evaluate_scores(scores, judgements).summary
+    assert check(summary, case, percent=100) == 14
+    np.testing.assert_allclose(100 * summary["rsum"], case["out_rsum"])
+    folds = evaluate_folds(scores, judgements, owner, 5)
+    assert check(folds, case, "fold_", percent=100) == 10
+    np.testing.assert_allclose(100 * folds["rsum"], case["out_fold_rsum"])
+
+
+def test_metrics_of_many_right_answers_match_golden(golden):
+    case = golden("retrieval_metrics_coco")
+    judgements = Judgements(scipy.sparse.csr_array(case["in_multi_gt"]))
+    summary = evaluate_scores(case["in_S"], judgements).summary
+    for direction in ("i2t", "t2i"):
+        for name, key in (("r_precision", "eccv_rprecision"), ("map_at_r", "eccv_map_at_r")):
+            expected = case[f"out_multi_{direction}_{key}"]
+            np.testing.assert_allclose(summary[f"{direction}_{name}"], expected)
+
+
+def test_cub_metrics_match_golden(golden):
+    case = golden("retrieval_metrics_cub")
+    judgements = Judgements.from_classes(case["in_image_class"], case["in_caption_class"])
+    metrics = evaluate_scores(case["in_S"], judgements, [5, 10, 50, 100])
+    assert check(metrics.summary, case) >= 20
+    np.testing.assert_allclose(
+        metrics.text_to_image.values["r_precision"], case["out_t2i_r_precision_per_query"]
+    )
+
+
+@pytest.fixture
+def tied(random):
+    """Scores with many ties, and judgements of which some queries have none."""
+    scores = random.integers(0, 4, size=(23, 31)).astype(np.float32)
+    right = random.random((23, 31)) < 0.15
+    right[4] = False
+    right[:, 7] = False
+    return scores, right
+
+
+def test_every_query_equals_a_plain_ranking(tied):
+    scores, right = tied
+    metrics = evaluate_scores(scores, Judgements(scipy.sparse.csr_array(right)), [5])
+    for queries, s, r in (
+        (metrics.image_to_text, scores, right),
+        (metrics.text_to_image, scores.T, right.T),
+    ):
+        for query in range(len(s)):
+            expected = oracles.query_metrics(s[query], r[query]) if r[query].any() else {}
+            for name, values in queries.values.items():
+                if expected:
+                    np.testing.assert_allclose(values[query], expected[name], err_msg=name)
+                else:
+                    assert np.isnan(values[query])
+
+
+def test_equal_scores_are_never_better_than_chance():
+    judgements = Judgements.from_pairs(np.arange(100) // 5, 20)
+    summary = evaluate_scores(np.zeros((20, 100), np.float32), judgements).summary
+    assert summary["i2t_recall_10"] == summary["t2i_recall_10"] == 0
+    assert summary["i2t_r_precision"] == summary["t2i_map_at_r"] == 0
+    assert summary["t2i_mean_rank"] == 20
+
+
+def test_perfect_scores_are_perfect(tied):
+    _, right = tied
+    judgements = Judgements(scipy.sparse.csr_array(right))
+    summary = evaluate_scores(right.astype(np.float32), judgements).summary
+    assert summary["rsum"] == 6
+    assert summary["i2t_map_at_r"] == summary["t2i_r_precision"] == 1
+
+
+def test_ranks_do_not_depend_on_how_rows_are_shared(random, monkeypatch):
+    scores = random.normal(size=(600, 40)).astype(np.float32)
+    judgements = Judgements(scipy.sparse.csr_array(random.random((600, 40)) < 0.1))
+    whole = positive_ranks(scores, judgements)
+    parts = [
+        positive_ranks(
+            scores[i : i + 7], judgements.select(np.arange(i, min(i + 7, 600)), np.arange(40))
+        )
+        for i in range(0, 600, 7)
+    ]
+    np.testing.assert_array_equal(whole.ranks, np.concatenate([part.ranks for part in parts]))
+
+
+def test_nan_and_wrong_shapes_are_refused():
+    judgements = Judgements.from_pairs(np.arange(6) // 2, 3)
+    scores = np.zeros((3, 6), np.float32)
+    scores[1, 2] = np.nan
+    with pytest.raises(ValueError, match="query 1 is NaN"):
+        evaluate_scores(scores, judgements)
+    with pytest.raises(ValueError, match=r"\(3, 5\)"):
+        evaluate_scores(np.zeros((3, 5), np.float32), judgements)
+    with pytest.raises(ValueError, match="2 folds of one size"):
+        evaluate_folds(np.zeros((3, 6), np.float32), judgements, np.arange(6) // 2, 2)
+
+
+def test_judgements_take_any_relation():
+    classes = Judgements.from_classes(np.array([7, 3, 7]), np.array([3, 7, 9]))
+    expected = [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+    np.testing.assert_array_equal(classes.grades.toarray(), expected)
+    np.testing.assert_array_equal(classes.counts(), [1, 1, 1])
+    np.testing.assert_array_equal(classes.transpose().counts(), [1, 2, 0])
+    chosen = classes.select(np.array([1, 0]), np.array([0, 1]))
+    np.testing.assert_array_equal(chosen.grades.toarray(), [[1, 0], [0, 1]])
+    with pytest.raises(ValueError, match="below 0"):
+        Judgements(scipy.sparse.csr_array(np.array([[1.0, -1.0]])))

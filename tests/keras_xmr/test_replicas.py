@@ -1,0 +1,61 @@
+"""One batch, any number of replicas: the same losses, gradients and logs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from replica_run import CASES
+
+SUPPORT = Path(__file__).parent.parent / "support"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """What one, two and four replicas make of the same batches."""
+    folder = tmp_path_factory.mktemp("replicas")
+    processes = {}
+    for replicas in (1, 2, 4):
+        processes[replicas] = subprocess.Popen(
+            [sys.executable, SUPPORT / "replica_run.py", str(replicas), folder / f"{replicas}.npz"],
+            env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    for process in processes.values():
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors[-3000:]
+    return {replicas: dict(np.load(folder / f"{replicas}.npz")) for replicas in processes}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [2, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_replicas_train_as_one_device_does(runs, replicas, case):
+    one, many = runs[1], runs[replicas]
+    weights = [key.rpartition("/")[2] for key in one if key.startswith(f"{case}/after/")]
+    assert len(weights) > 10
+    for number in weights:
+        before = one[f"{case}/before/{number}"]
+        np.testing.assert_array_equal(many[f"{case}/before/{number}"], before)
+        expected = one[f"{case}/after/{number}"]
+        moved = np.abs(expected - before).max()
+        assert moved > 0
+        np.testing.assert_allclose(
+            many[f"{case}/after/{number}"], expected, rtol=1e-5, atol=1e-7 + 1e-3 * moved
+        )
+    np.testing.assert_allclose(many[f"{case}/values"], one[f"{case}/values"], rtol=1e-4)
+    assert many[f"{case}/step"] == len(CASES[case][0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_fit_logs_the_same(runs, replicas):
+    logs = [key for key in runs[1] if key.startswith("fit/")]
+    assert {"fit/loss", "fit/gradient_norm", "fit/kl_divergence/image"} <= set(logs)
+    for log in logs:
+        np.testing.assert_allclose(runs[replicas][log], runs[1][log], rtol=1e-3, err_msg=log)

@@ -1,0 +1,317 @@
+"""Training: phases, resuming, checkpoints, logs, and the watchdog."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import keras
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from data_pipelines.errors import UserError
+from keras_xmr.config import PhaseOptions
+from keras_xmr.config_file import ConfigError, dump_config
+from keras_xmr.pipeline import Run
+from keras_xmr.training import callbacks
+from keras_xmr.training.checkpoints import CheckpointError
+from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
+from keras_xmr.training.schedule import phase_schedule
+from keras_xmr.training.strategy import make_strategy
+
+ROOT = Path(__file__).parent.parent.parent
+
+TWO_PHASES = (
+    "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]},"
+    " {epochs: 1, learning_rate: 1e-3, learning_rates: {image.encoder: 1e-4}}]"
+)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """The records of the tiny scenes, shared by all runs."""
+    folder = tmp_path_factory.mktemp("scenes")
+    Run(models.tiny_config(folder)).prepare()
+    return folder / "records"
+
+
+@pytest.fixture
+def start(records, tmp_path):
+    """Starts a run; of the same name, it goes on."""
+
+    def start(*overrides: str) -> Run:
+        return Run(models.tiny_config(tmp_path, f"data.records={records}", *overrides))
+
+    return start
+
+
+def weights(run: Run) -> dict[str, np.ndarray]:
+    """Every number of the last weights."""
+    found = {}
+    with h5py.File(run.folder.last_weights) as file:
+        file.visititems(
+            lambda name, item: found.update({name: item[()]} if hasattr(item, "dtype") else {})
+        )
+    return found
+
+
+class InterruptAt(keras.callbacks.Callback):
+    """Stands for a kill: everything that is not in a checkpoint is lost."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        if int(self.model.global_step.numpy()) == self.step:
+            raise KeyboardInterrupt
+
+
+def interrupted(run: Run, step: int, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        fit = keras.Model.fit
+        patch.setattr(
+            "keras_xmr.retriever.Retriever.fit",
+            lambda self, *a, callbacks, **k: fit(
+                self, *a, callbacks=[*callbacks, InterruptAt(step)], **k
+            ),
+        )
+        with pytest.raises(KeyboardInterrupt):
+            run.train()
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
+    # Ten steps an epoch, a checkpoint every three steps and after each epoch.
+    whole = start("name=whole", TWO_PHASES)
+    whole.train()
+    expected = weights(whole)
+    assert len(expected) > 20
+    broken = start("name=broken", TWO_PHASES)
+    for step in (5, 10, 14):
+        interrupted(start("name=broken", TWO_PHASES), step, monkeypatch)
+    broken.train()
+    found = weights(broken)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+    summary = [json.loads(run.folder.done.read_bytes()) for run in (whole, broken)]
+    assert summary[0] == summary[1]
+    assert summary[0]["steps"] == 20
+    logs = [list(csv.DictReader(run.folder.training_log.open())) for run in (whole, broken)]
+    assert [row["step"] for row in logs[1]] == ["10", "20"]
+    assert logs[0][1]["val_rsum"] == logs[1][1]["val_rsum"]
+    again = start("name=broken", TWO_PHASES)
+    again.train()
+    np.testing.assert_array_equal(
+        again.model.image_tower.get_weights()[0], broken.model.image_tower.get_weights()[0]
+    )
+
+
+@pytest.mark.slow
+def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_path):
+    def command(name: str) -> list[str]:
+        config = models.tiny_config(
+            tmp_path, f"data.records={records}", f"name={name}", "train.phases.0.epochs=3"
+        )
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(dump_config(config), "utf-8")
+        return [sys.executable, str(ROOT / "main.py"), "--config", str(path), "--mode=train"]
+
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command("whole"), env=env, check=True, capture_output=True)
+    process = subprocess.Popen(
+        command("killed"), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    checkpoint = tmp_path / "saved_models" / "killed" / "checkpoints" / "checkpoint"
+    deadline = time.monotonic() + 120
+    while not (checkpoint.exists() and "ckpt-15" in checkpoint.read_text()):
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < deadline, "it never came to step 15"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    subprocess.run(command("killed"), env=env, check=True, capture_output=True)
+    runs = [
+        Run(models.tiny_config(tmp_path, f"data.records={records}", f"name={name}"))
+        for name in ("whole", "killed")
+    ]
+    expected, found = weights(runs[0]), weights(runs[1])
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_everything_is_logged(start):
+    run = start()
+    run.train()
+    with run.folder.training_log.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2"]
+    assert float(rows[1]["val_t2i_recall_10"]) <= 1
+    events = EventAccumulator(str(run.folder.logs))
+    events.Reload()
+    tensors = set(events.Tags()["tensors"])
+    for name in (
+        "train/loss",
+        "train/soft_contrastive/positive",
+        "train/learning_rate",
+        "train/pairs_per_second",
+        "train/gradient_norm",
+        "matcher/scale",
+        "matcher/shift",
+        "validation/rsum",
+        "validation/caption_log_sigma",
+    ):
+        assert name in tensors
+    versions = json.loads(run.folder.versions.read_bytes())
+    assert versions["seed"] == 0
+    assert versions["versions"]["tensorflow"] == tf.__version__
+    assert run.folder.best_weights.exists()
+    assert not list(run.folder.path.glob(".*"))
+
+
+def test_another_config_of_the_same_name_is_refused(start):
+    start("train.phases.0.epochs=1").train()
+    with pytest.raises(ConfigError, match=r"train\.batch_size: 8 there, 4 now"):
+        start("train.phases.0.epochs=1", "train.batch_size=4").train()
+    start("train.phases.0.epochs=1", "evaluation.splits=[val]").train()
+
+
+def test_checkpoints_of_another_model_are_refused(start, tmp_path):
+    start("name=small", "train.phases.0.epochs=1").train()
+    wide = start("name=wide", "train.phases.0.epochs=1", "model.dimension=16")
+    wide.folder.claim(wide.config)
+    (tmp_path / "saved_models/small/checkpoints").rename(wide.folder.checkpoints)
+    with pytest.raises(CheckpointError, match=r"(?s)another model.*\[8.*there.*\[16.* here"):
+        wide.train()
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "export"])
+def test_steps_before_training_say_so(start, mode):
+    with pytest.raises(UserError, match="no finished training; run --mode=train"):
+        getattr(start(), mode)()
+
+
+def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch):
+    run = start("train.clip_norm=null")
+    original = callbacks.Checkpoint.on_step
+
+    def poison(self, number):
+        original(self, number)
+        if number == 7:
+            layer = self.model.text_tower.get_layer("encoder")
+            layer.set_weights([np.full_like(w, np.nan) for w in layer.get_weights()])
+
+    monkeypatch.setattr(callbacks.Checkpoint, "on_step", poison)
+    with pytest.raises(callbacks.TrainingStoppedError, match="step 8: loss is not finite"):
+        run.train()
+    newest = tf.train.latest_checkpoint(str(run.folder.checkpoints))
+    assert newest.endswith("ckpt-6")
+    monkeypatch.undo()
+    start("train.clip_norm=null").train()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["train.watchdog.sigma=[1e-1, 1e1]"], "step 2: the image sigma has collapsed"),
+        (["train.watchdog.sigma=[1e-9, 1e-8]"], "step 2: the image sigma has exploded"),
+    ],
+)
+def test_collapsed_and_exploded_sigma_is_named(start, overrides, says):
+    with pytest.raises(callbacks.TrainingStoppedError, match=says):
+        start("train.watchdog.on_sigma=stop", *overrides).train()
+
+
+def test_warnings_are_given_once(start, caplog):
+    start("train.watchdog.sigma=[1e-1, 1e1]", "train.phases.0.epochs=1").train()
+    messages = [m for m in caplog.messages if "collapsed" in m]
+    assert len(messages) == 2  # images and captions
+
+
+def test_flat_loss_is_named(start):
+    flat = (
+        "train.watchdog={flat_steps: 4, on_flat: stop, flat_tolerance: 0.2}",
+        "train.phases=[{epochs: 2, learning_rate: 1e-9}]",
+        "model.matcher={name: match_probability, scale: 1e-3, shift: -1.9459}",
+    )
+    with pytest.raises(
+        callbacks.TrainingStoppedError, match="soft_contrastive has been flat since"
+    ):
+        start(*flat).train()
+
+
+def test_frozen_parts_do_not_move(start):
+    run = start(TWO_PHASES.partition(", {epochs")[0] + "]")
+    run.train()
+    fresh = start("name=fresh", "train.phases=[{epochs: 1, learning_rate: 1e-12}]")
+    fresh.train()
+    for part in ("image.encoder", "text.encoder"):
+        (moved,), (still,) = model_parts(run.model)[part], model_parts(fresh.model)[part]
+        for a, b in zip(moved.get_weights(), still.get_weights(), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-8)
+    (moved,), (still,) = (
+        model_parts(run.model)["image.head"],
+        model_parts(fresh.model)["image.head"],
+    )
+    gap = max(
+        np.abs(a - b).max() for a, b in zip(moved.get_weights(), still.get_weights(), strict=True)
+    )
+    assert gap > 1e-3
+
+
+def test_parts_have_factors_and_inner_parts_count():
+    model = models.pcme()
+    phase = PhaseOptions(
+        epochs=1, learning_rate=1e-2, learning_rates={"image": 1e-3, "image.encoder": 1e-4}
+    )
+    factors = {id(v): factor for v, factor in learning_rate_factors(model, phase)}
+    by_part = {
+        name: {round(factors.get(id(v), 1.0), 6) for layer in layers for v in layer.weights}
+        for name, layers in model_parts(model).items()
+    }
+    assert by_part["image.encoder"] == {0.01}
+    assert by_part["image.head"] == {0.1}
+    assert by_part["text"] == {1.0}
+    freeze(model, ("text", "image.encoder"))
+    left = {id(v) for v in model.trainable_variables}
+    expected = model.image_tower.get_layer("head").weights + model.matcher.weights
+    assert left == {id(v) for v in expected}
+    freeze(model, ())
+    assert len(model.trainable_variables) == len(models.pcme().trainable_variables) > len(left)
+
+
+def rates(**options):
+    phase = PhaseOptions(learning_rate=0.1, **options)
+    schedule = phase_schedule(phase, steps_per_epoch=10)
+    return np.array([float(schedule(step)) for step in range(10 * phase.epochs)])
+
+
+def test_schedules():
+    np.testing.assert_allclose(rates(epochs=2, schedule="constant"), 0.1)
+    cosine = rates(epochs=2, warmup_epochs=0.5)
+    np.testing.assert_allclose(cosine[:5], 0.1 * np.arange(1, 6) / 6, rtol=1e-5)
+    assert np.argmax(cosine) == 5
+    assert (np.diff(cosine[5:]) < 0).all()
+    assert cosine[-1] < 0.002
+    stepped = rates(epochs=3, schedule="step", decay_epochs=[2, 1], decay_factor=0.5)
+    np.testing.assert_allclose(stepped, np.repeat([0.1, 0.05, 0.025], 10), rtol=1e-5)
+
+
+def test_devices_must_share_a_batch_evenly(monkeypatch):
+    devices = [type("Device", (), {"name": f"/cpu:{n}"}) for n in range(3)]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)
+    with pytest.raises(UserError, match=r"train\.batch_size: 16 .* 3 devices; 15 or 18 can"):
+        make_strategy(16)
+    with pytest.raises(UserError, match=r"train\.devices: 4 are asked for"):
+        make_strategy(16, 4)

@@ -1,0 +1,66 @@
+"""Plain, slow, float64 readings of the papers' formulas, to check the fast ones against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def match_probability(image: np.ndarray, caption: np.ndarray, scale: float, shift: float):
+    """Match probability (N, M) of samples (N, J, D) and (M, J, D): Chun et al. 2021, Eq. 2, 3."""
+    n, j, _ = image.shape
+    m, k, _ = caption.shape
+    result = np.zeros((n, m))
+    for a in range(n):
+        for b in range(m):
+            for x in image[a].astype(np.float64):
+                for y in caption[b].astype(np.float64):
+                    distance = np.sqrt(np.sum((x - y) ** 2) + 1e-6)
+                    result[a, b] += sigmoid(-scale * distance + shift) / (j * k)
+    return result
+
+
+def soft_contrastive(probability: np.ndarray, positives: np.ndarray) -> float:
+    """Sum over all pairs, both directions: Chun et al. 2021, Eq. 1."""
+    nll = np.where(positives, -np.log(probability), -np.log1p(-probability))
+    return 2 * nll.sum()
+
+
+def kl_to_standard_normal(mean: np.ndarray, log_variance: np.ndarray) -> np.ndarray:
+    """KL of each Gaussian (N, D) to N(0, I)."""
+    return 0.5 * np.sum(mean**2 + np.exp(log_variance) - 1 - log_variance, axis=1)
+
+
+def uniformity(vectors: np.ndarray, t: float) -> float:
+    """log mean exp(-t |x - y|^2) over all pairs of vectors (N, D)."""
+    kernels = [
+        np.exp(-t * np.sum((x - y) ** 2))
+        for i, x in enumerate(vectors)
+        for j, y in enumerate(vectors)
+        if i < j
+    ]
+    return float(np.log(np.mean(kernels)))
+
+
+def ranking(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The order of one query's candidates: by score, the wrong ones first among equals."""
+    return np.array(sorted(range(len(scores)), key=lambda c: (-scores[c], right[c])))
+
+
+def query_metrics(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
+    """Metrics of one query, read off its ranking."""
+    hits = right[ranking(scores, right)].astype(bool)
+    count = int(right.sum())
+    precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+    return {
+        "recall_1": float(hits[:1].any()),
+        "recall_5": float(hits[:5].any()),
+        "recall_10": float(hits[:10].any()),
+        "rank": float(np.argmax(hits)) + 1,
+        "r_precision": float(hits[:count].mean()),
+        "map_at_r": float((precision * hits)[:count].sum() / count),
+        "precision_5": float(hits[:5].sum() / 5),
+    }

@@ -1,0 +1,94 @@
+"""Trains a tiny model on some replicas, and writes what became of it.
+
+Started as a process of its own: TensorFlow takes no two sizes of a group of devices in one.
+
+usage: replica_run.py REPLICAS FILE.npz
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import keras
+import models
+import numpy as np
+import tensorflow as tf
+
+CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "even": ((8, 8), {"clip_norm": 0.5}),
+    "uneven": ((7,), {}),
+    "classes": ((8,), {"judgements": "classes"}),
+}
+"""Sizes of the batches, and the options of the model."""
+
+
+def strategy_of(replicas: int) -> tf.distribute.Strategy:
+    if replicas == 1:
+        return tf.distribute.get_strategy()
+    return tf.distribute.MirroredStrategy([f"/cpu:{n}" for n in range(replicas)])
+
+
+def steps(strategy: tf.distribute.Strategy, sizes: tuple[int, ...], options: dict[str, Any]):
+    """The model before and after steps of plain gradient descent."""
+    with strategy.scope():
+        model = models.pcme(**options)
+        model.compile(optimizer=keras.optimizers.SGD(0.05))
+        model.optimizer.build(model.trainable_variables)
+    before = [weight.numpy() for weight in model.trainable_weights]
+    replicas = strategy.num_replicas_in_sync
+
+    @tf.function(reduce_retracing=True)
+    def step(data: Any) -> Any:
+        return strategy.run(model.train_step, (data,))
+
+    for seed, size in enumerate(sizes):
+        data = models.batch(size, seed)
+        if replicas > 1:
+            data = shared(strategy, data, replicas)
+        step(data)
+    return before, model
+
+
+def shared(strategy: tf.distribute.Strategy, data: Any, replicas: int) -> Any:
+    """A batch that the replicas share as evenly as it goes: 7 on 4 is 2, 2, 2, 1."""
+
+    def part(context: Any) -> Any:
+        number = context.replica_id_in_sync_group
+        return tf.nest.map_structure(
+            lambda array: tf.constant(np.array_split(array, replicas)[number]), data
+        )
+
+    return strategy.experimental_distribute_values_from_function(part)
+
+
+def fit(strategy: tf.distribute.Strategy) -> dict[str, float]:
+    """The logs of `fit`."""
+    with strategy.scope():
+        model = models.pcme()
+        model.compile(optimizer=keras.optimizers.SGD(0.05))
+    dataset = tf.data.Dataset.from_tensor_slices(models.batch(16)).batch(8, drop_remainder=True)
+    history = model.fit(dataset.repeat(), epochs=2, steps_per_epoch=2, verbose=0)
+    return {name: values[-1] for name, values in history.history.items()}
+
+
+def main(replicas: int, path: str) -> None:
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * replicas,
+    )
+    strategy = strategy_of(replicas)
+    found: dict[str, Any] = {}
+    for name, (sizes, options) in CASES.items():
+        before, model = steps(strategy, sizes, options)
+        for number, (start, weight) in enumerate(zip(before, model.trainable_weights, strict=True)):
+            found[f"{name}/before/{number}"] = start
+            found[f"{name}/after/{number}"] = weight.numpy()
+        found[f"{name}/values"] = model.last_values.numpy()
+        found[f"{name}/step"] = model.global_step.numpy()
+    found |= {f"fit/{log}": value for log, value in fit(strategy).items()}
+    np.savez(path, **found)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
