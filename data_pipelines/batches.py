@@ -107,6 +107,7 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
 
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
     dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
     return _finish(dataset.batch(batch))
 
 

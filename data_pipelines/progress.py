@@ -32,14 +32,13 @@ class Progress(tqdm):
             desc=description, total=total, unit=f" {unit}", file=sys.stderr, smoothing=0.1, **kwargs
         )
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Draws the bar, or writes it as a line."""
         if self._terminal:
-            return bool(super().display(msg, pos))
-        if self.n or self.total == 0:
+            super().display(msg, pos)
+        elif self.n or self.total == 0:
             self.fp.write(f"{msg or self}\n".lstrip("\n"))
             self.fp.flush()
-        return True
 
     def close(self) -> None:
         """Ends the bar; in a log, writes how it stood at the end."""

@@ -201,6 +201,25 @@ class Retriever(keras.Model):
         self.last_values.assign(values)
         self.global_step.assign(step)
 
+    def without_optimizer(self) -> Retriever:
+        """The same model, of the same layers, that was never compiled: for saving and loading.
+
+        What is loaded into it is loaded into this one.
+        """
+        with self.distribute_strategy.scope():
+            twin = Retriever(
+                self.image_tower,
+                self.text_tower,
+                self.matcher,
+                self.objective,
+                judgements=self.judgements,
+                clip_norm=self.clip_norm,
+                seed=self.seed,
+                name=self.name,
+            )
+            twin.global_step.assign(self.global_step)
+        return twin
+
     def get_config(self) -> dict[str, Any]:
         parts = {
             "image_tower": self.image_tower,

@@ -36,14 +36,16 @@ class _Bar(keras.callbacks.Callback):
 
     def __init__(self, description: str, total: int, batch: int, unit: str) -> None:
         super().__init__()
-        self._arguments = (description, total, unit)
+        self._description = description
+        self._total = total
         self._batch = batch
+        self._unit = unit
 
     def on_predict_begin(self, logs: dict | None = None) -> None:
-        self._bar = Progress(*self._arguments)
+        self._bar = Progress(self._description, self._total, self._unit)
 
     def on_predict_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        done = min((batch + 1) * self._batch, self._bar.total)
+        done = min((batch + 1) * self._batch, self._total)
         self._bar.update(done - self._bar.n)
 
     def on_predict_end(self, logs: dict | None = None) -> None:

@@ -37,11 +37,9 @@ def export_keras(model: Retriever, path: Path) -> None:
         model: The model.
         path: The file; it appears whole or not at all.
     """
-    copy = Retriever.from_config(model.get_config())
-    copy.set_weights(model.get_weights())
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}")
-    copy.save(aside)
+    model.without_optimizer().save(aside)
     os.replace(aside, path)
 
 

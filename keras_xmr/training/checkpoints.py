@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -130,6 +131,13 @@ class Checkpoints:
                 + "\n  ".join(wrong[:5])
                 + "\nGive this run another name (--set name=...), or delete that folder"
             )
+
+
+def save_weights(model: Retriever, path: Path) -> None:
+    """Writes the weights of a model, without its optimizer, to a file that appears whole."""
+    aside = path.with_name(f".{path.name}")
+    model.without_optimizer().save_weights(aside)
+    os.replace(aside, path)
 
 
 def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:

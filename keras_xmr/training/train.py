@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import dataclass
 
 import keras
@@ -21,7 +20,7 @@ from keras_xmr.evaluation import evaluate_split
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.training import callbacks
-from keras_xmr.training.checkpoints import Checkpoints
+from keras_xmr.training.checkpoints import Checkpoints, save_weights
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.strategy import make_strategy
@@ -165,9 +164,7 @@ class _Trainer:
         if done >= self.spans()[-1].end:
             self.checkpoints.restore_model()
         if not self.folder.last_weights.exists():
-            aside = self.folder.last_weights.with_name(f".{self.folder.last_weights.name}")
-            self.model.save_weights(aside)
-            os.replace(aside, self.folder.last_weights)
+            save_weights(self.model, self.folder.last_weights)
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         write_aside(self.folder.done, json.dumps(summary, indent=2).encode())
@@ -221,4 +218,4 @@ def load_weights(model: Retriever, config: Config, folder: RunFolder) -> None:
         folder: The run.
     """
     best = config.export.weights == "best" and folder.best_weights.exists()
-    model.load_weights(folder.best_weights if best else folder.last_weights)
+    model.without_optimizer().load_weights(folder.best_weights if best else folder.last_weights)

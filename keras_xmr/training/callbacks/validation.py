@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 from keras_xmr.evaluation import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.training.callbacks.base import StepCallback
-from keras_xmr.training.checkpoints import Checkpoints
+from keras_xmr.training.checkpoints import Checkpoints, save_weights
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -75,8 +74,6 @@ class Validation(StepCallback):
         word = ""
         if value > progress.best:
             progress.best, progress.best_step = value, self.step
-            aside = self.weights.with_name(f".{self.weights.name}")
-            self.model.save_weights(aside)
-            os.replace(aside, self.weights)
+            save_weights(self.model, self.weights)
             word = ", the best so far"
         _LOGGER.info("step %d: validation %s %.4f%s", self.step, self.monitor, value, word)
