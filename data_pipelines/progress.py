@@ -21,6 +21,9 @@ class Progress(tqdm):
         **kwargs: Passed on to `tqdm`.
     """
 
+    # A thread that redraws bars would write the lines of a log twice.
+    monitor_interval = 0
+
     def __init__(
         self, description: str, total: int | None = None, unit: str = "it", **kwargs: Any
     ) -> None:
@@ -29,7 +32,13 @@ class Progress(tqdm):
         if not self._terminal:
             kwargs = {"mininterval": 5.0, "maxinterval": 5.0, "ncols": 100} | kwargs
         super().__init__(
-            desc=description, total=total, unit=f" {unit}", file=sys.stderr, smoothing=0.1, **kwargs
+            desc=description,
+            total=total,
+            unit=f" {unit}",
+            file=sys.stderr,
+            smoothing=0.1,
+            miniters=1,
+            **kwargs,
         )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:

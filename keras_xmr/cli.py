@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from absl import app, flags
+from absl import logging as absl_logging
 
 from data_pipelines.errors import UserError
 from keras_xmr.config import Config
@@ -106,7 +107,10 @@ def _start(rest: Sequence[str]) -> None:
 def _work(config: Config, mode: str) -> None:
     """Imports TensorFlow, and does what the mode asks for."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    logging.basicConfig(format="%(message)s")
+    # absl has set up a format of its own by now.
+    logging.basicConfig(format="%(message)s", force=True)
+    absl_logging.set_verbosity(absl_logging.WARNING)
+    logging.getLogger("tensorflow").setLevel(logging.WARNING)
     logging.getLogger("keras_xmr").setLevel(logging.INFO)
 
     from keras_xmr.pipeline import run

@@ -136,7 +136,7 @@ class WatchdogOptions(Section):
     """A loss that stays for this many steps at the value that it has when all scores are equal
     is called flat; 0 turns this off."""
 
-    flat_tolerance: Fraction = 0.005
+    flat_tolerance: Fraction = 0.05
     """How near to that value counts as at it, as a part of it."""
 
     on_flat: Literal["stop", "warn"] = "warn"

@@ -74,7 +74,17 @@ class Retriever(keras.Model):
         self.last_values = self._note("last_values", "float32", len(self.watched))
         self.bad_step = self._note("bad_step", "int64")
         self.bad_part = self._note("bad_part", "int64")
+        self._build_parts()
         self.built = True
+
+    def _build_parts(self) -> None:
+        """Builds the matcher and the losses, whose weights must be there before any are loaded."""
+        towers = (self.image_tower, self.text_tower)
+        image, caption = (tf.nest.map_structure(_two_items, tower.output) for tower in towers)
+        image = self.matcher.prepare(image, "image")
+        caption = self.matcher.prepare(caption, "caption")
+        scores = self.matcher(image, caption)
+        self.objective(scores, image, caption, {"positives": tf.eye(2, dtype=tf.bool)})
 
     def _note(self, name: str, dtype: str, *shape: int) -> Any:
         """A variable in which training notes how it goes; the same on every replica."""
@@ -241,6 +251,11 @@ class Retriever(keras.Model):
             for name in ("image_tower", "text_tower", "matcher", "objective")
         }
         return cls(**parts, **config)
+
+
+def _two_items(output: Any) -> Tensor:
+    """Two items of what a tower puts out, all 0; sizes that it leaves open are 2."""
+    return tf.zeros([2 if size is None else size for size in output.shape], output.dtype)
 
 
 def _num_replicas() -> int:

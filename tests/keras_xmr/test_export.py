@@ -63,12 +63,12 @@ def python(script: str, *arguments: str, stdin: str = "", cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run that was trained for an epoch and exported."""
-    folder = tmp_path_factory.mktemp("run")
-    run = Run(models.tiny_config(folder, "train.phases.0.epochs=1"))
+    """A run that was trained for an epoch, and exported later."""
+    config = models.tiny_config(tmp_path_factory.mktemp("run"), "train.phases.0.epochs=1")
+    run = Run(config)
     run.prepare()
     run.train()
-    run.export()
+    Run(config).export()
     return run
 
 

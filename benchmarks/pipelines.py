@@ -1,0 +1,156 @@
+"""How fast the data pipelines are: records written, photos decoded and augmented, pairs batched.
+
+    python benchmarks/pipelines.py [--images FOLDER] [--count 1000]
+
+Without a folder of JPEG files, photos of 500 x 375 pixels are made up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from data_pipelines.batches import training_batches
+from data_pipelines.images import decode_for_training
+from data_pipelines.options import DataOptions
+from data_pipelines.prepare import prepare
+from data_pipelines.samplers import PairSampler
+from data_pipelines.tables import table
+from data_pipelines.text import Tokenizer
+
+REPEATS = 3
+BATCH = 128
+CAPTION = "a man in a red shirt walks his dog along a street of the old town"
+
+
+def main() -> None:
+    """Measures, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=Path, help="folder of JPEG files")
+    parser.add_argument("--count", type=int, default=1000, help="how many photos")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        photos = _photos(root, arguments.images, arguments.count)
+        measure(root, photos)
+
+
+def measure(root: Path, photos: list[Path]) -> None:
+    """Measures on photos under `root`, and prints a table."""
+    with (root / "captions.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["image", "caption"])
+        rows.writerows([photo.name, CAPTION] for photo in photos for _ in range(5))
+    written = []
+    for repeat in range(REPEATS):
+        options = DataOptions(
+            source={
+                "name": "csv",
+                "root": root,
+                "images": photos[0].parent.name,
+                "val_share": 0,
+                "test_share": 0,
+            },
+            records=root / f"records_{repeat}",
+        )
+        begin = time.perf_counter()
+        records = prepare(options)
+        written.append(len(photos) / (time.perf_counter() - begin))
+
+    jpegs = [photo.read_bytes() for photo in photos]
+    stored = tf.data.Dataset.from_tensor_slices(jpegs).repeat()
+    seeds = tf.data.Dataset.range(2**62)
+
+    def augmented(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        return decode_for_training(jpeg, options.image, tf.stack([number, number]))
+
+    def straightforward(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        del number
+        image = tf.io.decode_jpeg(jpeg, channels=3)
+        image = tf.image.random_crop(image, tf.minimum(tf.shape(image), [224, 224, 3]))
+        image = tf.image.resize(image, (224, 224))
+        return tf.cast(tf.image.random_flip_left_right(image), tf.uint8)
+
+    pairs = tf.data.Dataset.zip(stored, seeds)
+    parallel = {"num_parallel_calls": tf.data.AUTOTUNE}
+    train = records.split("train")
+    tokenizer = Tokenizer(sorted(set(CAPTION.split())), 64)
+    rates = {
+        "records written, images": written,
+        "decoded alone": _rates(
+            lambda: stored.map(lambda jpeg: tf.shape(tf.io.decode_jpeg(jpeg)), **parallel),
+            len(photos),
+        ),
+        "decoded, cropped, mirrored (plain)": _rates(
+            lambda: pairs.map(straightforward, **parallel), len(photos)
+        ),
+        "decoded and augmented (ours)": _rates(
+            lambda: pairs.map(augmented, **parallel), len(photos)
+        ),
+        "batches of pairs, with captions": _rates(
+            lambda: training_batches(
+                train, PairSampler(train, BATCH, 0), tokenizer, options.image, options.text
+            ),
+            max(len(photos) // BATCH, 1),
+            BATCH,
+        ),
+    }
+    alone = np.median(rates["decoded alone"])
+    print(
+        table(
+            ["", "a second", "of decoding\nalone"],
+            [
+                [name, f"{np.median(values):,.0f}", f"{np.median(values) / alone:.2f}"]
+                for name, values in rates.items()
+            ],
+        )
+    )
+    print(f"\n{len(photos)} photos, median of {REPEATS}, {os.cpu_count()} processors")
+
+
+def _rates(make: Callable[[], tf.data.Dataset], count: int, size: int = 1) -> list[float]:
+    """Items a second of a data set, after a warm-up."""
+    elements: Iterator = iter(make().prefetch(tf.data.AUTOTUNE))
+    for _ in itertools.islice(elements, max(count // 5, 2)):
+        pass
+    rates = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        for _ in itertools.islice(elements, count):
+            pass
+        rates.append(count * size / (time.perf_counter() - begin))
+    return rates
+
+
+def _photos(root: Path, folder: Path | None, count: int) -> list[Path]:
+    """JPEG files under `root`: copies of those of a folder, or made up."""
+    images = root / "images"
+    images.mkdir()
+    if folder is not None:
+        for path in itertools.islice(sorted(folder.glob("*.jpg")), count):
+            shutil.copy(path, images / path.name)
+    else:
+        random = np.random.default_rng(0)
+        for number in range(count):
+            coarse = random.integers(0, 256, (24, 32, 3), np.uint8)
+            photo = np.asarray(Image.fromarray(coarse).resize((500, 375), Image.Resampling.BICUBIC))
+            noisy = np.clip(photo + random.normal(0, 8, photo.shape), 0, 255).astype(np.uint8)
+            Image.fromarray(noisy).save(images / f"{number:05}.jpg", quality=90)
+    return sorted(images.iterdir())
+
+
+if __name__ == "__main__":
+    main()
