@@ -94,6 +94,8 @@ def _cider_d(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCapti
     # scalar product with a column for each n-gram and k.
     candidates.data /= counts.data
     references, candidates = _split_by_count(counts, references, candidates)
+    # Both weigh the same terms, which then need to be held but once.
+    candidates.indices, candidates.indptr = references.indices, references.indptr
     differences = np.arange(int(ngrams.lengths.max(initial=0)) + 1)
     penalty = np.exp(-(differences**2) / (2 * PENALTY_WIDTH**2)).astype(np.float32)
     return WeightedCaptions(references, candidates, documents, ngrams.lengths, penalty)
@@ -145,8 +147,10 @@ def _split_by_count(
     levels = list(weighted)
     for k in range(2, int(counts.data.max(initial=1)) + 1):
         more = counts.data >= k
-        starts = np.concatenate([[0], np.cumsum(more)])[counts.indptr]
+        # Numbers of 32 bits, or scipy stacks the levels to matrices with numbers of 64.
+        starts = np.concatenate([[0], np.cumsum(more)])[counts.indptr].astype(np.int32)
         columns, index = np.unique(counts.indices[more], return_inverse=True)
+        index = index.astype(np.int32)
         shape = (counts.shape[0], len(columns))
         for place, matrix in enumerate(weighted):
             level = scipy.sparse.csr_array((matrix.data[more], index, starts), shape=shape)
