@@ -6,6 +6,7 @@ so a pipeline that starts at a later step goes on exactly as if it had never sto
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +18,9 @@ from data_pipelines.records import SplitRecords, parse
 from data_pipelines.samplers import Sampler
 from data_pipelines.text import Tokenizer, drop_words, enclose
 
+Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""From the numbers of N images and of M captions to the relevance of each pair, float32 (N, M)."""
+
 
 def training_batches(
     records: SplitRecords,
@@ -26,6 +30,7 @@ def training_batches(
     text: TextOptions,
     start: int = 0,
     part: tuple[int, int] = (0, 1),
+    relevance: Relevance | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of image-caption pairs, from any step on.
 
@@ -37,12 +42,14 @@ def training_batches(
         text: How captions are augmented.
         start: The step to begin with, counted from the beginning of the training.
         part: Which part of every batch to yield, and of how many: one a worker.
+        relevance: How relevant captions are to images, if the model learns from that.
 
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
         regions; `x["caption"]` is int32 (B, L), padded with 0. `y` has the numbers of the image
         and of the caption, int64 (B,), and with labels `labels`, int64 (B, most labels), padded
-        with -1.
+        with -1. With relevance it also has `relevance`, float32 (B, whole batch): that of the
+        captions of all parts to the images of this one.
     """
     number, parts = part
     if sampler.batch_size % parts:
@@ -52,8 +59,8 @@ def training_batches(
     labels = _padded_labels(records)
 
     def load(step: np.int64) -> tuple[np.ndarray, ...]:
-        captions = epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
-        captions = captions[number * size : (number + 1) * size]
+        whole = epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
+        captions = whole[number * size : (number + 1) * size]
         images = records.caption_image[captions]
         positions = step * sampler.batch_size + number * size + np.arange(size)
         return (
@@ -62,11 +69,17 @@ def training_batches(
             positions,
             images,
             captions,
+            *(() if relevance is None else (relevance(images, whole),)),
         )
 
     def load_batch(step: tf.Tensor) -> list[tf.Tensor]:
-        types = (tf.string, tf.int64, tf.int64, tf.int64, tf.int64)
-        return [tf.ensure_shape(t, [size]) for t in tf.numpy_function(load, [step], types)]
+        types = [tf.string, tf.int64, tf.int64, tf.int64, tf.int64]
+        shapes = [[size]] * len(types)
+        if relevance is not None:
+            types.append(tf.float32)
+            shapes.append([size, sampler.batch_size])
+        loaded = tf.numpy_function(load, [step], types)
+        return [tf.ensure_shape(t, shape) for t, shape in zip(loaded, shapes, strict=True)]
 
     def pair(
         record: tf.Tensor,
@@ -74,6 +87,7 @@ def training_batches(
         position: tf.Tensor,
         image_id: tf.Tensor,
         caption_id: tf.Tensor,
+        *relevance_to_all: tf.Tensor,
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         parsed = parse(record, records.holds)
         seeds = tf.random.split(tf.stack([tf.constant(sampler.seed, tf.int64), position]), 2)
@@ -88,6 +102,8 @@ def training_batches(
         y = {"image_id": image_id, "caption_id": caption_id}
         if labels.shape[1]:
             y["labels"] = tf.gather(labels, image_id)
+        if relevance_to_all:
+            y["relevance"] = relevance_to_all[0]
         return x, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)

@@ -25,6 +25,7 @@ MODES = {
     "train": "train, or go on where a training was stopped",
     "evaluate": "evaluate the trained model, and write a report with tables and plots",
     "export": "write model.keras, and a SavedModel for TF Serving",
+    "relevance": "write how relevant each caption is to each image, by the captions alone",
 }
 
 USAGE = f"""\
@@ -39,6 +40,9 @@ Without --config it runs the demo, {DEMO}: minutes on two cores, no network.
   --mode=MODE      one step of the run; without it, all of them:
 {{modes}}
   --set key=value  changes any key of the config; may be given several times
+  --captions=FILE  with --mode=relevance: captions that need no config: CSV with image,caption,
+                   or the JSON of COCO or Karpathy
+  --output=FILE    with --captions: where the relevance is written; something.npz
   --explain[=KEY]  prints every key of a config, or of a part of it, with its meaning
   --help           prints this
 
@@ -48,6 +52,7 @@ examples:
   python main.py --config configs/csv_pcme.yaml --set data.source.root=my_photos --mode=prepare
   python main.py --config coco_pcme --set name=small_batches --set train.batch_size=64
   python main.py --explain=train.phases
+  python main.py --mode=relevance --captions captions.csv --set relevance.measure=cider_d
 
 Everything that a run makes is in saved_models/<name>/. A run that was stopped, or killed, goes
 on where it was when it is started again.
@@ -58,6 +63,8 @@ configs that come along:
 
 flags.DEFINE_string("config", DEMO, "A YAML file, or the name of a config that comes along.")
 flags.DEFINE_enum("mode", "all", list(MODES), "The step of the run.")
+flags.DEFINE_string("captions", None, "A captions file, for --mode=relevance.")
+flags.DEFINE_string("output", None, "Where the relevance of --captions is written.")
 flags.DEFINE_multi_string("set", [], "Changes a key of the config: key=value.")
 
 
@@ -101,17 +108,36 @@ def _start(rest: Sequence[str]) -> None:
         raise ConfigError(f"{rest[1]!r} is not understood; see --help")
     values = flags.FLAGS.flag_values_dict()
     config = load_config(find_config(values["config"]), values["set"])
-    _work(config, values["mode"])
+    _set_up_logging()
+    captions, output = values["captions"], values["output"]
+    if output and not captions:
+        raise ConfigError("--output goes with --captions; a run writes to saved_models/<name>/")
+    if captions is None:
+        _work(config, values["mode"])
+    elif values["mode"] != "relevance":
+        raise ConfigError("--captions goes with --mode=relevance")
+    else:
+        _relevance(config, Path(captions), Path(output) if output else None)
 
 
-def _work(config: Config, mode: str) -> None:
-    """Imports TensorFlow, and does what the mode asks for."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+def _set_up_logging() -> None:
     # absl has set up a format of its own by now.
     logging.basicConfig(format="%(message)s", force=True)
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("tensorflow").setLevel(logging.WARNING)
     logging.getLogger("keras_xmr").setLevel(logging.INFO)
+
+
+def _relevance(config: Config, captions: Path, output: Path | None) -> None:
+    """The relevance of a captions file, which needs no TensorFlow."""
+    from keras_xmr.relevance.command import relevance_of_file
+
+    relevance_of_file(captions, output, config.evaluation.splits, config.relevance)
+
+
+def _work(config: Config, mode: str) -> None:
+    """Imports TensorFlow, and does what the mode asks for."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
     from keras_xmr.pipeline import run
 

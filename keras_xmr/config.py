@@ -15,6 +15,8 @@ from keras_xmr.options import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    RelevanceMeasure,
+    RelevanceTokenizer,
 )
 
 if TYPE_CHECKING:
@@ -200,6 +202,24 @@ class TrainOptions(Section):
     """What is watched while the model trains."""
 
 
+class RelevanceOptions(Section):
+    """How relevant a caption is to an image, by the captions that were written for the image.
+
+    Read where a loss learns from it, and by the mode `relevance`. The captions of a split are
+    the references of its images, and n-grams are weighed by how rare they are in that split.
+    """
+
+    measure: RelevanceMeasure = "cider"
+    """What relevance is: `cider`, the mean cosine of TF-IDF vectors of n-grams of one to four
+    words, from 0 to 1; `cider_d`, the clipped and length-penalised variant that `pycocoevalcap`
+    computes, from 0 to 10; or `tf_idf`, the cosine of TF-IDF vectors of words, from 0 to 1, which
+    the released code of DAA trains with."""
+
+    tokenizer: RelevanceTokenizer = "ptb"
+    """What splits captions into words: `ptb`, rules of the Penn Treebank that need nothing else,
+    or `java`, the program that `pycocoevalcap` calls; it needs that package and Java."""
+
+
 class EvaluationOptions(Section):
     """How the model is evaluated."""
 
@@ -252,6 +272,9 @@ class Config(Section):
         Field(min_length=1),
     ]
     """The losses, each with its `weight`; their weighted sum is minimised."""
+
+    relevance: RelevanceOptions = RelevanceOptions()
+    """How relevant a caption is to an image, where a loss learns from that."""
 
     train: TrainOptions
     """How the model is trained."""

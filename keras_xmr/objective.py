@@ -25,6 +25,7 @@ class Objective(keras.layers.Layer):
 
     Attributes:
         names: For the log: the name of each loss, and the names of its parts after a slash.
+        needs_relevance: Whether a loss learns from the semantic relevance of the pairs.
 
     Raises:
         ValueError: If there are not as many weights as losses.
@@ -37,6 +38,7 @@ class Objective(keras.layers.Layer):
         self.losses_ = list(losses)
         self.weights_ = list(weights)
         self._loss_names = _unique([snake_case(type(loss).__name__) for loss in losses])
+        self.needs_relevance = any(type(loss).NEEDS_RELEVANCE for loss in losses)
         self.names: list[str] = []
         for name, loss in zip(self._loss_names, self.losses_, strict=True):
             self.names.append(name)
@@ -50,6 +52,12 @@ class Objective(keras.layers.Layer):
         self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective, and for the log every loss and every part of one, not weighted."""
+        if self.needs_relevance and "relevance" not in relations:
+            names = [type(loss).__name__ for loss in self.losses_ if loss.NEEDS_RELEVANCE]
+            raise ValueError(
+                f"{', '.join(names)} needs the relevance of the pairs, which the batch does not "
+                "have. Give `training_batches` a `keras_xmr.relevance.BatchRelevance`"
+            )
         total: Tensor = 0.0
         log = {}
         for name, loss, weight in zip(self._loss_names, self.losses_, self.weights_, strict=True):

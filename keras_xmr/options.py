@@ -28,6 +28,12 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Reduction = Literal["mean", "sum"]
 """How a loss over all pairs of a batch becomes one number."""
 
+RelevanceMeasure = Literal["cider", "cider_d", "tf_idf"]
+"""How the relevance of a caption to an image is measured; see `keras_xmr.relevance.weigh`."""
+
+RelevanceTokenizer = Literal["ptb", "java"]
+"""What splits captions into words for that."""
+
 ALIASES: dict[str, object] = {
     "PositiveInt": PositiveInt,
     "NonNegativeInt": NonNegativeInt,

@@ -1,4 +1,4 @@
-"""The steps of a run: prepare, train, evaluate, export."""
+"""The steps of a run: prepare, train, evaluate, export, and the relevance of its captions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from keras_xmr.config import Config
 from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.report import write_report
 from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
+from keras_xmr.relevance.command import write_relevance_of
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import export_keras, export_saved_model
@@ -24,7 +25,7 @@ from keras_xmr.training.train import load_weights, train
 
 _LOGGER = logging.getLogger(__name__)
 
-MODES = ("prepare", "train", "evaluate", "export")
+MODES = ("prepare", "train", "evaluate", "export", "relevance")
 
 
 def run(config: Config, mode: str) -> None:
@@ -32,7 +33,7 @@ def run(config: Config, mode: str) -> None:
 
     Args:
         config: The config.
-        mode: One of `MODES`, or "all".
+        mode: One of `MODES`, or "all": prepare if need be, train, evaluate, and export.
 
     Raises:
         UserError: If something is wrong that the user can mend.
@@ -102,6 +103,19 @@ class Run:
         path = self.folder.serving / "1"
         export_saved_model(self.model, self.tokenizer, self.config.data.image, path)
         _LOGGER.info("SavedModel for TF Serving: %s", path)
+
+    def relevance(self) -> None:
+        """Writes how relevant each caption is to each image."""
+        for split in self.config.evaluation.splits:
+            _LOGGER.info("== relevance: %s", split)
+            records = self.records.split(split)
+            write_relevance_of(
+                records.image_keys,
+                records.captions,
+                records.caption_image,
+                self.folder.relevance(split),
+                self.config.relevance,
+            )
 
     @cached_property
     def records(self) -> Records:

@@ -84,7 +84,8 @@ class Retriever(keras.Model):
         image = self.matcher.prepare(image, "image")
         caption = self.matcher.prepare(caption, "caption")
         scores = self.matcher(image, caption)
-        self.objective(scores, image, caption, {"positives": tf.eye(2, dtype=tf.bool)})
+        matches = {"positives": tf.eye(2, dtype=tf.bool), "relevance": tf.eye(2)}
+        self.objective(scores, image, caption, matches)
 
     def _note(self, name: str, dtype: str, *shape: int) -> Any:
         """A variable in which training notes how it goes; the same on every replica."""

@@ -53,6 +53,10 @@ class RunFolder:
         """Where the evaluation of a split goes."""
         return self.path / "evaluation" / split
 
+    def relevance(self, split: str) -> Path:
+        """Where the relevance of the captions of a split goes."""
+        return self.path / "relevance" / f"{split}.npz"
+
     def claim(self, config: Config) -> None:
         """Makes the folder and writes config and versions into it.
 

@@ -19,6 +19,7 @@ class Golden:
     """Reference numbers of one case: `golden["in_x"]`, float32 as it is fed."""
 
     def __init__(self, path: Path) -> None:
+        self.folder = path.parent
         self._arrays = dict(np.load(path))
 
     def __getitem__(self, key: str) -> np.ndarray:

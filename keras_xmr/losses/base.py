@@ -12,7 +12,8 @@ Tensor = Any
 
 Relations = dict[str, Tensor]
 """Who matches whom in a batch: `positives`, boolean (N, M), true where an image and a caption
-match."""
+match. If a loss of the objective has `NEEDS_RELEVANCE`, also `relevance`, float32 (N, M), zero or
+more: how relevant each caption is to each image."""
 
 
 class Loss(keras.layers.Layer):
@@ -21,8 +22,9 @@ class Loss(keras.layers.Layer):
     A subclass names in `PARTS` the parts it is the sum of, and implements `call(scores, image,
     caption, relations)`, where scores are float32 (N, M), which returns the parts as a dict of
     scalars. In `NEEDS` it says which kinds of embedding it works on, if not on all, and in
-    `NEEDS_LOGITS` whether it reads the scores as log-odds of a match. Its options are the
-    keyword-only parameters of its constructor.
+    `NEEDS_LOGITS` whether it reads the scores as log-odds of a match, and in `NEEDS_RELEVANCE`
+    whether it learns from the semantic relevance of the pairs. Its options are the keyword-only
+    parameters of its constructor.
 
     Nothing may be assumed of the batch but what the relations say: an image can stand in it
     twice, with two of its captions.
@@ -31,6 +33,7 @@ class Loss(keras.layers.Layer):
     PARTS: ClassVar[tuple[str, ...]]
     NEEDS: ClassVar[tuple[str, ...]] = ()
     NEEDS_LOGITS: ClassVar[bool] = False
+    NEEDS_RELEVANCE: ClassVar[bool] = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
@@ -46,7 +49,7 @@ class Loss(keras.layers.Layer):
 
         Args:
             scores: Scores (N, M) that are all equal.
-            relations: The relations of some batch.
+            relations: The `positives` of some batch.
 
         Returns:
             A scalar, or None if no such value is known.

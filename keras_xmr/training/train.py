@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from dataclasses import dataclass
 
 import keras
 
 from data_pipelines.batches import training_batches
 from data_pipelines.files import write_aside
-from data_pipelines.records import Records
+from data_pipelines.records import Records, SplitRecords
 from data_pipelines.samplers import SAMPLERS
 from data_pipelines.text import Tokenizer
 from keras_xmr.build import build_model
 from keras_xmr.catalogue import components
-from keras_xmr.config import Config, PhaseOptions
+from keras_xmr.config import Config, PhaseOptions, RelevanceOptions
 from keras_xmr.evaluation import evaluate_split
+from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.training import callbacks
@@ -57,6 +59,7 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
         TrainingStoppedError: If the watchdog stops the training.
         CheckpointError: If the checkpoints are of another model.
         EncoderError: If weights or word vectors cannot be loaded.
+        UserError: If a loss needs relevance, and its tokenizer cannot be run.
     """
     options = config.train
     keras.utils.set_random_seed(config.seed)
@@ -65,6 +68,9 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
     with make_strategy(options.batch_size, options.devices).scope():
         fresh = not (folder.checkpoints / "checkpoint").exists()
         model = build_model(config, records, tokenizer, pretrained=fresh)
+        relevance = None
+        if model.objective.needs_relevance:
+            relevance = _batch_relevance(split, config.relevance)
         trainer = _Trainer(config, folder, records, tokenizer, model, sampler.steps)
         done = trainer.checkpoints.peek()
         for span in trainer.spans():
@@ -74,11 +80,31 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
             while trainer.checkpoints.progress.step < span.end:
                 step = trainer.checkpoints.progress.step
                 batches = training_batches(
-                    split, sampler, tokenizer, config.data.image, config.data.text, start=step
+                    split,
+                    sampler,
+                    tokenizer,
+                    config.data.image,
+                    config.data.text,
+                    start=step,
+                    relevance=relevance,
                 )
                 trainer.fit(batches, span)
         trainer.finish(done.step)
     return model
+
+
+def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRelevance:
+    """The relevance within batches of a split, whose captions are the references."""
+    begin = time.perf_counter()
+    words = TOKENIZERS[options.tokenizer]([caption.text for caption in split.captions])
+    weighted = weigh(words, split.caption_image, len(split), options.measure)
+    _LOGGER.info(
+        "relevance: %s, %d captions weighed in %.1f s",
+        options.measure,
+        split.num_captions,
+        time.perf_counter() - begin,
+    )
+    return BatchRelevance(weighted)
 
 
 class _Trainer:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
@@ -45,6 +47,9 @@ def test_help_needs_no_tensorflow(tmp_path):
         (["--config", "configs/nothing.yaml"], "no file"),
         (["--set=model.matcher=cosine"], "log-odds"),
         (["surplus"], "'surplus' is not understood"),
+        (["--set=relevance.measure=cidr"], "Did you mean 'cider'?"),
+        (["--captions=x.csv"], "--captions goes with --mode=relevance"),
+        (["--mode=relevance", "--output=x.npz"], "--output goes with --captions"),
     ],
 )
 def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path, arguments, says):
@@ -56,8 +61,22 @@ def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path, arguments, sa
     assert not (tmp_path / "saved_models").exists()
 
 
+def test_relevance_of_a_captions_file_needs_no_config_and_no_tensorflow(tmp_path):
+    datasets.csv_photos(tmp_path / "photos")
+    captions = "--captions=photos/captions.csv"
+    done = start("--mode=relevance", captions, "--set=relevance.measure=cider_d", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "annotated" in done.stdout
+    with np.load(tmp_path / "captions-relevance.npz") as found:
+        assert found["relevance"].shape == (24, 48)
+        assert found["relevance"].max() > 1, "CIDEr-D goes to 10"
+    done = start("--mode=relevance", "--captions=x.csv", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: x.csv does not exist")
+
+
 def test_unknown_modes_and_flags_are_refused(tmp_path):
     done = start("--mode=trian", cwd=tmp_path)
     assert done.returncode
-    assert "prepare|train|evaluate|export" in done.stderr
+    assert "prepare|train|evaluate|export|relevance" in done.stderr
     assert "Unknown command line flag" in start("--modus=train", cwd=tmp_path).stderr

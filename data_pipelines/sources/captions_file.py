@@ -1,0 +1,43 @@
+"""A file of captions alone, without the photos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data_pipelines.sources.base import Entry, Problems, Source, SourceError
+from data_pipelines.sources.coco import CocoSource
+from data_pipelines.sources.csv import CsvSource
+from data_pipelines.sources.flickr30k import Flickr30kSource
+
+
+def read_captions_file(path: Path, problems: Problems) -> list[Entry]:
+    """Reads the captions of a file.
+
+    Args:
+        path: A CSV file of `image,caption` rows, a caption annotation file of COCO
+            (`captions_val2014.json`), or a split file of Karpathy (`dataset_coco.json`).
+        problems: Where rows that cannot be used are counted.
+
+    Returns:
+        The images with their captions, in the order of the file. Their splits mean something in
+        a split file alone; elsewhere all are "train".
+
+    Raises:
+        SourceError: If the file is missing or malformed, or holds no captions.
+    """
+    entries = list(_source(path).entries(problems))
+    if not any(entry.captions for entry in entries):
+        raise SourceError(
+            f"{path} holds no captions. It should be CSV with the columns image,caption, a caption "
+            "annotation file of COCO, or a split file of Karpathy"
+        )
+    return entries
+
+
+def _source(path: Path) -> Source:
+    root, name = path.parent, path.name
+    if path.suffix.lower() != ".json":
+        return CsvSource(root=root, captions=name, val_share=0, test_share=0)
+    if path.is_file() and b'"annotations"' in path.read_bytes():
+        return CocoSource(root=root, captions=(name,), instances=(), split_file=None)
+    return Flickr30kSource(root=root, split_file=name)

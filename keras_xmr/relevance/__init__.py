@@ -1,0 +1,26 @@
+"""From captions to semantic relevance: how much a caption says of an image, by its references.
+
+Needs numpy and scipy alone.
+"""
+
+from keras_xmr.relevance.batch import BatchRelevance
+from keras_xmr.relevance.matrix import RelevanceMatrix
+from keras_xmr.relevance.ngrams import NGrams, count_ngrams
+from keras_xmr.relevance.tokenizers import (
+    TOKENIZERS,
+    java_tokenize,
+    ptb_tokenize,
+)
+from keras_xmr.relevance.weights import WeightedCaptions, weigh
+
+__all__ = [
+    "TOKENIZERS",
+    "BatchRelevance",
+    "NGrams",
+    "RelevanceMatrix",
+    "WeightedCaptions",
+    "count_ngrams",
+    "java_tokenize",
+    "ptb_tokenize",
+    "weigh",
+]

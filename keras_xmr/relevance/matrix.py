@@ -1,0 +1,117 @@
+"""The relevance of all captions to all images, in tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse
+
+from data_pipelines.progress import Progress
+from keras_xmr.relevance.weights import WeightedCaptions
+
+FREQUENT = 256
+"""So many of the most frequent terms are multiplied as dense matrices.
+
+They make nearly all products of the sparse matrices, and few of the entries of the dense ones.
+"""
+
+TILE = 256
+"""Images whose relevance is computed at once."""
+
+
+class RelevanceMatrix:
+    """The relevance of all captions to all images: float32 (images, captions), row by row.
+
+    The references of an image are averaged before they are multiplied with the captions. The
+    length penalty of CIDEr-D does not stand in the way: captions of one length punish a
+    reference alike, so they share an average of their own. Either measure costs about one
+    product of sparse matrices, and holds little more than the captions and what it gives.
+
+    Args:
+        weighted: The captions.
+    """
+
+    def __init__(self, weighted: WeightedCaptions) -> None:
+        self.shape = weighted.shape
+        self._weighted = weighted
+        used = np.bincount(weighted.candidates.indices, minlength=weighted.candidates.shape[1])
+        order = np.argsort(-used, kind="stable")
+        frequent, rare = order[:FREQUENT], np.sort(order[FREQUENT:])
+        references, candidates = weighted.references, weighted.candidates
+        self._frequent = references[:, frequent].toarray()
+        self._rare = references[:, rare]
+        frequent_of, rare_of = self._frequent, self._rare
+        if candidates is not references:
+            frequent_of, rare_of = candidates[:, frequent].toarray(), candidates[:, rare]
+        self._groups = [
+            (length, members, frequent_of[members].T, rare_of[members].T.tocsr())
+            for length, members in self._members()
+        ]
+
+    def _members(self) -> Iterator[tuple[int, np.ndarray]]:
+        """The captions that share an average of the references, and their length."""
+        lengths = self._weighted.lengths
+        if self._weighted.length_penalty is None:
+            yield 0, np.arange(len(lengths))
+            return
+        for length in np.unique(lengths):
+            yield int(length), np.flatnonzero(lengths == length)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The relevance of all captions to some images.
+
+        Args:
+            start: The first image.
+            stop: The image after the last one.
+
+        Returns:
+            float32 (stop - start, captions).
+        """
+        averaging = self._weighted.averaging[start:stop]
+        relevance = np.empty((averaging.shape[0], self.shape[1]), np.float32)
+        for length, members, frequent, rare in self._groups:
+            weights = self._penalised(averaging, length)
+            tile = weights @ self._frequent @ frequent
+            tile += ((weights @ self._rare) @ rare).toarray()
+            relevance[:, members] = tile
+        return relevance
+
+    def _penalised(self, averaging: scipy.sparse.csr_array, length: int) -> scipy.sparse.csr_array:
+        """What each reference counts for captions of some length."""
+        penalty = self._weighted.length_penalty
+        if penalty is None:
+            return averaging
+        differences = np.abs(self._weighted.lengths[averaging.indices] - length)
+        weights = averaging.copy()
+        weights.data *= penalty[differences]
+        return weights
+
+    def tiles(self, size: int = TILE) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields the first image of each tile, and its rows; with a progress bar.
+
+        Args:
+            size: Images a tile.
+        """
+        with Progress("relevance", total=self.shape[0], unit="image") as bar:
+            for start in range(0, self.shape[0], size):
+                tile = self.rows(start, min(start + size, self.shape[0]))
+                bar.update(len(tile))
+                yield start, tile
+
+    def dense(self) -> np.ndarray:
+        """The whole matrix, float32 (images, captions)."""
+        relevance = np.empty(self.shape, np.float32)
+        for start, tile in self.tiles():
+            relevance[start : start + len(tile)] = tile
+        return relevance
+
+    def sparse(self, threshold: float = 0.0) -> scipy.sparse.csr_array:
+        """The pairs whose relevance is above a threshold: sparse float32 (images, captions)."""
+        kept = []
+        for _, tile in self.tiles():
+            tile[tile <= threshold] = 0
+            kept.append(scipy.sparse.csr_array(tile))
+        if not kept:
+            return scipy.sparse.csr_array(self.shape, dtype=np.float32)
+        return scipy.sparse.vstack(kept, format="csr")

@@ -1,0 +1,158 @@
+"""The weights of n-grams, by which the relevance of two captions becomes a scalar product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+
+from keras_xmr.options import RelevanceMeasure
+from keras_xmr.relevance.ngrams import NGrams, averaging, count_ngrams, document_frequencies
+
+PENALTY_WIDTH = 6.0
+"""Deviation, in words, of the Gaussian by which CIDEr-D punishes a difference in length."""
+
+
+@dataclass(frozen=True)
+class WeightedCaptions:
+    """Captions whose relevance to each other is a scalar product.
+
+    The relevance of caption c to an image is the mean, over the references r of the image, of
+    `length_penalty[|lengths[r] - lengths[c]|] * references[r] @ candidates[c]`. A caption that
+    is itself a reference of the image counts among them, as one of equals.
+
+    Attributes:
+        references: Weights of each caption where it is a reference: sparse float32 (captions,
+            terms), in rows.
+        candidates: Its weights where it is the caption whose relevance is asked for, likewise.
+            The same object as `references` for a symmetric measure.
+        averaging: Sparse float32 (images, captions): row i holds 1 / n for the n references of
+            image i.
+        lengths: Words of each caption, int64 (captions,).
+        length_penalty: Factor for each difference in length, float32 (longest caption + 1,);
+            None if length does not count.
+    """
+
+    references: scipy.sparse.csr_array
+    candidates: scipy.sparse.csr_array
+    averaging: scipy.sparse.csr_array
+    lengths: np.ndarray
+    length_penalty: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Images, captions."""
+        return self.averaging.shape
+
+
+def weigh(
+    captions: Sequence[Sequence[str]],
+    image_of_caption: np.ndarray,
+    num_images: int,
+    measure: RelevanceMeasure = "cider",
+) -> WeightedCaptions:
+    """Weighs the n-grams of captions.
+
+    Args:
+        captions: The words of each caption, see `keras_xmr.relevance.TOKENIZERS`.
+        image_of_caption: The image that each caption is a reference of, int (captions,); -1 for
+            a caption that is the reference of none.
+        num_images: How many images there are.
+        measure: What relevance is:
+
+            * "cider": CIDEr (Vedantam et al. 2015, Eq. 2 and 3): the mean, over n-grams of one
+              to four words, of the cosine of TF-IDF vectors. From 0 to 1. A document is the
+              reference set of an image.
+            * "cider_d": CIDEr-D as the class `Cider` of `pycocoevalcap` scores it: the counts
+              of the candidate are clipped to those of the reference, a difference in length is
+              punished, and the score is multiplied by 10. From 0 to 10, not symmetric.
+            * "tf_idf": the cosine of TF-IDF vectors of words of two letters or more, with the
+              smoothed IDF of scikit-learn, as in the released training code of Li et al. 2022
+              (DAA) for COCO. From 0 to 1. A document is a caption.
+    """
+    ngrams = count_ngrams(captions, 1 if measure == "tf_idf" else 4)
+    documents = averaging(np.asarray(image_of_caption, np.int64), num_images)
+    return _MEASURES[measure](ngrams, documents)
+
+
+def _cider(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptions:
+    vectors = _normalised(ngrams.counts, _log_idf(ngrams, documents), ngrams.orders)
+    # The mean over the four orders: half of it on either side.
+    vectors.data *= 0.5
+    return WeightedCaptions(vectors, vectors, documents, ngrams.lengths)
+
+
+def _cider_d(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptions:
+    idf = _log_idf(ngrams, documents)
+    counts = ngrams.counts
+    references = _normalised(counts, idf, ngrams.orders)
+    references.data *= np.float32(10 / 4)
+    candidates = _normalised(counts, idf, ngrams.orders)
+    # The candidate adds its clipped count alone: min(c, r) = sum over k of [c >= k] [r >= k], a
+    # scalar product with a column for each n-gram and k.
+    candidates.data /= counts.data
+    references, candidates = _split_by_count(counts, references, candidates)
+    # Both weigh the same terms, which then need to be held but once.
+    candidates.indices, candidates.indptr = references.indices, references.indptr
+    differences = np.arange(int(ngrams.lengths.max(initial=0)) + 1)
+    penalty = np.exp(-(differences**2) / (2 * PENALTY_WIDTH**2)).astype(np.float32)
+    return WeightedCaptions(references, candidates, documents, ngrams.lengths, penalty)
+
+
+def _tf_idf(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptions:
+    references = np.diff(documents.tocsc().indptr) > 0
+    num = int(references.sum())
+    found = np.bincount(ngrams.counts[references].indices, minlength=ngrams.counts.shape[1])
+    idf = np.log((1 + num) / (1 + found)) + 1
+    idf[np.fromiter((len(word) < 2 for word in ngrams.words), bool, len(idf))] = 0
+    vectors = _normalised(ngrams.counts, idf, ngrams.orders)
+    return WeightedCaptions(vectors, vectors, documents, ngrams.lengths)
+
+
+_MEASURES: dict[str, Callable[[NGrams, scipy.sparse.csr_array], WeightedCaptions]] = {
+    "cider": _cider,
+    "cider_d": _cider_d,
+    "tf_idf": _tf_idf,
+}
+
+
+def _log_idf(ngrams: NGrams, documents: scipy.sparse.csr_array) -> np.ndarray:
+    """log(M / max(1, df)), float64 (n-grams,), where M counts the images that have references."""
+    num = int((np.diff(documents.indptr) > 0).sum())
+    frequencies = document_frequencies(ngrams.counts, documents)
+    return np.log(max(num, 1)) - np.log(np.maximum(frequencies, 1))
+
+
+def _normalised(
+    counts: scipy.sparse.csr_array, idf: np.ndarray, orders: np.ndarray
+) -> scipy.sparse.csr_array:
+    """TF-IDF vectors of norm 1 in each caption and order, or 0 where all of it weighs nothing."""
+    num_orders = int(orders.max(initial=1))
+    weights = counts.data * idf[counts.indices].astype(np.float32)
+    part = np.repeat(np.arange(counts.shape[0], dtype=np.int64), np.diff(counts.indptr))
+    part = part * num_orders + (orders[counts.indices] - 1)
+    squares = np.bincount(part, np.square(weights), minlength=counts.shape[0] * num_orders)
+    inverse = np.zeros(len(squares), np.float32)
+    np.divide(1.0, np.sqrt(squares), out=inverse, where=squares > 0, casting="same_kind")
+    weights *= inverse[part]
+    return scipy.sparse.csr_array((weights, counts.indices, counts.indptr), shape=counts.shape)
+
+
+def _split_by_count(
+    counts: scipy.sparse.csr_array, *weighted: scipy.sparse.csr_array
+) -> list[scipy.sparse.csr_array]:
+    """Repeats, for k = 2, 3, ..., the columns of n-grams that stand k times in some caption."""
+    levels = list(weighted)
+    for k in range(2, int(counts.data.max(initial=1)) + 1):
+        more = counts.data >= k
+        # Numbers of 32 bits, or scipy stacks the levels to matrices with numbers of 64.
+        starts = np.concatenate([[0], np.cumsum(more)])[counts.indptr].astype(np.int32)
+        columns, index = np.unique(counts.indices[more], return_inverse=True)
+        index = index.astype(np.int32)
+        shape = (counts.shape[0], len(columns))
+        for place, matrix in enumerate(weighted):
+            level = scipy.sparse.csr_array((matrix.data[more], index, starts), shape=shape)
+            levels[place] = scipy.sparse.hstack([levels[place], level], format="csr")
+    return levels

@@ -1,0 +1,245 @@
+"""Semantic relevance: CIDEr, CIDEr-D and TF-IDF, of whole splits and of batches."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from keras_xmr.relevance import BatchRelevance, RelevanceMatrix, count_ngrams, ptb_tokenize, weigh
+from keras_xmr.relevance.ngrams import averaging, document_frequencies
+
+MEASURES = ("cider", "cider_d", "tf_idf")
+
+
+def random_captions(random, images=12, per_image=4):
+    """Captions with much in common, repeated words, and lengths from none to sixteen words."""
+    words = np.array(["a", "the", "of", *(f"word{n}" for n in range(12))])
+    share = 1 / np.arange(1, len(words) + 1)
+    captions = [
+        list(random.choice(words, random.integers(0, 17), p=share / share.sum()))
+        for _ in range(images * per_image)
+    ]
+    return captions, random.permutation(np.repeat(np.arange(images), per_image))
+
+
+def ngrams(words, n):
+    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+
+
+def oracle(captions, image_of_caption, num_images, measure):
+    """The definitions, pair by pair, in float64."""
+    references = [
+        [words for words, owner in zip(captions, image_of_caption, strict=True) if owner == image]
+        for image in range(num_images)
+    ]
+    if measure == "tf_idf":
+        documents = [[words] for image in references for words in image]
+        captions = [[w for w in words if len(w) > 1] for words in captions]
+        references = [[[w for w in words if len(w) > 1] for words in i] for i in references]
+    else:
+        documents = [image for image in references if image]
+    found = Counter(
+        gram
+        for document in documents
+        for gram in {gram for words in document for n in range(1, 5) for gram in ngrams(words, n)}
+    )
+
+    def idf(gram):
+        if measure == "tf_idf":
+            return np.log((1 + len(documents)) / (1 + found[gram])) + 1
+        return np.log(len(documents)) - np.log(max(1, found[gram]))
+
+    def similarity(candidate, reference):
+        cosines = []
+        for n in [1] if measure == "tf_idf" else [1, 2, 3, 4]:
+            c = {gram: count * idf(gram) for gram, count in ngrams(candidate, n).items()}
+            r = {gram: count * idf(gram) for gram, count in ngrams(reference, n).items()}
+            norms = np.linalg.norm(list(c.values())) * np.linalg.norm(list(r.values()))
+            clip = min if measure == "cider_d" else lambda mine, theirs: mine
+            product = sum(clip(c[gram], r[gram]) * r[gram] for gram in c.keys() & r.keys())
+            cosines.append(product / norms if norms else 0.0)
+        value = np.mean(cosines)
+        if measure == "cider_d":
+            value *= 10 * np.exp(-((len(candidate) - len(reference)) ** 2) / 72)
+        return value
+
+    return np.array(
+        [
+            [np.mean([similarity(c, r) for r in image]) if image else 0.0 for c in captions]
+            for image in references
+        ]
+    )
+
+
+@pytest.fixture
+def flickr(golden):
+    """The captions of the reference case, and its numbers."""
+    case = golden("cider")
+    texts = json.loads((case.folder / "cider_captions.json").read_text("utf-8"))
+    return case, texts
+
+
+def flat(captions):
+    return [text for image in captions for text in image]
+
+
+@pytest.mark.parametrize(
+    ("measure", "key"), [("cider", "out_sem_plain"), ("cider_d", "out_sem_ciderd_x10")]
+)
+def test_relevance_matches_golden(flickr, measure, key):
+    case, texts = flickr
+    words = ptb_tokenize(flat(texts["captions_raw"]))
+    weighted = weigh(words, np.repeat(np.arange(60), 5), 60, measure)
+    expected = case[key]
+    for found in (
+        RelevanceMatrix(weighted).dense(),
+        BatchRelevance(weighted)(np.arange(60), np.arange(300)),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_pairs_and_statistics_match_golden(flickr):
+    case, texts = flickr
+    words = ptb_tokenize(flat(texts["captions_raw"]))
+    counted = count_ngrams(words)
+    np.testing.assert_array_equal(np.bincount(counted.orders)[1:], case["out_num_ngrams"])
+    found = document_frequencies(counted.counts, averaging(np.repeat(np.arange(60), 5), 60))
+    by_order = np.bincount(counted.orders, found)[1:]
+    np.testing.assert_array_equal(by_order, case["out_sum_df"])
+    np.testing.assert_array_equal(counted.lengths, case["out_lengths"])
+    # The relevance to one reference: the weights of the whole, without the average.
+    weighted = weigh(words, np.repeat(np.arange(60), 5), 60, "cider")
+    pairs = (weighted.references @ weighted.candidates.T).toarray()
+    np.testing.assert_allclose(pairs, case["out_pair_plain"], rtol=1e-5, atol=1e-6)
+
+
+def test_captions_that_are_no_references_match_golden(flickr):
+    case, texts = flickr
+    words = ptb_tokenize(flat(texts["captions_raw"]))
+    owner = np.where(np.arange(300) % 5 == 0, -1, np.arange(300) // 5)
+    found = RelevanceMatrix(weigh(words, owner, 60, "cider_d")).dense()
+    expected = case["out_lib_first_caption_vs_other4"]
+    np.testing.assert_allclose(found[np.arange(60), ::5].diagonal(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_relevance_is_what_the_definition_says(random, measure):
+    captions, owner = random_captions(random)
+    expected = oracle(captions, owner, 12, measure)
+    assert np.count_nonzero(expected) > 100
+    weighted = weigh(captions, owner, 12, measure)
+    matrix = RelevanceMatrix(weighted)
+    np.testing.assert_allclose(matrix.dense(), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(matrix.rows(3, 8), expected[3:8], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_rare_and_frequent_terms_are_counted_alike(random, monkeypatch, measure):
+    captions, owner = random_captions(random)
+    weighted = weigh(captions, owner, 12, measure)
+    whole = RelevanceMatrix(weighted).dense()
+    for frequent in (0, 5):
+        monkeypatch.setattr("keras_xmr.relevance.matrix.FREQUENT", frequent)
+        np.testing.assert_allclose(RelevanceMatrix(weighted).dense(), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_cider_d_is_what_pycocoevalcap_scores(random):
+    scorer = pytest.importorskip("pycocoevalcap.cider.cider_scorer")
+    captions, owner = random_captions(random)
+    # Its references are those of an image, so each image in turn is asked about each caption.
+    found = RelevanceMatrix(weigh(captions, owner, 12, "cider_d")).dense()
+    references = [
+        [" ".join(captions[c]) for c in np.flatnonzero(owner == image)] for image in range(12)
+    ]
+    for shift in range(0, 48, 7):
+        cider = scorer.CiderScorer()
+        asked = (np.arange(12) + shift) % 48
+        for image, caption in enumerate(asked):
+            cider += (" ".join(captions[caption]), references[image])
+        _, expected = cider.compute_score()
+        np.testing.assert_allclose(found[np.arange(12), asked], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_cider_is_bilinear(random):
+    captions, owner = random_captions(random, images=6)
+    weighted = weigh(captions, owner, 6, "cider")
+    pairs = (weighted.references @ weighted.candidates.T).toarray()
+    means = np.stack([pairs[owner == image].mean(axis=0) for image in range(6)])
+    np.testing.assert_allclose(RelevanceMatrix(weighted).dense(), means, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pairs, pairs.T, rtol=1e-5, atol=1e-6)
+
+
+def test_an_image_counts_a_word_once_however_often_it_is_said():
+    captions = [["dog", "dog"], ["dog"], ["cat"], ["dog"], ["bird"]]
+    counted = count_ngrams(captions, 1)
+    found = document_frequencies(counted.counts, averaging(np.array([0, 0, 1, 2, -1]), 4))
+    assert dict(zip(counted.words, found, strict=True)) == {"dog": 2, "cat": 1, "bird": 0}
+
+
+def test_ngrams_do_not_cross_captions():
+    counted = count_ngrams([["a", "b"], ["c"], [], ["b", "c", "b", "c"]])
+    assert np.bincount(counted.orders, minlength=5).tolist() == [0, 3, 3, 2, 1]
+    assert counted.counts.sum(axis=1).tolist() == [3, 1, 0, 10]
+    assert counted.counts.max() == 2
+    assert counted.lengths.tolist() == [2, 1, 0, 4]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_empty_short_and_equal_captions(measure):
+    captions = [["red", "dog"], ["cat"], [], ["red", "dog"], ["cat"], ["blue", "fish", "swims"]]
+    owner = np.array([0, 1, 2, 3, 3, 4])
+    weighted = weigh(captions, owner, 6, measure)
+    matrix = RelevanceMatrix(weighted).dense()
+    np.testing.assert_allclose(matrix, oracle(captions, owner, 6, measure), rtol=1e-5, atol=1e-6)
+    assert not matrix[2].any()
+    assert not matrix[:, 2].any()
+    assert not matrix[5].any(), "an image without captions is like nothing"
+    assert np.array_equal(matrix[:, 0], matrix[:, 3])
+    assert matrix[0, 3] > 0
+    batch = BatchRelevance(weighted)
+    np.testing.assert_allclose(batch(np.arange(6), np.arange(6)), matrix, rtol=1e-5, atol=1e-6)
+    assert not batch(np.array([2, 5]), np.array([2, 0])).any()
+
+
+def test_of_one_image_nothing_can_be_said():
+    # Every n-gram stands in every document, so none tells anything.
+    for measure in ("cider", "cider_d"):
+        weighted = weigh([["a", "dog"], ["a", "cat"]], np.array([0, 0]), 1, measure)
+        assert RelevanceMatrix(weighted).dense().tolist() == [[0, 0]]
+
+
+def test_no_captions_at_all():
+    for measure in MEASURES:
+        assert RelevanceMatrix(weigh([], np.zeros(0, int), 3, measure)).dense().shape == (3, 0)
+
+
+def test_words_of_one_letter_do_not_count_in_tf_idf():
+    captions = [["a", "dog"], ["a", "cat"], ["a"]]
+    matrix = RelevanceMatrix(weigh(captions, np.arange(3), 3, "tf_idf")).dense()
+    np.testing.assert_allclose(matrix, np.diag([1, 1, 0]), atol=1e-6)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_batches_agree_with_the_whole(random, measure):
+    captions, owner = random_captions(random, images=30)
+    weighted = weigh(captions, owner, 30, measure)
+    whole = RelevanceMatrix(weighted).dense()
+    batch = BatchRelevance(weighted)
+    for _ in range(5):
+        chosen = random.integers(0, len(captions), 16)
+        images = random.integers(0, 30, 7)
+        found = batch(images, chosen)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, whole[images][:, chosen], rtol=1e-5, atol=1e-6)
+
+
+def test_sparse_keeps_what_is_above_the_threshold(random):
+    captions, owner = random_captions(random)
+    matrix = RelevanceMatrix(weigh(captions, owner, 12))
+    whole, kept = matrix.dense(), matrix.sparse(0.2)
+    assert 0 < kept.nnz < np.count_nonzero(whole)
+    np.testing.assert_array_equal(kept.toarray(), np.where(whole > 0.2, whole, 0))
+    np.testing.assert_array_equal(matrix.sparse().toarray(), whole)

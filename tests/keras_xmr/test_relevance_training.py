@@ -1,0 +1,171 @@
+"""Relevance on its way from the captions to a loss."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import models
+import numpy as np
+import pytest
+from relevance_run import FitRelevance, batch, fits_relevance
+
+from data_pipelines.batches import training_batches
+from data_pipelines.errors import UserError
+from data_pipelines.samplers import PairSampler
+from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.objective import Objective
+from keras_xmr.pipeline import Run
+from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
+
+SUPPORT = Path(__file__).parent.parent / "support"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """The run of the tiny scenes, its records written."""
+    run = Run(models.tiny_config(tmp_path_factory.mktemp("scenes")))
+    run.prepare()
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(prepared):
+    """The relevance of all pairs of the training split."""
+    split = prepared.records.split("train")
+    words = ptb_tokenize(caption.text for caption in split.captions)
+    return RelevanceMatrix(weigh(words, split.caption_image, len(split))).dense()
+
+
+@pytest.fixture
+def start(prepared, tmp_path):
+    def start(*overrides: str) -> Run:
+        records = prepared.config.data.records
+        return Run(models.tiny_config(tmp_path, f"data.records={records}", *overrides))
+
+    return start
+
+
+def test_batches_carry_the_relevance_of_the_whole_batch(prepared, whole):
+    split = prepared.records.split("train")
+    tokenizer = build_tokenizer(prepared.config, prepared.records)
+    data = prepared.config.data
+
+    def batches(part):
+        dataset = training_batches(
+            split,
+            PairSampler(split, 8, 3),
+            tokenizer,
+            data.image,
+            data.text,
+            start=2,
+            part=part,
+            relevance=lambda images, captions: whole[np.ix_(images, captions)],
+        )
+        assert dataset.element_spec[1]["relevance"].shape == (8 // part[1], 8)
+        return [y for _, y in itertools.islice(dataset.as_numpy_iterator(), 2)]
+
+    wholes = batches((0, 1))
+    for y in wholes:
+        assert y["relevance"].dtype == np.float32
+        expected = whole[np.ix_(y["image_id"], y["caption_id"])]
+        assert np.count_nonzero(expected) > 8
+        np.testing.assert_array_equal(y["relevance"], expected)
+    halves = [batches((number, 2)) for number in range(2)]
+    for left, right, y in zip(*halves, wholes, strict=True):
+        joined = np.concatenate([left["relevance"], right["relevance"]])
+        np.testing.assert_array_equal(joined, y["relevance"])
+
+
+def test_a_loss_sees_the_relevance_of_the_batch():
+    model = fits_relevance(models.pcme())
+    model.compile()
+    x, y = batch(6)
+    embedded = model(x)
+    scores = model.score(embedded["image"], embedded["caption"])
+    tested = model.test_on_batch(x, y, return_dict=True)
+    assert "relevance" in y
+    # The samples of the matcher are those of evaluation, so the scores are the same.
+    expected = np.mean(np.square(np.asarray(scores) - y["relevance"]))
+    np.testing.assert_allclose(tested["fit_relevance"], expected, rtol=1e-5)
+
+
+def test_a_batch_without_the_relevance_that_a_loss_needs_is_refused():
+    model = fits_relevance(models.pcme())
+    x, y = models.batch(6)
+    with pytest.raises(ValueError, match="FitRelevance needs the relevance"):
+        model.compute_loss(x, y, model(x), training=False)
+    assert not models.pcme().objective.needs_relevance
+    assert Objective([FitRelevance()], [1.0]).needs_relevance
+
+
+@pytest.mark.slow
+def test_training_learns_from_the_relevance_of_its_captions(start, monkeypatch):
+    run = start("relevance.measure=cider_d", "train.phases.0.epochs=1", "evaluation.matchers=[]")
+    monkeypatch.setattr(
+        "keras_xmr.training.train.build_model",
+        lambda *a, **k: fits_relevance(build_model(*a, **k)),
+    )
+    seen = []
+    monkeypatch.setattr(
+        "keras_xmr.training.train.training_batches",
+        lambda *a, **k: seen.append(k["relevance"]) or training_batches(*a, **k),
+    )
+    run.train()
+    split = run.records.split("train")
+    words = ptb_tokenize(caption.text for caption in split.captions)
+    whole = RelevanceMatrix(weigh(words, split.caption_image, len(split), "cider_d")).dense()
+    images, captions = np.array([0, 5, 5]), np.array([10, 0, 79, 11])
+    np.testing.assert_allclose(
+        seen[0](images, captions), whole[np.ix_(images, captions)], rtol=1e-5, atol=1e-6
+    )
+    with run.folder.training_log.open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    assert all(np.isfinite(float(row["fit_relevance"])) for row in rows)
+
+
+def test_nothing_is_weighed_that_no_loss_needs(start, monkeypatch):
+    class ReachedError(Exception):
+        pass
+
+    def batches(*args, relevance, **options):
+        assert relevance is None
+        raise ReachedError
+
+    monkeypatch.setattr("keras_xmr.training.train.training_batches", batches)
+    with pytest.raises(ReachedError):
+        start().train()
+
+
+def test_a_tokenizer_that_cannot_run_stops_the_training(start, monkeypatch):
+    monkeypatch.setattr(
+        "keras_xmr.training.train.build_model",
+        lambda *a, **k: fits_relevance(build_model(*a, **k)),
+    )
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UserError, match=r"relevance\.tokenizer"):
+        start("relevance.tokenizer=java").train()
+
+
+@pytest.mark.slow
+def test_replicas_share_the_relevance_of_a_batch(tmp_path):
+    found = {}
+    for replicas in (1, 2):
+        path = tmp_path / f"{replicas}.npz"
+        done = subprocess.run(
+            [sys.executable, SUPPORT / "relevance_run.py", str(replicas), path],
+            env={**os.environ, "PYTHONPATH": f"{SUPPORT}:{SUPPORT.parent.parent}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found[replicas] = dict(np.load(path))
+    assert len(found[1]) > 10
+    for name, expected in found[1].items():
+        np.testing.assert_allclose(found[2][name], expected, rtol=1e-4, atol=1e-6, err_msg=name)
