@@ -34,7 +34,10 @@ class RetrievalMetrics:
 
 
 def evaluate_scores(
-    scores: np.ndarray, judgements: Judgements, precision_at: Sequence[int] = ()
+    scores: np.ndarray,
+    judgements: Judgements,
+    precision_at: Sequence[int] = (),
+    text_to_image: np.ndarray | None = None,
 ) -> RetrievalMetrics:
     """All metrics of a score matrix, in both directions.
 
@@ -42,12 +45,14 @@ def evaluate_scores(
         scores: Scores (images, captions), larger is better.
         judgements: What is right.
         precision_at: The K of `precision_K`.
+        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
+            by `scores`.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
     i2t = evaluate_direction(positive_ranks(scores, judgements), precision_at)
-    columns = np.ascontiguousarray(scores.T)
+    columns = np.ascontiguousarray((scores if text_to_image is None else text_to_image).T)
     t2i = evaluate_direction(positive_ranks(columns, judgements.transpose()), precision_at)
     summary = {f"i2t_{name}": value for name, value in summarize(i2t).items()}
     summary |= {f"t2i_{name}": value for name, value in summarize(t2i).items()}
