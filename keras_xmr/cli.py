@@ -24,6 +24,7 @@ MODES = {
     "train": "train, or go on where a training was stopped",
     "evaluate": "evaluate the trained model, and write a report with tables and plots",
     "export": "write model.keras, and a SavedModel for TF Serving",
+    "tune_reranker": "search the scales of fast re-ranking on the validation split",
 }
 
 USAGE = f"""\
@@ -35,7 +36,7 @@ usage: python main.py [--config=FILE] [--mode=MODE] [--set key=value ...]
 Without --config it runs the demo, {DEMO}: minutes on two cores, no network.
 
   --config=FILE    a YAML file, or the name of a config that comes along (listed below)
-  --mode=MODE      one step of the run; without it, all of them:
+  --mode=MODE      one step of the run; without it, `all`:
 {{modes}}
   --set key=value  changes any key of the config; may be given several times
   --explain[=KEY]  prints every key of a config, or of a part of it, with its meaning
@@ -80,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def usage() -> str:
     """The help text."""
-    modes = "\n".join(f"                     {name:<9} {text}" for name, text in MODES.items())
+    modes = "\n".join(f"                     {name:<13} {text}" for name, text in MODES.items())
     configs = "\n".join(f"  {n:<16} {_title(path)}" for n, path in packaged_configs().items())
     return USAGE.format(modes=modes, configs=configs)
 

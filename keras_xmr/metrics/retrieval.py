@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +64,27 @@ def evaluate_scores(
     return RetrievalMetrics(summary, i2t, t2i)
 
 
+def fold_members(
+    num_images: int, image_of_caption: np.ndarray, folds: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the images and the captions of consecutive folds of the images.
+
+    Args:
+        num_images: How many images there are.
+        image_of_caption: The image that each caption was written for, int (captions,).
+        folds: How many folds.
+
+    Raises:
+        ValueError: If the images do not split into folds of one size.
+    """
+    if num_images % folds:
+        raise ValueError(f"{num_images} images do not split into {folds} folds of one size")
+    size = num_images // folds
+    for fold in range(folds):
+        images = np.arange(fold * size, (fold + 1) * size)
+        yield images, np.flatnonzero(image_of_caption // size == fold)
+
+
 def evaluate_folds(
     scores: np.ndarray, judgements: Judgements, image_of_caption: np.ndarray, folds: int
 ) -> dict[str, float]:
@@ -80,13 +101,8 @@ def evaluate_folds(
     Raises:
         ValueError: If the images do not split into folds of one size.
     """
-    if len(scores) % folds:
-        raise ValueError(f"{len(scores)} images do not split into {folds} folds of one size")
-    size = len(scores) // folds
     summaries = []
-    for fold in range(folds):
-        images = np.arange(fold * size, (fold + 1) * size)
-        captions = np.flatnonzero(image_of_caption // size == fold)
+    for images, captions in fold_members(len(scores), image_of_caption, folds):
         part = scores[np.ix_(images, captions)]
         summaries.append(evaluate_scores(part, judgements.select(images, captions)).summary)
     return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}
