@@ -61,7 +61,7 @@ def in_tiles(work: Callable[[int], None], count: int, size: int) -> None:
         list(pool.map(work, range(0, count, size)))
 
 
-def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> None:
+def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> float:
     """Raises an error if a block of scores holds NaN or an infinity.
 
     Args:
@@ -69,14 +69,16 @@ def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> None:
         first: The image of its first row.
         left: The caption of its first column.
 
+    Returns:
+        The largest absolute score.
+
     Raises:
         ValueError: With the place of the score.
     """
-    if not np.isfinite(block.max() - block.min()):
-        places = np.argwhere(~np.isfinite(block))
-        if len(places):
-            row, column = places[0]
-            value = block[row, column]
-            raise ValueError(
-                f"the score of image {first + row} and caption {left + column} is {value}"
-            )
+    largest = float(np.maximum(block.max(), -block.min()))
+    if not np.isfinite(largest):
+        row, column = np.argwhere(~np.isfinite(block))[0]
+        raise ValueError(
+            f"the score of image {first + row} and caption {left + column} is {block[row, column]}"
+        )
+    return largest

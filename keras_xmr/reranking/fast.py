@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
-import scipy.special
 
 from keras_xmr.options import PositiveFloat
 from keras_xmr.reranking.base import Reranked, Reranker, in_tiles, refuse_non_finite
 
 # A block of scores and its exponentials stay in the cache of a core.
-_ROWS = 64
-_COLUMNS = 4096
+_ROWS = 256
+_COLUMNS = 1024
 _WRITTEN_ROWS = 4
+
+# Exponentials of less than that neither overflow nor vanish, in float32, alone or summed.
+_SAFE = 60.0
 
 
 class FastReranking(Reranker):
@@ -113,19 +115,41 @@ def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.nd
         buffer = np.empty((_ROWS, _COLUMNS), scores.dtype)
         for left in range(0, captions, _COLUMNS):
             block = scores[first : first + _ROWS, left : left + _COLUMNS]
-            refuse_non_finite(block, first, left)
-            power = buffer[: block.shape[0], : block.shape[1]]
+            largest = refuse_non_finite(block, first, left)
             for axis, scale in scales.items():
-                highest = block.max(axis=axis, keepdims=True)
-                np.subtract(block, highest, out=power)
-                np.multiply(power, scores.dtype.type(scale), out=power)
-                np.exp(power, out=power)
-                found = np.log(power.sum(axis=axis), dtype=np.float64)
-                found += scale * highest.squeeze(axis).astype(np.float64)
+                power = buffer[: block.shape[0], : block.shape[1]]
+                found = _block_log_sums(block, scale, axis, largest, power)
                 if axis == 0:
                     partial[0][first // _ROWS, left : left + _COLUMNS] = found
                 else:
                     partial[1][first : first + _ROWS, left // _COLUMNS] = found
 
     in_tiles(add, images, _ROWS)
-    return {axis: scipy.special.logsumexp(parts, axis=axis) for axis, parts in partial.items()}
+    return {axis: _block_log_sums(parts, 1, axis) for axis, parts in partial.items()}
+
+
+def _block_log_sums(
+    block: np.ndarray,
+    scale: float,
+    axis: int,
+    largest: float = np.inf,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """log sum exp(scale * block) along one axis, float64.
+
+    Args:
+        block: Numbers (rows, columns).
+        scale: Their scale.
+        axis: The axis that is summed over.
+        largest: A bound of the absolute numbers; if it is small, none needs to be taken off.
+        out: Where the exponentials go, of the shape and dtype of the block.
+    """
+    factor = block.dtype.type(scale)
+    if scale * largest < _SAFE:
+        power = np.multiply(block, factor, out=out)
+        return np.log(np.exp(power, out=power).sum(axis=axis), dtype=np.float64)
+    highest = block.max(axis=axis, keepdims=True)
+    power = np.subtract(block, highest, out=out)
+    np.multiply(power, factor, out=power)
+    found = np.log(np.exp(power, out=power).sum(axis=axis), dtype=np.float64)
+    return found + scale * highest.squeeze(axis).astype(np.float64)
