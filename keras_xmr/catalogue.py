@@ -29,6 +29,7 @@ FAMILIES: Mapping[str, str] = {
     "matcher": "matchers",
     "loss": "losses",
     "optimizer": "optimizers",
+    "reranker": "reranking",
 }
 """The families of components, and the folder of `keras_xmr` that holds each."""
 

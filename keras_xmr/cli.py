@@ -26,6 +26,7 @@ MODES = {
     "evaluate": "evaluate the trained model, and write a report with tables and plots",
     "export": "write model.keras, and a SavedModel for TF Serving",
     "relevance": "write how relevant each caption is to each image, by the captions alone",
+    "tune_reranker": "search the scales of fast re-ranking on the validation split",
 }
 
 USAGE = f"""\
@@ -37,7 +38,7 @@ usage: python main.py [--config=FILE] [--mode=MODE] [--set key=value ...]
 Without --config it runs the demo, {DEMO}: minutes on two cores, no network.
 
   --config=FILE    a YAML file, or the name of a config that comes along (listed below)
-  --mode=MODE      one step of the run; without it, all of them:
+  --mode=MODE      one step of the run; without it, `all`:
 {{modes}}
   --set key=value  changes any key of the config; may be given several times
   --captions=FILE  with --mode=relevance: captions that need no config: CSV with image,caption,
@@ -88,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def usage() -> str:
     """The help text."""
-    modes = "\n".join(f"                     {name:<9} {text}" for name, text in MODES.items())
+    modes = "\n".join(f"    {name:<13} {text}" for name, text in MODES.items())
     configs = "\n".join(f"  {n:<16} {_title(path)}" for n, path in packaged_configs().items())
     return USAGE.format(modes=modes, configs=configs)
 

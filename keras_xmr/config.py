@@ -233,6 +233,10 @@ class EvaluationOptions(Section):
     """Further matchers to score the test with, beside the one that the model was trained with.
     Those that have a scale and a shift take the trained ones."""
 
+    rerankers: tuple[Annotated[Choice, OneOf("reranker"), _BY_NAME], ...] = ()
+    """Re-rankers of the scores of every matcher. Each uses all queries of a split at once
+    (transductive), so what it reaches stands in tables of its own."""
+
     tile: tuple[PositiveInt, PositiveInt] = (256, 1024)
     """Images and captions that are scored at once."""
 

@@ -14,9 +14,11 @@ from data_pipelines.report import data_report
 from data_pipelines.text import Tokenizer, read_vocabulary
 from keras_xmr.build import build_model, build_tokenizer
 from keras_xmr.config import Config
-from keras_xmr.evaluation import evaluate_split
+from keras_xmr.evaluation import embed_split, evaluate_split, score_matrix
+from keras_xmr.evaluation.evaluate import split_judgements
 from keras_xmr.evaluation.report import write_report
 from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
+from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.relevance.command import write_relevance_of
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
@@ -25,7 +27,7 @@ from keras_xmr.training.train import load_weights, train
 
 _LOGGER = logging.getLogger(__name__)
 
-MODES = ("prepare", "train", "evaluate", "export", "relevance")
+MODES = ("prepare", "train", "evaluate", "export", "relevance", "tune_reranker")
 
 
 def run(config: Config, mode: str) -> None:
@@ -94,6 +96,21 @@ class Run:
             tables = [str(table) for table in result_tables(evaluation)]
             print("\n" + "\n\n".join([*tables, *uncertainty_lines(evaluation)]) + "\n", flush=True)
             _LOGGER.info("report: %s", page)
+
+    def tune_reranker(self) -> None:
+        """Searches the scales of fast re-ranking on the validation split, and prints the best."""
+        _LOGGER.info("== tune the re-ranker: val")
+        split, options = self.records.split("val"), self.config.evaluation
+        embedded = embed_split(
+            self.model, split, self.tokenizer, self.config.data.image, options.batch_size
+        )
+        matcher = self.model.matcher
+        scores = score_matrix(matcher, embedded.images, embedded.captions, options.tile)
+        judgements = split_judgements(split, self.config.data.judgements)
+        search = search_scales(scores, judgements)
+        tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
+        lines = "\n".join(search_lines(search))
+        print("\n" + "\n\n".join([*map(str, tables), lines]) + "\n", flush=True)
 
     def export(self) -> None:
         """Writes `model.keras` and the SavedModel."""

@@ -11,8 +11,14 @@ import scipy.sparse
 from data_pipelines.records import Records, SplitRecords, truth_file
 from data_pipelines.text import Tokenizer
 from keras_xmr.catalogue import Choice, components
-from keras_xmr.config import Config
+from keras_xmr.config import Config, EvaluationOptions
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
+from keras_xmr.evaluation.reranking import (
+    RerankedEvaluation,
+    build_rerankers,
+    evaluate_reranked,
+    evaluate_reranked_folds,
+)
 from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.evaluation.uncertainty import Bins, bins, log_sigma, rank_correlation
 from keras_xmr.judgements import Judgements
@@ -57,6 +63,7 @@ class Evaluation:
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
             images it is true of; None where one of them is not known.
+        reranked: For each re-ranker, what each matcher reaches with it.
     """
 
     split: str
@@ -68,6 +75,7 @@ class Evaluation:
     truth: Judgements | None = None
     uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
     uncertainty_of_truth: float | None = None
+    reranked: list[RerankedEvaluation] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """The figures, as plain data for JSON. Metrics are fractions."""
@@ -75,20 +83,22 @@ class Evaluation:
             "split": self.split,
             "images": self.images,
             "captions": self.captions,
-            "matchers": {
-                m.name: {
-                    "metrics": m.metrics.summary,
-                    **({"folds": m.folds} if m.folds else {}),
-                    **({"truth": m.truth.summary} if m.truth else {}),
-                }
-                for m in self.matchers
-            },
+            "matchers": {m.name: _figures(m) for m in self.matchers},
+            "reranked": {m.name: _figures(m) for m in self.reranked},
             "uncertainty": {
                 side: {"log_sigma": b.log_sigma, "recall_1": b.value, "correlation": b.correlation}
                 for side, b in self.uncertainty_bins.items()
             },
             "uncertainty_of_truth": self.uncertainty_of_truth,
         }
+
+
+def _figures(found: MatcherEvaluation | RerankedEvaluation) -> dict[str, Any]:
+    return {
+        "metrics": found.metrics.summary,
+        **({"folds": found.folds} if found.folds else {}),
+        **({"truth": found.truth.summary} if found.truth else {}),
+    }
 
 
 def split_judgements(records: SplitRecords, kind: str) -> Judgements:
@@ -147,6 +157,8 @@ def evaluate_split(
         found.append(result)
     evaluation = Evaluation(split, len(part), part.num_captions, found, embedded, judgements, truth)
     _add_uncertainty(evaluation)
+    if not brief:
+        _add_reranked(evaluation, part.caption_image, options)
     return evaluation
 
 
@@ -157,6 +169,28 @@ def _further_matcher(choice: Choice, trained: Matcher) -> Matcher:
         matcher.scale.assign(trained.scale)
         matcher.shift.assign(trained.shift)
     return matcher
+
+
+def _add_reranked(
+    evaluation: Evaluation, image_of_caption: np.ndarray, options: EvaluationOptions
+) -> None:
+    """Re-ranks the scores of every matcher with every re-ranker of the config."""
+    judgements = evaluation.judgements
+    for name, reranker in build_rerankers(options.rerankers).items():
+        for matcher in evaluation.matchers:
+            found = evaluate_reranked(
+                reranker,
+                (matcher.name, name),
+                matcher.scores,
+                judgements,
+                evaluation.truth,
+                PRECISION_AT,
+            )
+            if options.folds:
+                found.folds = evaluate_reranked_folds(
+                    reranker, matcher.scores, judgements, image_of_caption, options.folds
+                )
+            evaluation.reranked.append(found)
 
 
 def _add_uncertainty(evaluation: Evaluation) -> None:

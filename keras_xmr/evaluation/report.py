@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from data_pipelines.files import write_aside
 from data_pipelines.records import SplitRecords, parse
-from keras_xmr.evaluation.evaluate import Evaluation
+from keras_xmr.evaluation.evaluate import Evaluation, MatcherEvaluation
 from keras_xmr.evaluation.plots import write_plots
+from keras_xmr.evaluation.reranking import RerankedEvaluation
 from keras_xmr.evaluation.tables import Table, result_tables, uncertainty_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
 
@@ -72,13 +73,17 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
 def _write_queries(evaluation: Evaluation, path: Path) -> None:
     """Keeps the metrics of every query, so that two runs can be compared query by query."""
     arrays: dict[str, Any] = {}
-    for matcher in evaluation.matchers:
+    results: list[MatcherEvaluation | RerankedEvaluation] = [
+        *evaluation.matchers,
+        *evaluation.reranked,
+    ]
+    for result in results:
         for direction, queries in (
-            ("i2t", matcher.metrics.image_to_text),
-            ("t2i", matcher.metrics.text_to_image),
+            ("i2t", result.metrics.image_to_text),
+            ("t2i", result.metrics.text_to_image),
         ):
             for name, values in queries.values.items():
-                arrays[f"{matcher.name}/{direction}_{name}"] = values.astype(np.float32)
+                arrays[f"{result.name}/{direction}_{name}"] = values.astype(np.float32)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     write_aside(path, buffer.getvalue())

@@ -14,7 +14,12 @@ from keras_xmr.metrics.ranking import (
     positive_ranks,
     summarize,
 )
-from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_folds, evaluate_scores
+from keras_xmr.metrics.retrieval import (
+    RetrievalMetrics,
+    evaluate_folds,
+    evaluate_scores,
+    fold_members,
+)
 
 __all__ = [
     "QueryMetrics",
@@ -23,6 +28,7 @@ __all__ = [
     "evaluate_direction",
     "evaluate_folds",
     "evaluate_scores",
+    "fold_members",
     "positive_ranks",
     "summarize",
 ]

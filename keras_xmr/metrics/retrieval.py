@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,10 @@ class RetrievalMetrics:
 
 
 def evaluate_scores(
-    scores: np.ndarray, judgements: Judgements, precision_at: Sequence[int] = ()
+    scores: np.ndarray,
+    judgements: Judgements,
+    precision_at: Sequence[int] = (),
+    text_to_image: np.ndarray | None = None,
 ) -> RetrievalMetrics:
     """All metrics of a score matrix, in both directions.
 
@@ -42,12 +45,14 @@ def evaluate_scores(
         scores: Scores (images, captions), larger is better.
         judgements: What is right.
         precision_at: The K of `precision_K`.
+        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
+            by `scores`.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
     i2t = evaluate_direction(positive_ranks(scores, judgements), precision_at)
-    columns = np.ascontiguousarray(scores.T)
+    columns = np.ascontiguousarray((scores if text_to_image is None else text_to_image).T)
     t2i = evaluate_direction(positive_ranks(columns, judgements.transpose()), precision_at)
     summary = {f"i2t_{name}": value for name, value in summarize(i2t).items()}
     summary |= {f"t2i_{name}": value for name, value in summarize(t2i).items()}
@@ -57,6 +62,27 @@ def evaluate_scores(
         for k in RECALL_AT
     )
     return RetrievalMetrics(summary, i2t, t2i)
+
+
+def fold_members(
+    num_images: int, image_of_caption: np.ndarray, folds: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the images and the captions of consecutive folds of the images.
+
+    Args:
+        num_images: How many images there are.
+        image_of_caption: The image that each caption was written for, int (captions,).
+        folds: How many folds.
+
+    Raises:
+        ValueError: If the images do not split into folds of one size.
+    """
+    if num_images % folds:
+        raise ValueError(f"{num_images} images do not split into {folds} folds of one size")
+    size = num_images // folds
+    for fold in range(folds):
+        images = np.arange(fold * size, (fold + 1) * size)
+        yield images, np.flatnonzero(image_of_caption // size == fold)
 
 
 def evaluate_folds(
@@ -75,13 +101,8 @@ def evaluate_folds(
     Raises:
         ValueError: If the images do not split into folds of one size.
     """
-    if len(scores) % folds:
-        raise ValueError(f"{len(scores)} images do not split into {folds} folds of one size")
-    size = len(scores) // folds
     summaries = []
-    for fold in range(folds):
-        images = np.arange(fold * size, (fold + 1) * size)
-        captions = np.flatnonzero(image_of_caption // size == fold)
+    for images, captions in fold_members(len(scores), image_of_caption, folds):
         part = scores[np.ix_(images, captions)]
         summaries.append(evaluate_scores(part, judgements.select(images, captions)).summary)
     return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}

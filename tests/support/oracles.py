@@ -64,3 +64,46 @@ def query_metrics(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
         "map_at_r": float((precision * hits)[:count].sum() / count),
         "precision_5": float(hits[:5].sum() / 5),
     }
+
+
+def fast_reranking(scores: np.ndarray, gamma1, gamma2, lambda1, lambda2):
+    """Both matrices (images, captions) of fast re-ranking: DVSE, Eq. 14 and 15."""
+    scores = scores.astype(np.float64)
+    i2t, t2i = np.empty(scores.shape), np.empty(scores.shape)
+    for i, j in np.ndindex(scores.shape):
+        i2t[i, j] = np.exp(gamma2 * scores[i, j]) / np.exp(gamma1 * scores[:, j]).sum()
+        t2i[i, j] = np.exp(lambda2 * scores[i, j]) / np.exp(lambda1 * scores[i]).sum()
+    return i2t, t2i
+
+
+def reverse_place(scores: np.ndarray, query: int, candidate: int) -> int:
+    """How many queries come before a query when the candidate is what is asked with."""
+    return int((scores[:, candidate] > scores[query, candidate]).sum())
+
+
+def reciprocal_neighbours(scores: np.ndarray, count: int) -> np.ndarray:
+    """The candidates of each query in their new order: Wang et al. 2019, re-ranking."""
+    orders = []
+    for query, row in enumerate(scores):
+        order = sorted(range(len(row)), key=lambda c: (-row[c], c))
+        first = sorted(order[:count], key=lambda c: reverse_place(scores, query, c))
+        orders.append(first + order[count:])
+    return np.array(orders)
+
+
+def multi_factor(scores, count, significance, reverse, decay) -> np.ndarray:
+    """The candidates of each query in their new order: Yuan et al. 2022, re-ranking."""
+    orders = []
+    positive = scores.astype(np.float64) - min(scores.min(), 0)
+    for query, row in enumerate(scores):
+        order = sorted(range(len(row)), key=lambda c: (-row[c], c))
+        first = order[:count]
+        by_reverse = sorted(first, key=lambda c: reverse_place(scores, query, c))
+        worth = {
+            c: significance * positive[query, c] / max(positive[:, c].sum(), 1e-300)
+            + np.exp(-decay * (first.index(c) + 1))
+            + reverse * np.exp(-decay * (by_reverse.index(c) + 1))
+            for c in first
+        }
+        orders.append(sorted(first, key=lambda c: -worth[c]) + order[count:])
+    return np.array(orders)

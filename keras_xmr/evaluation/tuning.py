@@ -1,0 +1,172 @@
+"""Searches the scales of fast re-ranking on a split that is not the test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from data_pipelines.progress import Progress
+from keras_xmr.evaluation.tables import Table
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.reranking.base import in_tiles
+from keras_xmr.reranking.fast import log_sums
+
+SCALES = (0.1, 0.2, 0.5, 1, 2, 5, 8, 10, 15, 20, 25, 30, 40, 50, 75, 100, 200, 500, 1000)
+"""The grid of every scale: wide for log-odds and distances, close where cosines need it."""
+
+_SHOWN = 5
+_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of the two scales of one direction, and what it reaches.
+
+    Attributes:
+        sum_scale: gamma1 or lambda1; None without re-ranking.
+        own_scale: gamma2 or lambda2; None without re-ranking.
+        recalls: Recall at 1, 5 and 10, as fractions.
+        reciprocal_rank: Mean of 1 / the rank of the first right answer.
+    """
+
+    sum_scale: float | None
+    own_scale: float | None
+    recalls: tuple[float, ...]
+    reciprocal_rank: float
+
+    @property
+    def worth(self) -> tuple[float, float]:
+        """What settings are compared by: the sum of recalls, then the mean reciprocal rank."""
+        return sum(self.recalls), self.reciprocal_rank
+
+
+@dataclass(frozen=True)
+class ScaleSearch:
+    """What a grid search of the scales has found.
+
+    Attributes:
+        plain: For "gamma" (image-to-text) and "lambda" (text-to-image), without re-ranking.
+        settings: For each of them all settings, the best first.
+    """
+
+    plain: dict[str, Setting]
+    settings: dict[str, list[Setting]]
+
+
+def search_scales(
+    scores: np.ndarray, judgements: Judgements, scales: Sequence[float] = SCALES
+) -> ScaleSearch:
+    """Tries all pairs of scales, for each direction on its own.
+
+    gamma1 and gamma2 are chosen by the image-to-text recalls, lambda1 and lambda2 by the
+    text-to-image ones. Of equally good settings, the first of the grid is taken. The sums over
+    rivals are computed once for each gamma1 and lambda1, and only the first right answer of a
+    query is ranked. Memory: a transposed copy of the scores.
+
+    Args:
+        scores: Scores (images, captions), float32 or float64.
+        judgements: What is right.
+        scales: The grid of every scale.
+
+    Raises:
+        ValueError: If the shapes differ, no image has a right caption, or a score is not finite.
+    """
+    if scores.shape != judgements.shape:
+        raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
+    if not judgements.grades.nnz:
+        raise ValueError("no caption is right for any image: there is nothing to search by")
+    plain, settings = {}, {}
+    with Progress("  searching scales", 2 * len(scales) ** 2, "settings") as bar:
+        for direction in ("gamma", "lambda"):
+            if direction == "lambda":
+                scores, judgements = np.ascontiguousarray(scores.T), judgements.transpose()
+            nothing = np.zeros(scores.shape[1], scores.dtype)
+            plain[direction] = _setting(None, None, scores, nothing, judgements)
+            found = []
+            for sum_scale in scales:
+                sums = log_sums(scores, {0: sum_scale})[0]
+                for own_scale in scales:
+                    offset = (sums / own_scale).astype(scores.dtype)
+                    found.append(_setting(sum_scale, own_scale, scores, offset, judgements))
+                    bar.update()
+            settings[direction] = sorted(found, key=lambda s: s.worth, reverse=True)
+    return ScaleSearch(plain, settings)
+
+
+def _setting(
+    sum_scale: float | None,
+    own_scale: float | None,
+    scores: np.ndarray,
+    offset: np.ndarray,
+    judgements: Judgements,
+) -> Setting:
+    ranks = _best_ranks(scores, offset, judgements)
+    recalls = tuple(float(np.mean(ranks <= k)) for k in RECALL_AT)
+    return Setting(sum_scale, own_scale, recalls, float(np.mean(1 / ranks)))
+
+
+def _best_ranks(scores: np.ndarray, offset: np.ndarray, judgements: Judgements) -> np.ndarray:
+    """The rank of the first right answer in scores - offset, of each query that has one.
+
+    Among equal scores, what is wrong stands before what is right, as in all metrics.
+    """
+    starts, columns = judgements.grades.indptr, judgements.grades.indices
+    ranks = np.zeros(len(scores), np.int64)
+
+    def rank(first: int) -> None:
+        tile = scores[first : first + _ROWS] - offset
+        begin = starts[first : first + len(tile) + 1]
+        counts = np.diff(begin)
+        answered = np.flatnonzero(counts)
+        if not len(answered):
+            return
+        query = np.repeat(np.arange(len(tile)), counts)
+        right = tile[query, columns[begin[0] : begin[-1]]]
+        best = np.full(len(tile), np.inf, tile.dtype)
+        best[answered] = np.maximum.reduceat(right, begin[answered] - begin[0])
+        ahead = np.array([np.count_nonzero(row) for row in tile >= best[:, None]])
+        right_ones = np.bincount(query, right >= best[query], minlength=len(tile))
+        ranks[first : first + len(tile)] = np.where(counts > 0, ahead - right_ones + 1, 0)
+
+    in_tiles(rank, len(scores), _ROWS)
+    return ranks[judgements.counts() > 0]
+
+
+def search_tables(search: ScaleSearch, title: str) -> list[Table]:
+    """A table for each direction: the best settings, and what stands without re-ranking."""
+    tables = []
+    for name, direction in (("gamma", "image-to-text"), ("lambda", "text-to-image")):
+        settings = search.settings[name]
+        header = [f"{name}1", f"{name}2", *(f"R@{k}" for k in RECALL_AT), "sum", "MRR"]
+        rows = [_row(setting) for setting in (*settings[:_SHOWN], search.plain[name])]
+        heading = f"{title}, {direction}, the best of {len(settings)} settings (transductive)"
+        tables.append(Table(heading, header, rows))
+    return tables
+
+
+def search_lines(search: ScaleSearch) -> list[str]:
+    """What goes into the config, and what the grid may have missed."""
+    options, remarks = [], []
+    for name in ("gamma", "lambda"):
+        best = search.settings[name][0]
+        grid = sorted(setting.sum_scale or 0 for setting in search.settings[name])
+        for number, scale in ((1, best.sum_scale), (2, best.own_scale)):
+            options.append(f"{name}{number}: {scale:g}")
+            if scale in (grid[0], grid[-1]):
+                remarks.append(f"{name}{number} = {scale:g} is an end of the grid.")
+        if best.worth <= search.plain[name].worth:
+            remarks.append(f"No {name}1 and {name}2 does better than no re-ranking.")
+    lines = ["evaluation:", "  rerankers:", f"    - {{name: fast_reranking, {', '.join(options)}}}"]
+    return ["in the config:", "", *lines, *(["", *remarks] if remarks else [])]
+
+
+def _row(setting: Setting) -> list[str]:
+    scales = [
+        "none" if scale is None else f"{scale:g}"
+        for scale in (setting.sum_scale, setting.own_scale)
+    ]
+    percent = [f"{100 * value:.1f}" for value in (*setting.recalls, sum(setting.recalls))]
+    return [*scales, *percent, f"{setting.reciprocal_rank:.3f}"]

@@ -1,0 +1,84 @@
+"""What a re-ranker is."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Reranked(NamedTuple):
+    """Two score matrices (images, captions), of the dtype of the scores they come from.
+
+    Attributes:
+        image_to_text: Its rows rank captions for an image.
+        text_to_image: Its columns rank images for a caption.
+    """
+
+    image_to_text: np.ndarray
+    text_to_image: np.ndarray
+
+
+class Reranker(abc.ABC):
+    """Makes better score matrices of a score matrix.
+
+    Its options are the keyword-only parameters of its constructor. The whole query set is used
+    at once (transductive): a score depends on the other images and captions.
+    """
+
+    def __call__(self, scores: np.ndarray) -> Reranked:
+        """Re-ranks both directions.
+
+        Args:
+            scores: Scores (images, captions), larger is better. Float32 and float64 stay what
+                they are, anything else becomes float32. They are not changed.
+
+        Raises:
+            ValueError: If it is not a matrix, or a score is NaN or infinite.
+        """
+        scores = np.asarray(scores)
+        if scores.ndim != 2 or not scores.size:
+            raise ValueError(f"scores have the shape {scores.shape}; a filled matrix is needed")
+        if scores.dtype not in (np.float32, np.float64):
+            scores = scores.astype(np.float32)
+        return self.rerank(scores)
+
+    @abc.abstractmethod
+    def rerank(self, scores: np.ndarray) -> Reranked:
+        """Re-ranks both directions of a filled float32 or float64 matrix."""
+
+
+def in_tiles(work: Callable[[int], None], count: int, size: int) -> None:
+    """Calls `work` with 0, size, 2 size, ... below `count`, in as many threads as there are cores.
+
+    NumPy lets go of the interpreter while it computes, so that threads are enough.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(work, range(0, count, size)))
+
+
+def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> float:
+    """Raises an error if a block of scores holds NaN or an infinity.
+
+    Args:
+        block: A part of the score matrix.
+        first: The image of its first row.
+        left: The caption of its first column.
+
+    Returns:
+        The largest absolute score.
+
+    Raises:
+        ValueError: With the place of the score.
+    """
+    largest = float(np.maximum(block.max(), -block.min()))
+    if not np.isfinite(largest):
+        row, column = np.argwhere(~np.isfinite(block))[0]
+        raise ValueError(
+            f"the score of image {first + row} and caption {left + column} is {block[row, column]}"
+        )
+    return largest

@@ -1,0 +1,155 @@
+"""Re-ranking by normalised rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from keras_xmr.options import PositiveFloat
+from keras_xmr.reranking.base import Reranked, Reranker, in_tiles, refuse_non_finite
+
+# A block of scores and its exponentials stay in the cache of a core.
+_ROWS = 256
+_COLUMNS = 1024
+_WRITTEN_ROWS = 4
+
+# Exponentials of less than that neither overflow nor vanish, in float32, alone or summed.
+_SAFE = 60.0
+
+
+class FastReranking(Reranker):
+    """Fast re-ranking (FR): every score against all rivals in the other direction.
+
+    Image-to-text, a score is held against those of its caption with all images; text-to-image,
+    against those of its image with all captions (Eq. 14 and 15; in Eq. 13 and 14 the sum runs
+    over the images l of column j):
+
+        image_to_text[i, j] = gamma2 A_ij - log sum_l exp(gamma1 A_lj)
+        text_to_image[i, j] = lambda2 A_ij - log sum_l exp(lambda1 A_il)
+
+    These are the logarithms of Eq. 14, so the ranking is the same, and safe for any scale. With
+    gamma1 = gamma2, exp(image_to_text) is a softmax over images, and likewise for lambda. Sums
+    are kept in float64 between blocks; memory is that of the two results and about 1% more.
+
+    The presets are made for cosines. For scores of another range, such as log-odds, the scales
+    must be searched: `--mode=tune_reranker`.
+
+    Source: "Dynamic Visual Semantic Sub-Embeddings and Fast Re-Ranking" (DVSE), Eq. 13 to 15.
+
+    Args:
+        preset: Where the scales come from that are not given: those of the paper for cosines
+            on MS-COCO and Flickr30K (gamma1 = gamma2 = 25, lambda1 = lambda2 = 20), or on CUB
+            (gamma1 = 9, gamma2 = 8, lambda1 = 8, lambda2 = 17).
+        gamma1: Image-to-text, scale in the sum over images: how near it comes to the best rival.
+        gamma2: Image-to-text, scale of the score itself: how much it weighs against that.
+        lambda1: Text-to-image, scale in the sum over captions.
+        lambda2: Text-to-image, scale of the score itself.
+    """
+
+    PRESETS: ClassVar[dict[str, tuple[float, float, float, float]]] = {
+        "coco": (25.0, 25.0, 20.0, 20.0),
+        "flickr30k": (25.0, 25.0, 20.0, 20.0),
+        "cub": (9.0, 8.0, 8.0, 17.0),
+    }
+
+    def __init__(
+        self,
+        *,
+        preset: Literal["coco", "flickr30k", "cub"] = "coco",
+        gamma1: PositiveFloat | None = None,
+        gamma2: PositiveFloat | None = None,
+        lambda1: PositiveFloat | None = None,
+        lambda2: PositiveFloat | None = None,
+    ) -> None:
+        given = (gamma1, gamma2, lambda1, lambda2)
+        scales = [
+            of_paper if scale is None else float(scale)
+            for scale, of_paper in zip(given, self.PRESETS[preset], strict=True)
+        ]
+        if min(scales) <= 0 or not np.isfinite(scales).all():
+            raise ValueError(f"the scales of fast re-ranking are above 0, not {scales}")
+        self.gamma1, self.gamma2, self.lambda1, self.lambda2 = scales
+
+    def rerank(self, scores: np.ndarray) -> Reranked:
+        sums = log_sums(scores, {0: self.gamma1, 1: self.lambda1})
+        of_caption = (sums[0] / self.gamma2).astype(scores.dtype)
+        of_image = (sums[1] / self.lambda2).astype(scores.dtype)[:, None]
+        result = Reranked(
+            np.empty(scores.shape, scores.dtype), np.empty(scores.shape, scores.dtype)
+        )
+
+        def write(first: int) -> None:
+            rows = slice(first, first + _WRITTEN_ROWS)
+            for offset, scale, target in (
+                (of_caption, self.gamma2, result.image_to_text[rows]),
+                (of_image[rows], self.lambda2, result.text_to_image[rows]),
+            ):
+                # The scale comes last: it would take digits of the difference away.
+                np.subtract(scores[rows], offset, out=target)
+                np.multiply(target, scores.dtype.type(scale), out=target)
+
+        in_tiles(write, len(scores), _WRITTEN_ROWS)
+        return result
+
+
+def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.ndarray]:
+    """log sum exp(scale * scores) along rows, columns, or both, in one pass over the scores.
+
+    Args:
+        scores: Scores (images, captions), float32 or float64.
+        scales: The scale of each axis that is summed over: 0 sums over images, 1 over captions.
+
+    Returns:
+        For each of these axes float64, (captions,) or (images,).
+
+    Raises:
+        ValueError: If a score is NaN or infinite.
+    """
+    images, captions = scores.shape
+    shapes = {0: (-(-images // _ROWS), captions), 1: (images, -(-captions // _COLUMNS))}
+    partial = {axis: np.empty(shapes[axis]) for axis in scales}
+
+    def add(first: int) -> None:
+        buffer = np.empty((_ROWS, _COLUMNS), scores.dtype)
+        for left in range(0, captions, _COLUMNS):
+            block = scores[first : first + _ROWS, left : left + _COLUMNS]
+            largest = refuse_non_finite(block, first, left)
+            for axis, scale in scales.items():
+                power = buffer[: block.shape[0], : block.shape[1]]
+                found = _block_log_sums(block, scale, axis, largest, power)
+                if axis == 0:
+                    partial[0][first // _ROWS, left : left + _COLUMNS] = found
+                else:
+                    partial[1][first : first + _ROWS, left // _COLUMNS] = found
+
+    in_tiles(add, images, _ROWS)
+    return {axis: _block_log_sums(parts, 1, axis) for axis, parts in partial.items()}
+
+
+def _block_log_sums(
+    block: np.ndarray,
+    scale: float,
+    axis: int,
+    largest: float = np.inf,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """log sum exp(scale * block) along one axis, float64.
+
+    Args:
+        block: Numbers (rows, columns).
+        scale: Their scale.
+        axis: The axis that is summed over.
+        largest: A bound of the absolute numbers; if it is small, none needs to be taken off.
+        out: Where the exponentials go, of the shape and dtype of the block.
+    """
+    factor = block.dtype.type(scale)
+    if scale * largest < _SAFE:
+        power = np.multiply(block, factor, out=out)
+        return np.log(np.exp(power, out=power).sum(axis=axis), dtype=np.float64)
+    highest = block.max(axis=axis, keepdims=True)
+    power = np.subtract(block, highest, out=out)
+    np.multiply(power, factor, out=power)
+    found = np.log(np.exp(power, out=power).sum(axis=axis), dtype=np.float64)
+    return found + scale * highest.squeeze(axis).astype(np.float64)

@@ -1,0 +1,231 @@
+"""Re-rankers, against the originals' numbers and plain readings of the definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+import scipy.special
+
+from keras_xmr import reranking
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import evaluate_scores
+from keras_xmr.reranking import FastReranking, MultiFactor, ReciprocalNeighbours, fast, neighbours
+
+NAMES = ("gamma1", "gamma2", "lambda1", "lambda2")
+RERANKERS = [FastReranking(), ReciprocalNeighbours(neighbours=5), MultiFactor(neighbours=12)]
+
+
+def by_name(rerankers):
+    return pytest.mark.parametrize("reranker", rerankers, ids=lambda r: type(r).__name__)
+
+
+@pytest.fixture
+def cosines(random):
+    return random.uniform(-1, 1, size=(70, 130))
+
+
+def ranking(scores):
+    return np.argsort(-scores, axis=1, kind="stable")
+
+
+def test_fast_reranking_matches_golden(golden):
+    case = golden("fast_rerank")
+    for number, setting in enumerate(case["in_settings"]):
+        options = dict(zip(NAMES, map(float, setting), strict=True))
+        i2t, t2i = FastReranking(**options)(case["in_A"].astype(np.float64))
+        np.testing.assert_allclose(i2t, case["out_log_A_i2t"][number], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(t2i, case["out_log_A_t2i"][number], rtol=1e-9, atol=1e-9)
+        np.testing.assert_array_equal(ranking(i2t), case["out_ranking_i2t"][number])
+        np.testing.assert_array_equal(ranking(t2i.T), case["out_ranking_t2i"][number])
+
+
+def test_fast_reranking_in_float32_ranks_as_golden_but_for_rounding(golden):
+    case = golden("fast_rerank")
+    for number, setting in enumerate(case["in_settings"]):
+        options = dict(zip(NAMES, map(float, setting), strict=True))
+        i2t, t2i = FastReranking(**options)(case.f32("in_A"))
+        assert i2t.dtype == t2i.dtype == np.float32
+        for found, exact, order in (
+            (i2t, case["out_log_A_i2t"][number], case["out_ranking_i2t"][number]),
+            (t2i.T, case["out_log_A_t2i"][number].T, case["out_ranking_t2i"][number]),
+        ):
+            np.testing.assert_allclose(found, exact, rtol=2e-6, atol=2e-6 * max(setting))
+            # The exact values, in the order that was found, fall but for what rounding allows.
+            exact_in_found_order = np.take_along_axis(exact, ranking(found), axis=1)
+            assert np.diff(exact_in_found_order).max() < 2e-7 * max(setting)
+            assert (ranking(found) != order).mean() < 0.01
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fast_reranking_is_the_formula(cosines, dtype):
+    scores = cosines.astype(dtype)
+    i2t, t2i = FastReranking(gamma1=9, gamma2=8, lambda1=8, lambda2=17)(scores)
+    expected = oracles.fast_reranking(scores, 9, 8, 8, 17)
+    tolerance = 1e-12 if dtype == np.float64 else 3e-6
+    np.testing.assert_allclose(np.exp(i2t.astype(float)), expected[0], rtol=10 * tolerance)
+    np.testing.assert_allclose(np.exp(t2i.astype(float)), expected[1], rtol=10 * tolerance)
+
+
+def test_large_scales_neither_overflow_nor_vanish(cosines):
+    scores = (30 * cosines).astype(np.float32)
+    exact = scores.astype(float)
+    for scale in (1e-3, 1.0, 1e3, 1e6):
+        i2t, t2i = FastReranking(gamma1=scale, gamma2=scale, lambda1=scale, lambda2=scale)(scores)
+        # As fine as float32 scores can be told apart, times the scale.
+        atol = max(scale, 1) * np.spacing(scores.max())
+        for found, axis in ((i2t, 0), (t2i, 1)):
+            log_sum = scipy.special.logsumexp(scale * exact, axis=axis, keepdims=True)
+            np.testing.assert_allclose(found, scale * exact - log_sum, rtol=1e-6, atol=atol)
+
+
+def test_equal_scales_are_a_softmax_of_columns_and_rows(cosines):
+    i2t, t2i = FastReranking(gamma1=25, gamma2=25, lambda1=20, lambda2=20)(cosines)
+    for found, axis, scale in ((i2t, 0, 25), (t2i, 1, 20)):
+        power = np.exp(scale * cosines)
+        np.testing.assert_allclose(np.exp(found), power / power.sum(axis=axis, keepdims=True))
+
+
+def test_what_all_rivals_share_changes_nothing(cosines):
+    # A caption that all images score high with, or an image that all captions do.
+    hubs = cosines + np.arange(130) % 3
+    equal = FastReranking(gamma1=25, gamma2=25)
+    plain, moved = equal(cosines), equal(hubs)
+    np.testing.assert_allclose(moved.image_to_text, plain.image_to_text, atol=1e-9)
+    moved = FastReranking(lambda1=7, lambda2=7)(cosines + np.arange(70)[:, None])
+    expected = FastReranking(lambda1=7, lambda2=7)(cosines).text_to_image
+    np.testing.assert_allclose(moved.text_to_image, expected, atol=1e-9)
+
+
+def test_presets_are_those_of_the_paper_and_scales_override_them():
+    cub = FastReranking(preset="cub", lambda2=3)
+    assert [getattr(cub, name) for name in NAMES] == [9, 8, 8, 3]
+    assert [getattr(FastReranking(), name) for name in NAMES] == [25, 25, 20, 20]
+    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="above 0"):
+            FastReranking(gamma1=wrong)
+
+
+@by_name(
+    [
+        ReciprocalNeighbours(neighbours=1),
+        ReciprocalNeighbours(neighbours=6),
+        ReciprocalNeighbours(neighbours=1000),
+        MultiFactor(neighbours=9),
+        MultiFactor(neighbours=9, significance=500.0, reverse=0.2, decay=0.3),
+        MultiFactor(neighbours=1000, significance=50.0),
+    ]
+)
+@pytest.mark.parametrize("kind", ["plain", "positive", "tied"])
+def test_neighbours_equal_a_plain_reading(cosines, reranker, kind):
+    scores = cosines if kind == "plain" else np.abs(cosines)
+    if kind == "tied":
+        scores = np.round(4 * scores)
+    for dtype in (np.float32, np.float64):
+        i2t, t2i = reranker(scores.astype(dtype))
+        assert i2t.dtype == t2i.dtype == dtype
+        if isinstance(reranker, MultiFactor):
+            weights = reranker.significance, reranker.reverse, reranker.decay
+            first = [
+                oracles.multi_factor(s, reranker.neighbours, *weights)
+                for s in (scores.astype(dtype), scores.astype(dtype).T)
+            ]
+        else:
+            first = [
+                oracles.reciprocal_neighbours(s, reranker.neighbours)
+                for s in (scores.astype(dtype), scores.astype(dtype).T)
+            ]
+        for before, after, order in ((scores, i2t, first[0]), (scores.T, t2i.T, first[1])):
+            before = before.astype(dtype)
+            for query in range(len(before)):
+                # The sorted scores of the query, handed out in the new order.
+                expected = np.empty_like(before[query])
+                expected[order[query]] = np.sort(before[query])[::-1]
+                np.testing.assert_array_equal(after[query], expected)
+
+
+def test_reciprocal_neighbours_prefer_who_would_choose_the_query():
+    # Caption 1 is every image's first choice but belongs to image 0.
+    scores = np.array([[0.5, 0.9, 0.1], [0.7, 0.8, 0.2], [0.1, 0.6, 0.5]])
+    i2t, _ = ReciprocalNeighbours(neighbours=2)(scores)
+    np.testing.assert_array_equal(ranking(i2t)[:, 0], [1, 0, 2])
+
+
+@by_name(RERANKERS)
+def test_tiles_do_not_matter(cosines, reranker, monkeypatch):
+    scores = cosines.astype(np.float32)
+    whole = reranker(scores)
+    monkeypatch.setattr(fast, "_ROWS", 3)
+    monkeypatch.setattr(fast, "_COLUMNS", 7)
+    monkeypatch.setattr(fast, "_WRITTEN_ROWS", 1)
+    monkeypatch.setattr(fast, "_SAFE", 0.0)
+    monkeypatch.setattr(neighbours, "_QUERIES", 3)
+    for found, expected in zip(reranker(scores), whole, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@by_name(RERANKERS)
+def test_directions_mirror_each_other(cosines, reranker):
+    if isinstance(reranker, FastReranking):
+        reranker = FastReranking(gamma1=9, gamma2=8, lambda1=9, lambda2=8)
+    i2t, t2i = reranker(cosines)
+    mirrored = reranker(cosines.T)
+    np.testing.assert_allclose(mirrored.text_to_image.T, i2t, atol=1e-12)
+    np.testing.assert_allclose(mirrored.image_to_text.T, t2i, atol=1e-12)
+
+
+@by_name(RERANKERS)
+def test_the_order_of_images_and_captions_does_not_matter(cosines, reranker, random):
+    rows, columns = random.permutation(70), random.permutation(130)
+    for found, expected in zip(
+        reranker(cosines[np.ix_(rows, columns)]), reranker(cosines), strict=True
+    ):
+        np.testing.assert_allclose(found, expected[np.ix_(rows, columns)], atol=1e-12)
+
+
+@by_name(RERANKERS)
+def test_scores_are_left_alone_and_equal_ones_stay_equal(cosines, reranker):
+    kept = cosines.copy()
+    reranker(cosines)
+    np.testing.assert_array_equal(cosines, kept)
+    judgements = Judgements.from_pairs(np.arange(100) // 5, 20)
+    i2t, t2i = reranker(np.full((20, 100), 0.3, np.float32))
+    summary = evaluate_scores(i2t, judgements, text_to_image=t2i).summary
+    assert summary["rsum"] == 0
+
+
+@by_name(RERANKERS)
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_with_its_place(cosines, reranker, wrong):
+    cosines[66, 101] = wrong
+    with pytest.raises(ValueError, match=r"image 66 and caption 101 is (nan|inf|-inf)"):
+        reranker(cosines)
+
+
+@by_name(RERANKERS)
+def test_odd_shapes_and_types(reranker):
+    for shape in ((1, 1), (1, 9), (9, 1)):
+        for found in reranker(np.linspace(0, 1, 9)[: shape[0] * shape[1]].reshape(shape)):
+            assert found.shape == shape
+            assert np.isfinite(found).all()
+    assert reranker(np.arange(12).reshape(3, 4)).image_to_text.dtype == np.float32
+    with pytest.raises(ValueError, match=r"\(5,\)"):
+        reranker(np.zeros(5))
+    with pytest.raises(ValueError, match=r"\(0, 5\)"):
+        reranker(np.zeros((0, 5)))
+    with pytest.raises(ValueError, match="at least 1"):
+        reranking.ReciprocalNeighbours(neighbours=0)
+
+
+def test_hubs_that_spoil_a_ranking_are_undone(random):
+    # Unit vectors whose captions are dragged towards one point: a few are near to every image.
+    points = random.normal(size=(60, 16))
+    captions = points[np.arange(300) // 5] + 1.2 * random.normal(size=(300, 16))
+    captions[::7] += 3 * points.mean(axis=0) + random.normal(size=16)
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (points, captions)]
+    scores = (unit[0] @ unit[1].T).astype(np.float32)
+    judgements = Judgements.from_pairs(np.arange(300) // 5, 60)
+    plain = evaluate_scores(scores, judgements).summary["rsum"]
+    for reranker in (FastReranking(), ReciprocalNeighbours(), MultiFactor()):
+        i2t, t2i = reranker(scores)
+        assert evaluate_scores(i2t, judgements, text_to_image=t2i).summary["rsum"] > plain
