@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.images import decode_for_evaluation, decode_for_training
+from data_pipelines.mixing import draw_mix, mix_image
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.records import SplitRecords, parse
 from data_pipelines.samplers import Sampler
@@ -42,31 +43,11 @@ def training_batches(
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
         regions; `x["caption"]` is int32 (B, L), padded with 0. `y` has the numbers of the image
         and of the caption, int64 (B,), and with labels `labels`, int64 (B, most labels), padded
-        with -1.
+        with -1. Where images are mixed, it also has `mix_ratio`, float32 (B,), the part of each
+        image that is its own, and `mix_image_id` and `mix_labels` of the image mixed in.
     """
-    number, parts = part
-    if sampler.batch_size % parts:
-        raise ValueError(f"a batch of {sampler.batch_size} does not split into {parts} parts")
-    size = sampler.batch_size // parts
-    epoch = lru_cache(maxsize=2)(sampler.epoch)
+    loader = _PairLoader(records, sampler, image, part)
     labels = _padded_labels(records)
-
-    def load(step: np.int64) -> tuple[np.ndarray, ...]:
-        captions = epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
-        captions = captions[number * size : (number + 1) * size]
-        images = records.caption_image[captions]
-        positions = step * sampler.batch_size + number * size + np.arange(size)
-        return (
-            np.array([records.read(image) for image in images], object),
-            captions - records.first_caption[images],
-            positions,
-            images,
-            captions,
-        )
-
-    def load_batch(step: tf.Tensor) -> list[tf.Tensor]:
-        types = (tf.string, tf.int64, tf.int64, tf.int64, tf.int64)
-        return [tf.ensure_shape(t, [size]) for t in tf.numpy_function(load, [step], types)]
 
     def pair(
         record: tf.Tensor,
@@ -74,9 +55,11 @@ def training_batches(
         position: tf.Tensor,
         image_id: tf.Tensor,
         caption_id: tf.Tensor,
+        *mix: tf.Tensor,
     ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         parsed = parse(record, records.holds)
-        seeds = tf.random.split(tf.stack([tf.constant(sampler.seed, tf.int64), position]), 2)
+        seed = tf.stack([tf.constant(sampler.seed, tf.int64), position])
+        seeds = tf.random.split(seed, 2)
         if records.holds == "images":
             pixels = decode_for_training(parsed["encoded"], image, seeds[0])
         else:
@@ -84,16 +67,21 @@ def training_batches(
         ids = tokenizer.words(parsed["texts"][caption][None])[0]
         if text.drop_words:
             ids = drop_words(ids, text.drop_words, seeds[1])
-        x = {"image": pixels, "caption": enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]}
         y = {"image_id": image_id, "caption_id": caption_id}
+        if mix:
+            other, y["mix_image_id"], y["mix_ratio"], box = mix
+            seed = tf.random.experimental.stateless_fold_in(seed, 2)
+            pixels = mix_image(pixels, other, y["mix_ratio"], box, image, seed)
         if labels.shape[1]:
-            y["labels"] = tf.gather(labels, image_id)
+            prefixes = ("", "mix_") if mix else ("",)
+            y |= {f"{p}labels": tf.gather(labels, y[f"{p}image_id"]) for p in prefixes}
+        x = {"image": pixels, "caption": enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]}
         return x, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
-    dataset = steps.map(load_batch, num_parallel_calls=2, deterministic=True).unbatch()
+    dataset = steps.map(loader, num_parallel_calls=2, deterministic=True).unbatch()
     dataset = dataset.map(pair, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return _finish(dataset.padded_batch(size, drop_remainder=True))
+    return _finish(dataset.padded_batch(loader.size, drop_remainder=True))
 
 
 def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> tf.data.Dataset:
@@ -115,6 +103,64 @@ def caption_batches(texts: list[str], tokenizer: Tokenizer, batch: int) -> tf.da
     """Captions in order, in batches: int32 (B, L), padded with 0."""
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(batch)
     return _finish(dataset.map(tokenizer, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
+
+
+class _PairLoader:
+    """Reads the pairs of a step: of this part of the batch, what the pipeline turns into tensors.
+
+    In turn: the record of the image, the place of the caption among its captions, the place of
+    the pair in the training, the numbers of image and caption. Where images are mixed, also the
+    record of the image mixed in (empty where there is none), its number, the ratio, the box.
+    """
+
+    def __init__(
+        self, records: SplitRecords, sampler: Sampler, image: ImageOptions, part: tuple[int, int]
+    ) -> None:
+        number, parts = part
+        if sampler.batch_size % parts:
+            raise ValueError(f"a batch of {sampler.batch_size} does not split into {parts} parts")
+        self.size = sampler.batch_size // parts
+        self._own = slice(number * self.size, (number + 1) * self.size)
+        self._records = records
+        self._sampler = sampler
+        self._image = image
+        self._epoch = lru_cache(maxsize=2)(sampler.epoch)
+        types: list[tuple[tf.DType, list[int]]] = [(tf.string, []), *[(tf.int64, [])] * 4]
+        if image.mixes:
+            types += [(tf.string, []), (tf.int64, []), (tf.float32, []), (tf.int32, [4])]
+        self._types = types
+
+    def __call__(self, step: tf.Tensor) -> list[tf.Tensor]:
+        loaded = tf.numpy_function(self._load, [step], [dtype for dtype, _ in self._types])
+        return [
+            tf.ensure_shape(tensor, [self.size, *shape])
+            for tensor, (_, shape) in zip(loaded, self._types, strict=True)
+        ]
+
+    def _load(self, step: np.int64) -> tuple[np.ndarray, ...]:
+        records, steps = self._records, self._sampler.steps
+        batch = self._epoch(int(step) // steps)[int(step) % steps]
+        captions = batch[self._own]
+        images = records.caption_image[captions]
+        first = step * self._sampler.batch_size + self._own.start
+        pairs = (
+            np.array([records.read(image) for image in images], object),
+            captions - records.first_caption[images],
+            first + np.arange(self.size),
+            images,
+            captions,
+        )
+        return (*pairs, *self._load_mix(batch, int(step))) if self._image.mixes else pairs
+
+    def _load_mix(self, batch: np.ndarray, step: int) -> tuple[np.ndarray, ...]:
+        mix = draw_mix(len(batch), self._image, self._sampler.seed, step)
+        others = self._records.caption_image[batch[mix.partner[self._own]]]
+        ratio = mix.ratio[self._own]
+        read = [
+            self._records.read(other) if part < 1 else b""
+            for other, part in zip(others, ratio, strict=True)
+        ]
+        return np.array(read, object), others, ratio, mix.box[self._own]
 
 
 def _padded_labels(records: SplitRecords) -> np.ndarray:
