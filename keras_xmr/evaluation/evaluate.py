@@ -13,7 +13,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.config import Config
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
-from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.evaluation.uncertainty import Bins, bins, log_sigma, rank_correlation
 from keras_xmr.judgements import Judgements
 from keras_xmr.matchers import LogitMatcher, Matcher
@@ -29,7 +29,9 @@ class MatcherEvaluation:
 
     Attributes:
         name: Its name in the config.
-        scores: Scores (images, captions).
+        scores: Scores (images, captions) by which captions are ranked for images.
+        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
+            by `scores`.
         metrics: Metrics against the judgements of the data set.
         folds: Their means over folds; empty without folds.
         truth: Metrics against the exhaustive truth, where the data set knows it.
@@ -40,6 +42,7 @@ class MatcherEvaluation:
     metrics: RetrievalMetrics
     folds: dict[str, float] = field(default_factory=dict)
     truth: RetrievalMetrics | None = None
+    text_to_image: np.ndarray | None = None
 
 
 @dataclass
@@ -138,12 +141,15 @@ def evaluate_split(
         matchers.setdefault(choice.name, _further_matcher(choice, model.matcher))
     found = []
     for name, matcher in matchers.items():
-        scores = score_matrix(matcher, embedded.images, embedded.captions, options.tile)
-        result = MatcherEvaluation(name, scores, evaluate_scores(scores, judgements, PRECISION_AT))
+        scores, back = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
+        metrics = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image=back)
+        result = MatcherEvaluation(name, scores, metrics, text_to_image=back)
         if options.folds:
-            result.folds = evaluate_folds(scores, judgements, part.caption_image, options.folds)
+            result.folds = evaluate_folds(
+                scores, judgements, part.caption_image, options.folds, text_to_image=back
+            )
         if truth is not None:
-            result.truth = evaluate_scores(scores, truth, PRECISION_AT)
+            result.truth = evaluate_scores(scores, truth, PRECISION_AT, text_to_image=back)
         found.append(result)
     evaluation = Evaluation(split, len(part), part.num_captions, found, embedded, judgements, truth)
     _add_uncertainty(evaluation)

@@ -34,7 +34,10 @@ class RetrievalMetrics:
 
 
 def evaluate_scores(
-    scores: np.ndarray, judgements: Judgements, precision_at: Sequence[int] = ()
+    scores: np.ndarray,
+    judgements: Judgements,
+    precision_at: Sequence[int] = (),
+    text_to_image: np.ndarray | None = None,
 ) -> RetrievalMetrics:
     """All metrics of a score matrix, in both directions.
 
@@ -42,12 +45,14 @@ def evaluate_scores(
         scores: Scores (images, captions), larger is better.
         judgements: What is right.
         precision_at: The K of `precision_K`.
+        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
+            by `scores`.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
     i2t = evaluate_direction(positive_ranks(scores, judgements), precision_at)
-    columns = np.ascontiguousarray(scores.T)
+    columns = np.ascontiguousarray((scores if text_to_image is None else text_to_image).T)
     t2i = evaluate_direction(positive_ranks(columns, judgements.transpose()), precision_at)
     summary = {f"i2t_{name}": value for name, value in summarize(i2t).items()}
     summary |= {f"t2i_{name}": value for name, value in summarize(t2i).items()}
@@ -60,7 +65,11 @@ def evaluate_scores(
 
 
 def evaluate_folds(
-    scores: np.ndarray, judgements: Judgements, image_of_caption: np.ndarray, folds: int
+    scores: np.ndarray,
+    judgements: Judgements,
+    image_of_caption: np.ndarray,
+    folds: int,
+    text_to_image: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Means of the metrics over consecutive folds of the images, with their captions.
 
@@ -71,6 +80,8 @@ def evaluate_folds(
         judgements: What is right.
         image_of_caption: The image that each caption was written for, int (captions,).
         folds: How many folds.
+        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
+            by `scores`.
 
     Raises:
         ValueError: If the images do not split into folds of one size.
@@ -82,6 +93,8 @@ def evaluate_folds(
     for fold in range(folds):
         images = np.arange(fold * size, (fold + 1) * size)
         captions = np.flatnonzero(image_of_caption // size == fold)
-        part = scores[np.ix_(images, captions)]
-        summaries.append(evaluate_scores(part, judgements.select(images, captions)).summary)
+        part = np.ix_(images, captions)
+        back = None if text_to_image is None else text_to_image[part]
+        right = judgements.select(images, captions)
+        summaries.append(evaluate_scores(scores[part], right, text_to_image=back).summary)
     return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}
