@@ -62,6 +62,10 @@ class Retriever(keras.Model):
         self.text_tower = text_tower
         self.matcher = matcher
         self.objective = objective
+        if not objective.built:
+            pairs = (None, None)
+            image, caption = _shapes(image_tower.output), _shapes(text_tower.output)
+            objective.build(pairs, image, caption, {"positives": pairs})
         self.judgements = judgements
         self.clip_norm = clip_norm
         self.seed = seed
@@ -105,7 +109,10 @@ class Retriever(keras.Model):
                 self.optimizer.build(self.trainable_variables)
 
     def score(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Scores (images, captions) of embeddings, as in evaluation: larger is better."""
+        """Scores (images, captions) of embeddings, as in evaluation: larger is better.
+
+        Where a matcher scores by direction, those of images as queries.
+        """
         return self.matcher(
             self.matcher.prepare(image, "image"), self.matcher.prepare(caption, "caption")
         )
@@ -241,6 +248,10 @@ class Retriever(keras.Model):
             for name in ("image_tower", "text_tower", "matcher", "objective")
         }
         return cls(**parts, **config)
+
+
+def _shapes(embedding: Embedding) -> dict[str, tuple[int | None, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in embedding.items()}
 
 
 def _num_replicas() -> int:
