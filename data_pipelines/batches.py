@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.images import decode_for_evaluation, decode_for_training
+from data_pipelines.mixing import draw_mix, mix_image
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.records import SplitRecords, parse
 from data_pipelines.samplers import Sampler
@@ -48,68 +49,40 @@ def training_batches(
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
         regions; `x["caption"]` is int32 (B, L), padded with 0. `y` has the numbers of the image
         and of the caption, int64 (B,), and with labels `labels`, int64 (B, most labels), padded
-        with -1. With relevance it also has `relevance`, float32 (B, whole batch): that of the
-        captions of all parts to the images of this one.
+        with -1. Where images are mixed, it also has `mix_ratio`, float32 (B,), the part of each
+        image that is its own, and `mix_image_id` and `mix_labels` of the image mixed in. With
+        relevance it also has `relevance`, float32 (B, whole batch): that of the captions of all
+        parts to the images of this one.
     """
-    number, parts = part
-    if sampler.batch_size % parts:
-        raise ValueError(f"a batch of {sampler.batch_size} does not split into {parts} parts")
-    size = sampler.batch_size // parts
-    epoch = lru_cache(maxsize=2)(sampler.epoch)
+    loader = _PairLoader(records, sampler, image, part, relevance)
     labels = _padded_labels(records)
 
-    def load(step: np.int64) -> tuple[np.ndarray, ...]:
-        whole = epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
-        captions = whole[number * size : (number + 1) * size]
-        images = records.caption_image[captions]
-        positions = step * sampler.batch_size + number * size + np.arange(size)
-        return (
-            np.array([records.read(image) for image in images], object),
-            captions - records.first_caption[images],
-            positions,
-            images,
-            captions,
-            *(() if relevance is None else (relevance(images, whole),)),
-        )
-
-    def load_batch(step: tf.Tensor) -> list[tf.Tensor]:
-        types = [tf.string, tf.int64, tf.int64, tf.int64, tf.int64]
-        shapes = [[size]] * len(types)
-        if relevance is not None:
-            types.append(tf.float32)
-            shapes.append([size, sampler.batch_size])
-        loaded = tf.numpy_function(load, [step], types)
-        return [tf.ensure_shape(t, shape) for t, shape in zip(loaded, shapes, strict=True)]
-
-    def pair(
-        record: tf.Tensor,
-        caption: tf.Tensor,
-        position: tf.Tensor,
-        image_id: tf.Tensor,
-        caption_id: tf.Tensor,
-        *relevance_to_all: tf.Tensor,
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        parsed = parse(record, records.holds)
-        seeds = tf.random.split(tf.stack([tf.constant(sampler.seed, tf.int64), position]), 2)
+    def pair(loaded: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        parsed = parse(loaded["record"], records.holds)
+        seed = tf.stack([tf.constant(sampler.seed, tf.int64), loaded["position"]])
+        seeds = tf.random.split(seed, 2)
         if records.holds == "images":
             pixels = decode_for_training(parsed["encoded"], image, seeds[0])
         else:
             pixels = parsed["regions"]
-        ids = tokenizer.words(parsed["texts"][caption][None])[0]
+        ids = tokenizer.words(parsed["texts"][loaded["caption"]][None])[0]
         if text.drop_words:
             ids = drop_words(ids, text.drop_words, seeds[1])
-        x = {"image": pixels, "caption": enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]}
-        y = {"image_id": image_id, "caption_id": caption_id}
+        y = {name: loaded[name] for name in _IN_Y if name in loaded}
+        if image.mixes:
+            seed = tf.random.experimental.stateless_fold_in(seed, 2)
+            mixed_in, ratio, box = (loaded[f"mix_{name}"] for name in ("record", "ratio", "box"))
+            pixels = mix_image(pixels, mixed_in, ratio, box, image, seed)
         if labels.shape[1]:
-            y["labels"] = tf.gather(labels, image_id)
-        if relevance_to_all:
-            y["relevance"] = relevance_to_all[0]
+            prefixes = ("", "mix_") if image.mixes else ("",)
+            y |= {f"{p}labels": tf.gather(labels, y[f"{p}image_id"]) for p in prefixes}
+        x = {"image": pixels, "caption": enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]}
         return x, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
-    dataset = steps.map(load_batch, num_parallel_calls=2, deterministic=True).unbatch()
+    dataset = steps.map(loader, num_parallel_calls=2, deterministic=True).unbatch()
     dataset = dataset.map(pair, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return _finish(dataset.padded_batch(size, drop_remainder=True))
+    return _finish(dataset.padded_batch(loader.size, drop_remainder=True))
 
 
 def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> tf.data.Dataset:
@@ -131,6 +104,98 @@ def caption_batches(texts: list[str], tokenizer: Tokenizer, batch: int) -> tf.da
     """Captions in order, in batches: int32 (B, L), padded with 0."""
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(batch)
     return _finish(dataset.map(tokenizer, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
+
+
+_IN_Y = ("image_id", "caption_id", "mix_image_id", "mix_ratio", "relevance")
+
+
+class _PairLoader:
+    """Reads the pairs of a step: of this part of the batch, what the pipeline turns into tensors.
+
+    For each pair: the record of the image, the place of the caption among its captions, the
+    position of the pair in the training, the numbers of image and caption. Where images are
+    mixed, also the record of the image mixed in (empty where there is none), its number, the
+    ratio and the box. With relevance, that of all captions of the whole batch to the image.
+    """
+
+    def __init__(
+        self,
+        records: SplitRecords,
+        sampler: Sampler,
+        image: ImageOptions,
+        part: tuple[int, int],
+        relevance: Relevance | None,
+    ) -> None:
+        number, parts = part
+        if sampler.batch_size % parts:
+            raise ValueError(f"a batch of {sampler.batch_size} does not split into {parts} parts")
+        self.size = sampler.batch_size // parts
+        self._own = slice(number * self.size, (number + 1) * self.size)
+        self._records = records
+        self._sampler = sampler
+        self._image = image
+        self._relevance = relevance
+        self._epoch = lru_cache(maxsize=2)(sampler.epoch)
+        self._types = _PAIR
+        if image.mixes:
+            self._types = self._types | _MIX
+        if relevance is not None:
+            self._types = self._types | {"relevance": (tf.float32, [sampler.batch_size])}
+
+    def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
+        types = [dtype for dtype, _ in self._types.values()]
+        loaded = tf.numpy_function(self._load, [step], types)
+        return {
+            name: tf.ensure_shape(tensor, [self.size, *shape])
+            for (name, (_, shape)), tensor in zip(self._types.items(), loaded, strict=True)
+        }
+
+    def _load(self, step: np.int64) -> tuple[np.ndarray, ...]:
+        records, steps = self._records, self._sampler.steps
+        batch = self._epoch(int(step) // steps)[int(step) % steps]
+        captions = batch[self._own]
+        images = records.caption_image[captions]
+        first = step * self._sampler.batch_size + self._own.start
+        loaded = {
+            "record": np.array([records.read(image) for image in images], object),
+            "caption": captions - records.first_caption[images],
+            "position": first + np.arange(self.size),
+            "image_id": images,
+            "caption_id": captions,
+        }
+        if self._image.mixes:
+            loaded |= self._load_mix(batch, int(step))
+        if self._relevance is not None:
+            loaded["relevance"] = self._relevance(images, batch)
+        return tuple(loaded[name] for name in self._types)
+
+    def _load_mix(self, batch: np.ndarray, step: int) -> dict[str, np.ndarray]:
+        mix = draw_mix(len(batch), self._image, self._sampler.seed, step)
+        others = self._records.caption_image[batch[mix.partner[self._own]]]
+        ratio = mix.ratio[self._own]
+        read = [
+            self._records.read(other) if part < 1 else b""
+            for other, part in zip(others, ratio, strict=True)
+        ]
+        return {
+            "mix_record": np.array(read, object),
+            "mix_image_id": others,
+            "mix_ratio": ratio,
+            "mix_box": mix.box[self._own],
+        }
+
+
+_Types = dict[str, tuple[tf.DType, list[int]]]
+
+_PAIR: _Types = {"record": (tf.string, [])} | {
+    name: (tf.int64, []) for name in ("caption", "position", "image_id", "caption_id")
+}
+_MIX: _Types = {
+    "mix_record": (tf.string, []),
+    "mix_image_id": (tf.int64, []),
+    "mix_ratio": (tf.float32, []),
+    "mix_box": (tf.int32, [4]),
+}
 
 
 def _padded_labels(records: SplitRecords) -> np.ndarray:

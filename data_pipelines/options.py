@@ -46,8 +46,28 @@ class ImageOptions(Section):
     ] = (0.02, 1 / 3)
     """Smallest and largest part of the image that is erased."""
 
+    mixup: Annotated[float, Field(ge=0, le=1)] = 0
+    """Probability that a training image is blended with one of another pair (Mixup). Its caption
+    stays, and is right as far as the image is its own. Needs losses that know of this."""
+
+    cutmix: Annotated[float, Field(ge=0, le=1)] = 0
+    """Probability that a rectangle of a training image is replaced by that of another (CutMix)."""
+
+    mix_concentration: Annotated[float, Field(gt=0)] = 1.0
+    """Both parameters of the Beta distribution of the part of the image that is its own."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether any training image is mixed with another."""
+        return self.mixup + self.cutmix > 0
+
     @model_validator(mode="after")
     def _check(self) -> ImageOptions:
+        if self.mixup + self.cutmix > 1:
+            raise ValueError(
+                f"an image is mixed in one way: mixup ({self.mixup}) and cutmix ({self.cutmix}) "
+                "must not add up to more than 1"
+            )
         if self.resize < self.size:
             raise ValueError(f"resize ({self.resize}) must not be below size ({self.size})")
         for name in ("crop_area", "cutout_area"):

@@ -5,8 +5,10 @@ A component says in its class attributes what it takes and what it gives:
 * an encoder: `SIDE` ("image" or "text") and `INPUT` ("pixels", "regions" or "words");
 * a head: `KIND`, the kind of embedding that it makes;
 * a matcher: `ACCEPTS`, the pairs of kinds (image, caption) that it can score, and `LOGITS`,
-  whether its scores are log-odds of a match;
-* a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), and `NEEDS_LOGITS`.
+  whether its scores are log-odds of a match, and `DIRECTED`, whether a score depends on which
+  side is the query;
+* a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), `NEEDS_LOGITS`,
+  `READS_SCORES`, and `TAKES_MIXED`, whether it can be right about mixed images.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _towers(config)
     yield from _matchers(config)
     yield from _losses(config)
+    yield from _scores(config)
+    yield from _mixing(config)
     yield from _data(config)
     yield from _phases(config)
 
@@ -100,6 +104,57 @@ def _losses(config: Config) -> Iterator[Mistake]:
                 key,
                 f"{loss.name!r} reads scores as log-odds of a match, and those of "
                 f"{config.model.matcher.name!r} are not; such matchers are: {', '.join(names)}",
+            )
+
+
+def _reads_scores(loss: Choice) -> bool:
+    similarity = getattr(loss, "similarity", "scores")
+    return _constant("loss", loss, "READS_SCORES") is not False and similarity == "scores"
+
+
+def _scores(config: Config) -> Iterator[Mistake]:
+    """Losses that read the scores, and matchers that are only trained by them."""
+    matcher = config.model.matcher
+    readers = [number for number, loss in enumerate(config.objective) if _reads_scores(loss)]
+    if _constant("matcher", matcher, "DIRECTED"):
+        for number in readers:
+            yield (
+                ("objective", number, "name"),
+                f"{config.objective[number].name!r} reads one score of each pair, and "
+                f"{matcher.name!r} has one for each direction; train with another matcher, such "
+                f"as cosine, and put {matcher.name} among evaluation.matchers",
+            )
+    if _constant("matcher", matcher, "LOGITS") and not readers:
+        yield (
+            ("model", "matcher", "name"),
+            f"{matcher.name!r} learns a scale and a shift, but no loss of the objective reads its "
+            "scores; choose a matcher without them, such as cosine",
+        )
+    kinds = embedding_kinds(config)
+    for number, loss in enumerate(config.objective):
+        if getattr(loss, "similarity", "scores") != "scores":
+            odd = [kind for kind in kinds if kind not in ("point", "gaussian")]
+            if odd:
+                yield (
+                    ("objective", number, "similarity"),
+                    f"{loss.similarity!r} compares vectors, of which {odd[0]} embeddings have "  # type: ignore[attr-defined]
+                    "several; write similarity: scores",
+                )
+
+
+def _mixing(config: Config) -> Iterator[Mistake]:
+    if not config.data.image.mixes:
+        return
+    key = "mixup" if config.data.image.mixup else "cutmix"
+    if config.data.source.holds == "regions":
+        yield ("data", "image", key), "images are mixed as pixels, and the source holds regions"
+    for loss in config.objective:
+        if not _constant("loss", loss, "TAKES_MIXED"):
+            names = [n for n, c in components("loss").items() if c.constants.get("TAKES_MIXED")]
+            yield (
+                ("data", "image", key),
+                f"{loss.name!r} knows pairs that match and pairs that do not, and a mixed image "
+                f"matches in part; losses that know of this are: {', '.join(names)}",
             )
 
 

@@ -45,8 +45,17 @@ class Objective(keras.layers.Layer):
             if len(loss.PARTS) > 1:
                 self.names += [f"{name}/{part}" for part in loss.PARTS]
 
-    def build(self, *shapes: Any, **more_shapes: Any) -> None:
-        """The losses build themselves."""
+    def build(
+        self,
+        scores_shape: Any = None,
+        image_shape: Any = None,
+        caption_shape: Any = None,
+        relations_shape: Any = None,
+    ) -> None:
+        """Builds the losses; see `Loss`."""
+        for loss in self.losses_:
+            if not loss.built:
+                loss.build(scores_shape, image_shape, caption_shape, relations_shape)
 
     def call(
         self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations

@@ -14,7 +14,7 @@ from data_pipelines.report import data_report
 from data_pipelines.text import Tokenizer, read_vocabulary
 from keras_xmr.build import build_model, build_tokenizer
 from keras_xmr.config import Config
-from keras_xmr.evaluation import embed_split, evaluate_split, score_matrix
+from keras_xmr.evaluation import embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.evaluate import split_judgements
 from keras_xmr.evaluation.report import write_report
 from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
@@ -105,9 +105,9 @@ class Run:
             self.model, split, self.tokenizer, self.config.data.image, options.batch_size
         )
         matcher = self.model.matcher
-        scores = score_matrix(matcher, embedded.images, embedded.captions, options.tile)
+        scores, back = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
         judgements = split_judgements(split, self.config.data.judgements)
-        search = search_scales(scores, judgements)
+        search = search_scales(scores, judgements, text_to_image=back)
         tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
         lines = "\n".join(search_lines(search))
         print("\n" + "\n\n".join([*map(str, tables), lines]) + "\n", flush=True)

@@ -79,13 +79,14 @@ class Retriever(keras.Model):
 
     def _build_parts(self) -> None:
         """Builds the matcher and the losses, whose weights must be there before any are loaded."""
-        towers = (self.image_tower, self.text_tower)
-        image, caption = (tf.nest.map_structure(_two_items, tower.output) for tower in towers)
-        image = self.matcher.prepare(image, "image")
-        caption = self.matcher.prepare(caption, "caption")
-        scores = self.matcher(image, caption)
-        matches = {"positives": tf.eye(2, dtype=tf.bool), "relevance": tf.eye(2)}
-        self.objective(scores, image, caption, matches)
+        outputs = (self.image_tower.output, self.text_tower.output)
+        if not self.matcher.built:
+            image, caption = (tf.nest.map_structure(_two_items, output) for output in outputs)
+            self.score(image, caption)
+        if not self.objective.built:
+            pairs = (None, None)
+            image_shape, caption_shape = map(_shapes, outputs)
+            self.objective.build(pairs, image_shape, caption_shape, {"positives": pairs})
 
     def _note(self, name: str, dtype: str, *shape: int) -> Any:
         """A variable in which training notes how it goes; the same on every replica."""
@@ -116,7 +117,10 @@ class Retriever(keras.Model):
                 self.optimizer.build(self.trainable_variables)
 
     def score(self, image: Embedding, caption: Embedding) -> Tensor:
-        """Scores (images, captions) of embeddings, as in evaluation: larger is better."""
+        """Scores (images, captions) of embeddings, as in evaluation: larger is better.
+
+        Where a matcher scores by direction, those of images as queries.
+        """
         return self.matcher(
             self.matcher.prepare(image, "image"), self.matcher.prepare(caption, "caption")
         )
@@ -257,6 +261,10 @@ class Retriever(keras.Model):
 def _two_items(output: Any) -> Tensor:
     """Two items of what a tower puts out, all 0; sizes that it leaves open are 2."""
     return tf.zeros([2 if size is None else size for size in output.shape], output.dtype)
+
+
+def _shapes(embedding: Embedding) -> dict[str, tuple[int | None, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in embedding.items()}
 
 
 def _num_replicas() -> int:

@@ -2,7 +2,7 @@
 
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_captions, embed_images, embed_split
 from keras_xmr.evaluation.evaluate import Evaluation, evaluate_split
-from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.evaluation.scoring import score_matrices, score_matrix
 
 __all__ = [
     "EmbeddedSplit",
@@ -11,5 +11,6 @@ __all__ = [
     "embed_images",
     "embed_split",
     "evaluate_split",
+    "score_matrices",
     "score_matrix",
 ]

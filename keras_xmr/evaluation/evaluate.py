@@ -19,7 +19,7 @@ from keras_xmr.evaluation.reranking import (
     evaluate_reranked,
     evaluate_reranked_folds,
 )
-from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.evaluation.uncertainty import Bins, bins, log_sigma, rank_correlation
 from keras_xmr.judgements import Judgements
 from keras_xmr.matchers import LogitMatcher, Matcher
@@ -35,7 +35,9 @@ class MatcherEvaluation:
 
     Attributes:
         name: Its name in the config.
-        scores: Scores (images, captions).
+        scores: Scores (images, captions) by which captions are ranked for images.
+        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
+            by `scores`.
         metrics: Metrics against the judgements of the data set.
         folds: Their means over folds; empty without folds.
         truth: Metrics against the exhaustive truth, where the data set knows it.
@@ -46,6 +48,7 @@ class MatcherEvaluation:
     metrics: RetrievalMetrics
     folds: dict[str, float] = field(default_factory=dict)
     truth: RetrievalMetrics | None = None
+    text_to_image: np.ndarray | None = None
 
 
 @dataclass
@@ -148,12 +151,15 @@ def evaluate_split(
         matchers.setdefault(choice.name, _further_matcher(choice, model.matcher))
     found = []
     for name, matcher in matchers.items():
-        scores = score_matrix(matcher, embedded.images, embedded.captions, options.tile)
-        result = MatcherEvaluation(name, scores, evaluate_scores(scores, judgements, PRECISION_AT))
+        scores, back = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
+        metrics = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image=back)
+        result = MatcherEvaluation(name, scores, metrics, text_to_image=back)
         if options.folds:
-            result.folds = evaluate_folds(scores, judgements, part.caption_image, options.folds)
+            result.folds = evaluate_folds(
+                scores, judgements, part.caption_image, options.folds, text_to_image=back
+            )
         if truth is not None:
-            result.truth = evaluate_scores(scores, truth, PRECISION_AT)
+            result.truth = evaluate_scores(scores, truth, PRECISION_AT, text_to_image=back)
         found.append(result)
     evaluation = Evaluation(split, len(part), part.num_captions, found, embedded, judgements, truth)
     _add_uncertainty(evaluation)
@@ -181,14 +187,18 @@ def _add_reranked(
             found = evaluate_reranked(
                 reranker,
                 (matcher.name, name),
-                matcher.scores,
+                (matcher.scores, matcher.text_to_image),
                 judgements,
                 evaluation.truth,
                 PRECISION_AT,
             )
             if options.folds:
                 found.folds = evaluate_reranked_folds(
-                    reranker, matcher.scores, judgements, image_of_caption, options.folds
+                    reranker,
+                    (matcher.scores, matcher.text_to_image),
+                    judgements,
+                    image_of_caption,
+                    options.folds,
                 )
             evaluation.reranked.append(found)
 

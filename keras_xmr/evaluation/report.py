@@ -99,12 +99,14 @@ def _html_table(table: Table) -> str:
 
 def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
     """A few queries, from sure to unsure, and what the model answers."""
-    scores = evaluation.matchers[0].scores
+    matcher = evaluation.matchers[0]
+    scores = matcher.scores
+    back = scores if matcher.text_to_image is None else matcher.text_to_image
     captions = [caption.text for caption in records.captions]
     parts = ["<h2>Captions and the images found for them</h2>", _legend(evaluation)]
     for query in _spread(log_sigma(evaluation.embedded.captions), len(captions)):
         parts.append(f"<p><b>{html.escape(captions[query])}</b></p>")
-        found = np.argsort(-scores[:, query], kind="stable")[:_SHOWN]
+        found = np.argsort(-back[:, query], kind="stable")[:_SHOWN]
         answers = "".join(
             f'<div class="{_kind(evaluation, image, query)}">{_picture(records, image)}</div>'
             for image in found

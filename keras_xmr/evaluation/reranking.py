@@ -11,7 +11,11 @@ import numpy as np
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import RetrievalMetrics, evaluate_scores, fold_members
-from keras_xmr.reranking import Reranker
+from keras_xmr.reranking import Reranked, Reranker
+
+Scores = tuple[np.ndarray, np.ndarray | None]
+"""Scores (images, captions) by which captions are ranked for images, and those by which images
+are ranked for captions, or None if they are the same."""
 
 
 @dataclass
@@ -56,7 +60,7 @@ def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
 def evaluate_reranked(
     reranker: Reranker,
     names: tuple[str, str],
-    scores: np.ndarray,
+    scores: Scores,
     judgements: Judgements,
     truth: Judgements | None,
     precision_at: Sequence[int] = (),
@@ -66,12 +70,12 @@ def evaluate_reranked(
     Args:
         reranker: The re-ranker.
         names: The names of the matcher and of the re-ranker.
-        scores: Scores (images, captions) of the matcher.
+        scores: Scores of the matcher.
         judgements: What is right.
         truth: The exhaustive truth, where it is known.
         precision_at: The K of `precision_K`.
     """
-    reranked = reranker(scores)
+    reranked = _rerank(reranker, *scores)
 
     def evaluate(right: Judgements) -> RetrievalMetrics:
         return evaluate_scores(
@@ -86,7 +90,7 @@ def evaluate_reranked(
 
 def evaluate_reranked_folds(
     reranker: Reranker,
-    scores: np.ndarray,
+    scores: Scores,
     judgements: Judgements,
     image_of_caption: np.ndarray,
     folds: int,
@@ -97,17 +101,27 @@ def evaluate_reranked_folds(
 
     Args:
         reranker: The re-ranker.
-        scores: Scores (images, captions).
+        scores: Scores of the matcher.
         judgements: What is right.
         image_of_caption: The image that each caption was written for, int (captions,).
         folds: How many folds.
     """
     summaries = []
-    for images, captions in fold_members(len(scores), image_of_caption, folds):
-        reranked = reranker(scores[np.ix_(images, captions)])
+    for images, captions in fold_members(len(scores[0]), image_of_caption, folds):
+        members = np.ix_(images, captions)
+        back = None if scores[1] is None else scores[1][members]
+        reranked = _rerank(reranker, scores[0][members], back)
         right = judgements.select(images, captions)
         metrics = evaluate_scores(
             reranked.image_to_text, right, text_to_image=reranked.text_to_image
         )
         summaries.append(metrics.summary)
     return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}
+
+
+def _rerank(reranker: Reranker, scores: np.ndarray, text_to_image: np.ndarray | None) -> Reranked:
+    """Re-ranks each direction by the scores of that direction."""
+    reranked = reranker(scores)
+    if text_to_image is None:
+        return reranked
+    return Reranked(reranked.image_to_text, reranker(text_to_image).text_to_image)

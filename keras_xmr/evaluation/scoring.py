@@ -8,10 +8,38 @@ import tensorflow as tf
 from data_pipelines.progress import Progress
 from keras_xmr.evaluation.embed import Arrays
 from keras_xmr.matchers import Matcher
+from keras_xmr.matchers.base import Side
+
+
+def score_matrices(
+    matcher: Matcher, images: Arrays, captions: Arrays, tile: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The scores by which captions are ranked for images, and images for captions.
+
+    Args:
+        matcher: The matcher.
+        images: The embedding of the images.
+        captions: The embedding of the captions.
+        tile: How many images and captions are scored at once.
+
+    Returns:
+        Float32 (N, M) twice; the second one is None if the matcher does not score by direction,
+        so that both are the same.
+    """
+    if not matcher.DIRECTED:
+        return score_matrix(matcher, images, captions, tile), None
+    return (
+        score_matrix(matcher, images, captions, tile, "image"),
+        score_matrix(matcher, images, captions, tile, "caption"),
+    )
 
 
 def score_matrix(
-    matcher: Matcher, images: Arrays, captions: Arrays, tile: tuple[int, int]
+    matcher: Matcher,
+    images: Arrays,
+    captions: Arrays,
+    tile: tuple[int, int],
+    query: Side | None = None,
 ) -> np.ndarray:
     """Scores of all images (N) with all captions (M).
 
@@ -23,16 +51,20 @@ def score_matrix(
         images: The embedding of the images.
         captions: The embedding of the captions.
         tile: How many images and captions are scored at once.
+        query: Of a matcher that scores by direction: which side asks. None elsewhere.
 
     Returns:
         Float32 (N, M).
     """
     num_images, num_captions = _length(images), _length(captions)
+    options = {} if query is None else {"query": query}
     scores = np.empty((num_images, num_captions), np.float32)
 
     @tf.function(reduce_retracing=True)
     def score(image: dict[str, tf.Tensor], caption: dict[str, tf.Tensor]) -> tf.Tensor:
-        return matcher(matcher.prepare(image, "image"), matcher.prepare(caption, "caption"))
+        return matcher(
+            matcher.prepare(image, "image"), matcher.prepare(caption, "caption"), **options
+        )
 
     with Progress("  scoring", num_images * num_captions, "pairs", unit_scale=True) as bar:
         for row in range(0, num_images, tile[0]):

@@ -57,7 +57,10 @@ class ScaleSearch:
 
 
 def search_scales(
-    scores: np.ndarray, judgements: Judgements, scales: Sequence[float] = SCALES
+    scores: np.ndarray,
+    judgements: Judgements,
+    scales: Sequence[float] = SCALES,
+    text_to_image: np.ndarray | None = None,
 ) -> ScaleSearch:
     """Tries all pairs of scales, for each direction on its own.
 
@@ -70,6 +73,8 @@ def search_scales(
         scores: Scores (images, captions), float32 or float64.
         judgements: What is right.
         scales: The grid of every scale.
+        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
+            by `scores`.
 
     Raises:
         ValueError: If the shapes differ, no image has a right caption, or a score is not finite.
@@ -82,6 +87,7 @@ def search_scales(
     with Progress("  searching scales", 2 * len(scales) ** 2, "settings") as bar:
         for direction in ("gamma", "lambda"):
             if direction == "lambda":
+                scores = scores if text_to_image is None else text_to_image
                 scores, judgements = np.ascontiguousarray(scores.T), judgements.transpose()
             nothing = np.zeros(scores.shape[1], scores.dtype)
             plain[direction] = _setting(None, None, scores, nothing, judgements)

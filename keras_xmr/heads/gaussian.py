@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize, LocalAttention
+from keras_xmr.options import PositiveFloat
 from keras_xmr.pooling import Pooling
 
 
@@ -22,11 +24,19 @@ class Gaussian(Head):
     The released code of the paper samples with the exponential of this number as a standard
     deviation and reads it as a log-variance in its KL term. Here it is a log-variance everywhere.
 
+    Wang et al. 2023, Eq. 1 and 2, read that number as a variance after a ReLU, and do without the
+    unit sphere. A ReLU can be 0, where no variance is left and nothing is learned any more: a
+    floor keeps the variance above, and a softplus keeps learning.
+
     Args:
         dimension: D.
         pooling: Makes a pooling for the mean and another for the log-variance.
         local_attention: Whether the local branch is added.
-        initial_log_variance: Added to the log-variance, so that it starts near this number.
+        initial_log_variance: Where the log-variance starts, about.
+        variance: How the variance comes about: as the exponential of what the branches make, or
+            as its softplus or its ReLU, plus `variance_floor`.
+        variance_floor: The least variance that a softplus or a ReLU can give.
+        normalize: Whether the mean is put on the unit sphere.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -39,11 +49,17 @@ class Gaussian(Head):
         *,
         local_attention: bool = True,
         initial_log_variance: float = 0.0,
+        variance: Literal["exponential", "softplus", "relu"] = "exponential",
+        variance_floor: PositiveFloat = 1.0e-4,
+        normalize: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.local_attention = local_attention
         self.initial_log_variance = initial_log_variance
+        self.variance = variance
+        self.variance_floor = variance_floor
+        self.normalize = normalize
         self.mean_pooling = self.new_pooling("mean_pooling")
         self.mean_norm = keras.layers.LayerNormalization(
             epsilon=1e-5, dtype="float32", name="mean_norm"
@@ -81,12 +97,28 @@ class Gaussian(Head):
             mean = mean + keras.ops.sigmoid(self.mean_linear(local[:, 0]))
             local, _ = self.log_variance_attention(features, mask=mask)
             log_variance = log_variance + self.log_variance_linear(local[:, 0])
-        mean = self.l2(self.mean_norm(keras.ops.cast(mean, "float32")))
-        log_variance = keras.ops.cast(log_variance, "float32") + self.initial_log_variance
-        return {"mean": mean, "log_variance": log_variance}
+        mean = self.mean_norm(keras.ops.cast(mean, "float32"))
+        return {
+            "mean": self.l2(mean) if self.normalize else mean,
+            "log_variance": self._log_variance(keras.ops.cast(log_variance, "float32")),
+        }
+
+    def _log_variance(self, raw: Any) -> Any:
+        """The log-variance; a raw 0 gives the initial one."""
+        if self.variance == "exponential":
+            return raw + self.initial_log_variance
+        start = math.exp(self.initial_log_variance)
+        if self.variance == "softplus":
+            variance = keras.ops.softplus(raw + start + math.log(-math.expm1(-start)))
+        else:
+            variance = keras.ops.relu(raw + start)
+        return keras.ops.log(variance + self.variance_floor)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "local_attention": self.local_attention,
             "initial_log_variance": self.initial_log_variance,
+            "variance": self.variance,
+            "variance_floor": self.variance_floor,
+            "normalize": self.normalize,
         }

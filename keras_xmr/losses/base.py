@@ -12,8 +12,8 @@ Tensor = Any
 
 Relations = dict[str, Tensor]
 """Who matches whom in a batch: `positives`, boolean (N, M), true where an image and a caption
-match. If a loss of the objective has `NEEDS_RELEVANCE`, also `relevance`, float32 (N, M), zero or
-more: how relevant each caption is to each image."""
+match; for losses that need it `relevance`, float32 (N, M), from 0; and where images are mixed
+`targets`, float32 (N, M), how far an image and a caption match, from 0 to 1."""
 
 
 class Loss(keras.layers.Layer):
@@ -22,9 +22,13 @@ class Loss(keras.layers.Layer):
     A subclass names in `PARTS` the parts it is the sum of, and implements `call(scores, image,
     caption, relations)`, where scores are float32 (N, M), which returns the parts as a dict of
     scalars. In `NEEDS` it says which kinds of embedding it works on, if not on all, and in
-    `NEEDS_LOGITS` whether it reads the scores as log-odds of a match, and in `NEEDS_RELEVANCE`
-    whether it learns from the semantic relevance of the pairs. Its options are the keyword-only
+    `NEEDS_LOGITS` whether it reads the scores as log-odds of a match; in `NEEDS_RELEVANCE`
+    whether it reads `relevance`; in `READS_SCORES` whether it reads the scores at all; and in
+    `TAKES_MIXED` whether it can be right about mixed images. Its options are the keyword-only
     parameters of its constructor.
+
+    Weights of its own whose shape depends on the embeddings are made in `build`, which takes the
+    shapes of the arguments of `call`; those of a dict are a dict of shapes.
 
     Nothing may be assumed of the batch but what the relations say: an image can stand in it
     twice, with two of its captions.
@@ -34,9 +38,20 @@ class Loss(keras.layers.Layer):
     NEEDS: ClassVar[tuple[str, ...]] = ()
     NEEDS_LOGITS: ClassVar[bool] = False
     NEEDS_RELEVANCE: ClassVar[bool] = False
+    READS_SCORES: ClassVar[bool] = True
+    TAKES_MIXED: ClassVar[bool] = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
+
+    def build(
+        self,
+        scores_shape: Any = None,
+        image_shape: Any = None,
+        caption_shape: Any = None,
+        relations_shape: Any = None,
+    ) -> None:
+        """Makes the weights that depend on the embeddings; most losses have none."""
 
     def call(
         self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations

@@ -26,6 +26,8 @@ class KLDivergence(Loss):
 
     PARTS = ("image", "caption")
     NEEDS = ("gaussian",)
+    READS_SCORES = False
+    TAKES_MIXED = True
 
     def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
         super().__init__(**kwargs)

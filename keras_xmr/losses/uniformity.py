@@ -29,6 +29,8 @@ class Uniformity(Loss):
 
     PARTS = ("uniformity",)
     NEEDS = ("gaussian", "point")
+    READS_SCORES = False
+    TAKES_MIXED = True
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from keras_xmr.matchers.gaussian import (
     KL,
     AverageL2,
     Bhattacharyya,
+    ClosedFormSampled,
     JensenShannon,
     MatchProbability,
     MeanOnly,
@@ -13,6 +14,7 @@ from keras_xmr.matchers.gaussian import (
     SymmetricKL,
     Wasserstein,
 )
+from keras_xmr.matchers.msrm import Mahalanobis, MahalanobisCosine
 from keras_xmr.matchers.point import Cosine
 
 __all__ = [
@@ -20,9 +22,12 @@ __all__ = [
     "KL",
     "AverageL2",
     "Bhattacharyya",
+    "ClosedFormSampled",
     "Cosine",
     "JensenShannon",
     "LogitMatcher",
+    "Mahalanobis",
+    "MahalanobisCosine",
     "MatchProbability",
     "Matcher",
     "MeanOnly",

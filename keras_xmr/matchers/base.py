@@ -25,10 +25,15 @@ class Matcher(keras.layers.Layer):
 
     The same matcher serves training, evaluation in tiles, and export: a score depends on
     nothing but its image and its caption.
+
+    Some score by direction: the score of a pair depends on which of the two is the query. They
+    set `DIRECTED` and implement `call(image, caption, query="image")`, which returns (images,
+    captions) whichever side the query is.
     """
 
     ACCEPTS: ClassVar[tuple[tuple[str, str], ...]]
     LOGITS: ClassVar[bool] = False
+    DIRECTED: ClassVar[bool] = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))

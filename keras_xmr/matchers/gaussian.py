@@ -74,6 +74,29 @@ class MeanOnly(LogitMatcher):
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
+class ClosedFormSampled(LogitMatcher):
+    """Log-odds of a match from the closed-form sampled distance of PCME++ (Chun 2024, Eq. 1).
+
+    Args:
+        scale: Where the learned scale starts.
+        shift: Where the learned shift starts.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("gaussian", "gaussian"),)
+    LOGITS = True
+
+    def __init__(self, *, scale: float = 5.0, shift: float = 5.0, **kwargs: Any) -> None:
+        super().__init__(scale=scale, shift=shift, **kwargs)
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        distance = distances.closed_form_sampled(
+            image["mean"], image["log_variance"], caption["mean"], caption["log_variance"]
+        )
+        return self.logits(distance)
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
 class AverageL2(SampledMatcher):
     """Minus the mean Euclidean distance of all pairs of samples.
 

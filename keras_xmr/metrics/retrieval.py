@@ -86,7 +86,11 @@ def fold_members(
 
 
 def evaluate_folds(
-    scores: np.ndarray, judgements: Judgements, image_of_caption: np.ndarray, folds: int
+    scores: np.ndarray,
+    judgements: Judgements,
+    image_of_caption: np.ndarray,
+    folds: int,
+    text_to_image: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Means of the metrics over consecutive folds of the images, with their captions.
 
@@ -97,12 +101,16 @@ def evaluate_folds(
         judgements: What is right.
         image_of_caption: The image that each caption was written for, int (captions,).
         folds: How many folds.
+        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
+            by `scores`.
 
     Raises:
         ValueError: If the images do not split into folds of one size.
     """
     summaries = []
     for images, captions in fold_members(len(scores), image_of_caption, folds):
-        part = scores[np.ix_(images, captions)]
-        summaries.append(evaluate_scores(part, judgements.select(images, captions)).summary)
+        part = np.ix_(images, captions)
+        back = None if text_to_image is None else text_to_image[part]
+        right = judgements.select(images, captions)
+        summaries.append(evaluate_scores(scores[part], right, text_to_image=back).summary)
     return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}

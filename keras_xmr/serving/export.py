@@ -52,7 +52,8 @@ def export_saved_model(
     JPEG, PNG, GIF or BMP files, string (N,), or region features, float (N, R, F). `embed_text`
     takes captions, string (M,). Both return the tensors of the embedding, and for Gaussian ones
     `log_sigma`, the uncertainty. `match` takes one image and captions, and returns `scores`
-    (M,), with `probabilities` where scores are log-odds.
+    (M,), with `probabilities` where scores are log-odds. If the matcher scores by direction, the
+    image is the query.
 
     Args:
         model: The model.

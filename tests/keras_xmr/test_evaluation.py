@@ -61,6 +61,9 @@ def gaussians(random):
         matchers.Wasserstein(),
         matchers.Bhattacharyya(),
         matchers.Cosine(),
+        matchers.ClosedFormSampled(),
+        matchers.Mahalanobis(),
+        matchers.MahalanobisCosine(),
     ],
     ids=lambda matcher: type(matcher).__name__,
 )
@@ -99,6 +102,8 @@ def test_nearer_is_always_a_higher_score():
         "SymmetricKL",
         "Wasserstein",
         "Bhattacharyya",
+        "ClosedFormSampled",
+        "Mahalanobis",
     ):
         scores = score_matrix(getattr(matchers, name)(), image, caption, (10, 10))[0]
         assert scores[0] > scores[1] > scores[2], name

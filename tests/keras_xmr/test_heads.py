@@ -175,6 +175,53 @@ def test_gaussian_head_is_a_unit_mean_and_a_log_variance(random, local_attention
     )
 
 
+@pytest.mark.parametrize("variance", ["exponential", "softplus", "relu"])
+@pytest.mark.parametrize("start", [-7.0, 0.0, 3.0])
+def test_variance_starts_where_it_is_told_and_stays_above_its_floor(random, variance, start):
+    head = Gaussian(
+        4,
+        lambda: poolings.Mean(4),
+        local_attention=False,
+        variance=variance,
+        initial_log_variance=start,
+        variance_floor=1e-6,
+    )
+    features = tf.constant(random.normal(size=(2, 3, 4)), tf.float32)
+    head(features)
+    kernel, bias = head.log_variance_pooling.linear.weights
+    kernel.assign(np.zeros((4, 4)))
+    np.testing.assert_allclose(head(features)["log_variance"], start, atol=2e-3)
+    bias.assign(np.full(4, -1e3))
+    with tf.GradientTape() as tape:
+        out = head(features)["log_variance"]
+    gradient = tape.gradient(out, bias.value)
+    assert np.isfinite(gradient).all()
+    lowest = -1e3 + start if variance == "exponential" else np.log(1e-6)
+    np.testing.assert_allclose(out, lowest, rtol=1e-3)
+
+
+def test_softplus_and_relu_are_variances(random):
+    features = random.normal(size=(6, 3, 4)).astype(np.float32)
+    heads = {
+        variance: Gaussian(8, lambda: poolings.Mean(8), variance=variance, normalize=False)
+        for variance in ("exponential", "softplus", "relu")
+    }
+    heads["relu"](features)
+    for head in heads.values():
+        head(features)
+        head.set_weights(heads["relu"].get_weights())
+    raw = np.asarray(heads["exponential"](features)["log_variance"])
+    expected = {
+        "softplus": np.log1p(np.exp(raw + np.log(np.e - 1))) + 1e-4,
+        "relu": np.maximum(raw + 1, 0) + 1e-4,
+    }
+    for variance, values in expected.items():
+        out = heads[variance](features)
+        np.testing.assert_allclose(np.exp(out["log_variance"]), values, rtol=1e-4)
+        # Off the unit sphere, a LayerNorm leaves the root of the dimension as a norm.
+        np.testing.assert_allclose(np.linalg.norm(out["mean"], axis=1), np.sqrt(8), rtol=1e-2)
+
+
 @pytest.mark.parametrize("make", [Gaussian, Point])
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
 def test_embeddings_are_float32_whatever_the_precision(random, make, precision):

@@ -12,6 +12,7 @@ import pytest
 from replica_run import CASES
 
 SUPPORT = Path(__file__).parent.parent / "support"
+PATH = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent.parent)))
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def runs(tmp_path_factory):
     for replicas in (1, 2, 4):
         processes[replicas] = subprocess.Popen(
             [sys.executable, SUPPORT / "replica_run.py", str(replicas), folder / f"{replicas}.npz"],
-            env={**os.environ, "PYTHONPATH": str(SUPPORT)},
+            env={**os.environ, "PYTHONPATH": PATH},
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -11,8 +11,17 @@ import numpy as np
 from keras_xmr.config import Config
 from keras_xmr.config_file import find_config, load_config
 from keras_xmr.heads import Gaussian
-from keras_xmr.losses import KLDivergence, SoftContrastive, Uniformity
-from keras_xmr.matchers import MatchProbability
+from keras_xmr.losses import (
+    DAA,
+    HypergraphContrastive,
+    KLDivergence,
+    Loss,
+    MahalanobisContrastive,
+    ProbabilisticMatching,
+    SoftContrastive,
+    Uniformity,
+)
+from keras_xmr.matchers import ClosedFormSampled, Cosine, Matcher, MatchProbability
 from keras_xmr.objective import Objective
 from keras_xmr.pooling import Mean
 from keras_xmr.retriever import Retriever
@@ -26,20 +35,64 @@ def tower(width: int, name: str, dimension: int = 6) -> keras.Model:
     return keras.Model(inputs, head(features), name=f"{name}_tower")
 
 
+def gaussian_model(
+    matcher: Matcher, losses: list[Loss], weights: list[float], **options: Any
+) -> Retriever:
+    """A tiny model of Gaussian embeddings."""
+    keras.utils.set_random_seed(1)
+    towers = tower(4, "image"), tower(3, "caption")
+    return Retriever(*towers, matcher, Objective(losses, weights), **options)
+
+
 def pcme(**options: Any) -> Retriever:
     """A tiny PCME with all its losses."""
-    keras.utils.set_random_seed(1)
-    return Retriever(
-        tower(4, "image"),
-        tower(3, "caption"),
-        MatchProbability(scale=5.0, shift=5.0, samples=3),
-        Objective([SoftContrastive(), KLDivergence(), Uniformity()], [1.0, 0.01, 0.5]),
-        **options,
-    )
+    matcher = MatchProbability(scale=5.0, shift=5.0, samples=3)
+    losses = [SoftContrastive(), KLDivergence(), Uniformity()]
+    return gaussian_model(matcher, losses, [1.0, 0.01, 0.5], **options)
 
 
-def batch(size: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Pairs for `pcme`, of which two share an image, in two classes."""
+def daa(**options: Any) -> Retriever:
+    """A tiny PCME with the loss of DAA, over samples and over scores."""
+    matcher = MatchProbability(scale=5.0, shift=5.0, samples=3)
+    ranks = [
+        WithRelevance(DAA(temperature=0.1, relevance_temperature=0.1)),
+        WithRelevance(DAA(temperature=1.0, similarity="scores", directions="text_to_image")),
+    ]
+    return gaussian_model(matcher, [SoftContrastive(), *ranks], [0.1, 1.0, 1.0], **options)
+
+
+def msrm(residual: bool = False, **options: Any) -> Retriever:
+    """A tiny MSRM."""
+    losses = [MahalanobisContrastive(), HypergraphContrastive(residual=residual)]
+    return gaussian_model(Cosine(), losses, [0.8, 1.0], **options)
+
+
+def pcmepp(**options: Any) -> Retriever:
+    """A tiny PCME++."""
+    losses = [ProbabilisticMatching(), KLDivergence(reduction="mean")]
+    return gaussian_model(ClosedFormSampled(), losses, [1.0, 0.01], **options)
+
+
+class WithRelevance(Loss):
+    """Gives a loss some relevance, which depends on nothing but the place in the batch."""
+
+    PARTS = ("image_to_text", "text_to_image")
+
+    def __init__(self, loss: Loss, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.loss = loss
+
+    def call(self, scores: Any, image: Any, caption: Any, relations: Any) -> dict[str, Any]:
+        positives = keras.ops.cast(relations["positives"], "float32")
+        place = keras.ops.arange(positives.shape[0] or keras.ops.shape(positives)[0])
+        place = keras.ops.cast(place, "float32")
+        waves = keras.ops.sin(3.0 * place[:, None] + 7.0 * place[None, :])
+        relevance = positives + 0.5 + 0.4 * waves
+        return self.loss(scores, image, caption, {**relations, "relevance": relevance})
+
+
+def batch(size: int, seed: int = 0, mixed: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Pairs for these models, of which two share an image, in two classes."""
     random = np.random.default_rng(seed)
     x = {
         "image": random.normal(size=(size, 3, 4)).astype(np.float32),
@@ -47,7 +100,30 @@ def batch(size: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     ids = np.arange(size)
     ids[1] = ids[0]
-    return x, {"image_id": ids, "caption_id": np.arange(size), "labels": ids[:, None] % 2}
+    y = {"image_id": ids, "caption_id": np.arange(size), "labels": ids[:, None] % 2}
+    if mixed:
+        ratio = np.where(ids % 2 == 0, random.random(size), 1).astype(np.float32)
+        y |= {"mix_ratio": ratio, "mix_image_id": np.roll(ids, -1)}
+    return x, y
+
+
+def train_three_steps(model: Retriever, loss: str, mixed: bool = False) -> None:
+    """Trains on one batch, and checks that every tower moved and that the loss fell."""
+    model.compile(optimizer=keras.optimizers.SGD(0.05))
+    x, y = batch(8, mixed=mixed)
+    encoders = [
+        tower.get_layer("encoder").kernel for tower in (model.image_tower, model.text_tower)
+    ]
+    before = [kernel.numpy() for kernel in encoders]
+    values = []
+    for _ in range(3):
+        model.reset_metrics()
+        values.append(float(model.train_on_batch(x, y, return_dict=True)[loss]))
+    assert np.isfinite(values).all()
+    assert values[-1] < values[0]
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+    for kernel, start in zip(encoders, before, strict=True):
+        assert np.abs(kernel.numpy() - start).max() > 0
 
 
 def tiny_config(folder: Path, *overrides: str) -> Config:

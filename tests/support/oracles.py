@@ -107,3 +107,26 @@ def multi_factor(scores, count, significance, reverse, decay) -> np.ndarray:
         }
         orders.append(sorted(first, key=lambda c: -worth[c]) + order[count:])
     return np.array(orders)
+
+
+def smooth_asp_loss(scores: np.ndarray, relevance: np.ndarray, temperature: float) -> float:
+    """1 - smooth ASP with the rows as queries: Li et al. 2022, Eq. 4, 10 to 12."""
+
+    def ranks(values: np.ndarray) -> np.ndarray:
+        others = [
+            [sigmoid((v - u) / temperature) for j, v in enumerate(values) if j != i]
+            for i, u in enumerate(values)
+        ]
+        return 1 + np.array(others).sum(1)
+
+    precision = []
+    for scored, related in zip(scores.astype(float), relevance.astype(float), strict=True):
+        mine, right = ranks(scored), ranks(related)
+        precision.append(np.mean(np.minimum(mine, right) / np.maximum(mine, right)))
+    return 1 - float(np.mean(precision))
+
+
+def match_loss(logits: np.ndarray, positives: np.ndarray) -> float:
+    """-log P of matches and -log(1 - P) of the others: Wang et al. 2023, Eq. 5 to 7."""
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    return float(np.mean(np.where(positives, -np.log(p), -np.log(1 - p))))

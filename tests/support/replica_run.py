@@ -19,6 +19,11 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "even": ((8, 8), {"clip_norm": 0.5}),
     "uneven": ((7,), {}),
     "classes": ((8,), {"judgements": "classes"}),
+    "daa": ((8, 7), {"model": "daa"}),
+    "msrm": ((8, 7), {"model": "msrm", "clip_norm": 0.5}),
+    "msrm_residual": ((7,), {"model": "msrm", "residual": True}),
+    "pcmepp": ((8, 7), {"model": "pcmepp"}),
+    "pcmepp_mixed": ((8, 7), {"model": "pcmepp", "mixed": True}),
 }
 """Sizes of the batches, and the options of the model."""
 
@@ -31,8 +36,11 @@ def strategy_of(replicas: int) -> tf.distribute.Strategy:
 
 def steps(strategy: tf.distribute.Strategy, sizes: tuple[int, ...], options: dict[str, Any]):
     """The model before and after steps of plain gradient descent."""
+    options = dict(options)
+    make = getattr(models, options.pop("model", "pcme"))
+    mixed = options.pop("mixed", False)
     with strategy.scope():
-        model = models.pcme(**options)
+        model = make(**options)
         model.compile(optimizer=keras.optimizers.SGD(0.05))
         model.optimizer.build(model.trainable_variables)
     before = [weight.numpy() for weight in model.trainable_weights]
@@ -43,7 +51,7 @@ def steps(strategy: tf.distribute.Strategy, sizes: tuple[int, ...], options: dic
         return strategy.run(model.train_step, (data,))
 
     for seed, size in enumerate(sizes):
-        data = models.batch(size, seed)
+        data = models.batch(size, seed, mixed)
         if replicas > 1:
             data = shared(strategy, data, replicas)
         step(data)

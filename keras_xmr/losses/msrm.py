@@ -1,0 +1,195 @@
+"""The losses of MSRM.
+
+In both, images query captions and captions query images; only the variance of the query counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr import distances
+from keras_xmr.embeddings import Embedding
+from keras_xmr.layers import HypergraphConvolution
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import PositiveFloat, PositiveInt
+
+Tensor = Any
+
+
+class _QueryLoss(Loss):
+    """The sum of one loss for images as queries, and one for captions."""
+
+    def call(
+        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Tensor]:
+        del scores
+        positives = relations["positives"]
+        return {
+            "image_to_text": self.one_way(image, caption, positives, "image_to_text"),
+            "text_to_image": self.one_way(
+                caption, image, ops.transpose(positives), "text_to_image"
+            ),
+        }
+
+    def one_way(
+        self, queries: Embedding, candidates: Embedding, positives: Tensor, direction: str
+    ) -> Tensor:
+        """The loss of N queries with M candidates; positives are (N, M)."""
+        raise NotImplementedError
+
+    def learned(self, name: str, start: float) -> keras.Variable:
+        """A learned scalar that stays at or above 0."""
+        return self.add_weight(
+            name=name,
+            shape=(),
+            initializer=keras.initializers.Constant(start),
+            constraint=keras.constraints.NonNeg(),
+        )
+
+    def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
+        there = match_loss(ops.zeros_like(scores), relations["positives"])
+        back = match_loss(
+            ops.zeros_like(ops.transpose(scores)), ops.transpose(relations["positives"])
+        )
+        return there + back
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class MahalanobisContrastive(_QueryLoss):
+    """Semantic distribution learning of MSRM (Wang et al. 2023, Eq. 4 to 7).
+
+    Every query spreads a probability over the candidates of the batch, softmax(-tau d^2), with
+    the squared Mahalanobis distance d^2 of the mean of a candidate to the Gaussian of the query.
+    The loss is the mean over all pairs of -log P for matches, and -log(1 - P) for the others. The
+    paper gives it the weight 0.8 (gamma) beside `hypergraph_contrastive`.
+
+    Args:
+        temperature: Where the learned tau starts.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("image_to_text", "text_to_image")
+    NEEDS = ("gaussian",)
+    READS_SCORES = False
+
+    def __init__(self, *, temperature: PositiveFloat = 10.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.initial_temperature = temperature
+        self.temperature = self.learned("temperature", temperature)
+
+    def one_way(
+        self, queries: Embedding, candidates: Embedding, positives: Tensor, direction: str
+    ) -> Tensor:
+        del direction
+        logits = -self.temperature * query_distances(queries, candidates)
+        return match_loss(logits, positives)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"temperature": self.initial_temperature}
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class HypergraphContrastive(_QueryLoss):
+    """Multilateral relations modelling of MSRM (Wang et al. 2023, Eq. 8 to 11).
+
+    Candidates are nodes and queries hyperedges of a hypergraph. A candidate belongs to a query
+    as far as 1, if they match, and exp(-alpha d^2) elsewhere, with the squared Mahalanobis
+    distance d^2 to the Gaussian of the query. Convolutions renew the means of the candidates;
+    then softmax(lambda cos) of a query with them is treated as in `MahalanobisContrastive`.
+
+    Eq. 8 and 11 are printed with exp(alpha d^2), which leaves [0, 1], and with -lambda cos, which
+    rewards mismatches; here the signs are the other ones.
+
+    Args:
+        layers: Convolutions in a row; each direction has its own.
+        alpha: Where the learned alpha starts. The paper's best is 2.
+        cosine_scale: Where the learned lambda starts.
+        residual: Whether candidates keep their means and move from there, instead of becoming
+            the sigmoid of a convolution; see `HypergraphConvolution`. False is the paper's.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("image_to_text", "text_to_image")
+    NEEDS = ("gaussian",)
+    READS_SCORES = False
+
+    def __init__(
+        self,
+        *,
+        layers: PositiveInt = 2,
+        alpha: PositiveFloat = 2.0,
+        cosine_scale: PositiveFloat = 5.0,
+        residual: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.layers = layers
+        self.initial_alpha = alpha
+        self.initial_cosine_scale = cosine_scale
+        self.residual = residual
+        self.alpha = self.learned("alpha", alpha)
+        self.cosine_scale = self.learned("cosine_scale", cosine_scale)
+        self.image_to_text, self.text_to_image = (
+            [
+                HypergraphConvolution(residual, name=f"{part}_{number}", dtype="float32")
+                for number in range(layers)
+            ]
+            for part in self.PARTS
+        )
+
+    def build(
+        self,
+        scores_shape: Any = None,
+        image_shape: Any = None,
+        caption_shape: Any = None,
+        relations_shape: Any = None,
+    ) -> None:
+        for convolution in self.image_to_text:
+            convolution.build(caption_shape["mean"])
+        for convolution in self.text_to_image:
+            convolution.build(image_shape["mean"])
+
+    def one_way(
+        self, queries: Embedding, candidates: Embedding, positives: Tensor, direction: str
+    ) -> Tensor:
+        distance = query_distances(queries, candidates)
+        relation = ops.where(positives, 1.0, ops.exp(-self.alpha * distance))
+        nodes = candidates["mean"]
+        for convolution in getattr(self, direction):
+            nodes = convolution(nodes, ops.transpose(relation))
+        logits = self.cosine_scale * distances.cosine(queries["mean"], nodes)
+        return match_loss(logits, positives)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "layers": self.layers,
+            "alpha": self.initial_alpha,
+            "cosine_scale": self.initial_cosine_scale,
+            "residual": self.residual,
+        }
+
+
+def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:
+    """Squared Mahalanobis distances of candidates (M) to the Gaussians of queries (N): (N, M)."""
+    return ops.transpose(
+        distances.mahalanobis_squared(candidates["mean"], queries["mean"], queries["log_variance"])
+    )
+
+
+def match_loss(logits: Tensor, positives: Tensor) -> Tensor:
+    """Mean over all pairs of -log P for matches, and -log(1 - P) elsewhere; P = softmax(logits).
+
+    Args:
+        logits: Float32 (N, M), a row a query; M is at least 2.
+        positives: Boolean (N, M).
+    """
+    log_p = ops.log_softmax(logits, axis=1)
+    # 1 - P loses its digits for the one candidate of a query that P can be near 1 for: there it
+    # is the probability of all the others.
+    largest = ops.one_hot(ops.argmax(logits, axis=1), ops.shape(logits)[1], dtype="bool")
+    others = ops.logsumexp(ops.where(largest, -float("inf"), log_p), axis=1, keepdims=True)
+    log_not_p = ops.where(largest, others, ops.log1p(-ops.where(largest, 0.0, ops.exp(log_p))))
+    return -ops.mean(ops.where(positives, log_p, log_not_p))

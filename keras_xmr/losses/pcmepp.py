@@ -1,0 +1,89 @@
+"""The loss of PCME++."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import NonNegativeFloat
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class ProbabilisticMatching(Loss):
+    """The loss of PCME++: binary cross entropy of all pairs, and again with pseudo-positives.
+
+    Chun 2024, Eq. 2 and 3. The scores are log-odds of a match, as of `closed_form_sampled`; the
+    cross entropy is a mean over all pairs, counted for both directions. A pair is pseudo-positive
+    if the model believes in it at least as much as in some match of the query; the cross entropy
+    with those as further matches is added for images and for captions as queries.
+
+    Where images are mixed, the targets are the parts of the images that match. The match that a
+    pair is compared with is then one with the largest target, which a pseudo-positive pair takes.
+
+    Args:
+        pseudo_positives: Weight of the terms with pseudo-positives (alpha); 0 leaves them out.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("match", "pseudo_match")
+    NEEDS_LOGITS = True
+    TAKES_MIXED = True
+
+    def __init__(self, *, pseudo_positives: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pseudo_positives = pseudo_positives
+
+    def call(
+        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Tensor]:
+        del image, caption
+        targets = relations.get("targets")
+        if targets is None:
+            targets = ops.cast(relations["positives"], "float32")
+        match = 2.0 * _cross_entropy(scores, targets)
+        if not self.pseudo_positives:
+            return {"match": match, "pseudo_match": ops.zeros(())}
+        pseudo = sum(
+            _cross_entropy(scores, with_pseudo_positives(scores, targets, axis)) for axis in (1, 0)
+        )
+        return {"match": match, "pseudo_match": self.pseudo_positives * pseudo}
+
+    def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
+        if self.pseudo_positives:
+            return None
+        share = ops.mean(ops.cast(relations["positives"], "float32"))
+        odds = ops.log(share) - ops.log1p(-share)
+        return self(ops.zeros_like(scores) + odds, {}, {}, relations)["match"]
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"pseudo_positives": self.pseudo_positives}
+
+
+def with_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
+    """The targets, and the largest one of a query for every pair that scores like a match of it.
+
+    Args:
+        scores: Scores (N, M).
+        targets: How far pairs match, from 0 to 1, float32 (N, M).
+        axis: The axis along which the candidates of a query stand.
+
+    Returns:
+        Targets float32 (N, M), without a gradient. A query without matches has no
+        pseudo-positives.
+    """
+    scores = ops.stop_gradient(scores)
+    largest = ops.max(targets, axis=axis, keepdims=True)
+    matches = ops.where(targets >= largest, scores, float("inf"))
+    lowest = ops.min(matches, axis=axis, keepdims=True)
+    return ops.maximum(targets, ops.where(scores >= lowest, largest, 0.0))
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean binary cross entropy of log-odds with targets from 0 to 1."""
+    return ops.mean(ops.softplus(logits) - targets * logits)

@@ -1,0 +1,78 @@
+"""Matchers of MSRM, which ask the Gaussian of the query alone.
+
+The paper does not say what is scored at test time; beside these there is the cosine of the means.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_xmr import distances
+from keras_xmr.embeddings import Embedding
+from keras_xmr.matchers.base import Matcher, Side
+from keras_xmr.options import PositiveFloat
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Mahalanobis(Matcher):
+    """Minus the squared Mahalanobis distance of the other's mean to the Gaussian of the query.
+
+    Wang et al. 2023, Eq. 4.
+    """
+
+    ACCEPTS = (("gaussian", "gaussian"),)
+    DIRECTED = True
+
+    def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
+        return -_mahalanobis(image, caption, query)
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class MahalanobisCosine(Matcher):
+    """Logarithm of the product of both probabilities of MSRM, up to a constant of the query.
+
+    -temperature * d^2 + cosine_scale * cos, with the squared Mahalanobis distance d^2 of
+    `mahalanobis` and the cosine of the means (Wang et al. 2023, Eq. 5 and 11; in Eq. 11 the means
+    stand for the nodes of the hypergraph, which there is only in training).
+
+    Args:
+        temperature: tau of Eq. 5.
+        cosine_scale: lambda of Eq. 11.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("gaussian", "gaussian"),)
+    DIRECTED = True
+
+    def __init__(
+        self,
+        *,
+        temperature: PositiveFloat = 10.0,
+        cosine_scale: PositiveFloat = 5.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.temperature = temperature
+        self.cosine_scale = cosine_scale
+
+    def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
+        cosine = distances.cosine(image["mean"], caption["mean"])
+        return self.cosine_scale * cosine - self.temperature * _mahalanobis(image, caption, query)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "temperature": self.temperature,
+            "cosine_scale": self.cosine_scale,
+        }
+
+
+def _mahalanobis(image: Embedding, caption: Embedding, query: Side) -> Any:
+    """Squared distances (images, captions) with the variances of one side."""
+    if query == "caption":
+        return distances.mahalanobis_squared(
+            image["mean"], caption["mean"], caption["log_variance"]
+        )
+    found = distances.mahalanobis_squared(caption["mean"], image["mean"], image["log_variance"])
+    return keras.ops.transpose(found)

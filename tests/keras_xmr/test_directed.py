@@ -1,0 +1,114 @@
+"""Matchers that score by direction, from the config to the export."""
+
+from __future__ import annotations
+
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_xmr import matchers
+from keras_xmr.config_file import ConfigError
+from keras_xmr.evaluation import evaluate_split, score_matrices, score_matrix
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import evaluate_folds, evaluate_scores
+from keras_xmr.pipeline import Run
+
+MSRM = (
+    "model.matcher={name: mahalanobis}",
+    "objective=[{name: mahalanobis_contrastive, weight: 0.8}, hypergraph_contrastive]",
+    "evaluation.matchers=[cosine, mahalanobis_cosine]",
+    "evaluation.folds=3",
+    "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
+)
+
+
+def gaussians(random, count):
+    return {
+        "mean": random.normal(size=(count, 6)).astype(np.float32),
+        "log_variance": random.normal(size=(count, 6)).astype(np.float32),
+    }
+
+
+def test_both_directions_are_scored_where_they_differ(random):
+    image, caption = gaussians(random, 5), gaussians(random, 7)
+    there, back = score_matrices(matchers.Mahalanobis(), image, caption, (2, 3))
+    assert there.shape == back.shape == (5, 7)
+    turned = score_matrix(matchers.Mahalanobis(), caption, image, (9, 9))
+    np.testing.assert_allclose(back, turned.T, rtol=1e-4, atol=1e-4)
+    assert np.abs(there - back).max() > 0.1
+    assert score_matrices(matchers.Cosine(), image, caption, (2, 3))[1] is None
+
+
+def test_metrics_read_each_direction_from_its_own_scores(random):
+    there, back = random.random((2, 6, 12)).astype(np.float32)
+    image_of_caption = np.repeat(np.arange(6), 2)
+    judgements = Judgements.from_pairs(image_of_caption, 6)
+    both = evaluate_scores(there, judgements, text_to_image=back).summary
+    one, other = (evaluate_scores(scores, judgements).summary for scores in (there, back))
+    for name, value in both.items():
+        if name != "rsum":
+            assert value == (one if name.startswith("i2t") else other)[name], name
+    folds = evaluate_folds(there, judgements, image_of_caption, 2, text_to_image=back)
+    alone = evaluate_folds(back, judgements, image_of_caption, 2)
+    assert folds["t2i_mean_rank"] == alone["t2i_mean_rank"]
+    assert (
+        folds["i2t_mean_rank"]
+        == evaluate_folds(there, judgements, image_of_caption, 2)["i2t_mean_rank"]
+    )
+
+
+@pytest.mark.slow
+def test_a_run_of_msrm_is_trained_evaluated_and_exported(tmp_path):
+    run = Run(models.tiny_config(tmp_path, *MSRM))
+    run.prepare()
+    run.train()
+    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+    assert [m.name for m in evaluation.matchers] == ["mahalanobis", "cosine", "mahalanobis_cosine"]
+    directed, plain, _ = evaluation.matchers
+    assert directed.text_to_image.shape == directed.scores.shape == (12, 24)
+    assert plain.text_to_image is None
+    run.evaluate()
+    run.export()
+    served = tf.saved_model.load(str(run.folder.serving / "1"))
+    record = next(iter(tf.data.TFRecordDataset([str(run.records.split("test").shards[0])])))
+    jpeg = tf.io.parse_single_example(
+        record, {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
+    )["image/encoded"]
+    captions = [caption.text for caption in run.records.split("test").captions]
+    # The image is the query of the export.
+    found = served.match(jpeg, tf.constant(captions))["scores"]
+    np.testing.assert_allclose(found, directed.scores[0], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["model.matcher=mahalanobis"], "one score of each pair.*evaluation.matchers"),
+        (["objective=[mahalanobis_contrastive]"], "no loss of the objective reads its scores"),
+        (["objective=[kl_divergence, {name: daa, similarity: dot}]"], "no loss of the objective"),
+        (["model.image.head=point", "objective=[hypergraph_contrastive]"], "works on gaussian"),
+        (["data.image.mixup=0.5"], "'soft_contrastive' knows pairs.*probabilistic_matching"),
+        (["data.image.mixup=0.6", "data.image.cutmix=0.6"], "not add up to more than 1"),
+        (["objective=[probabilistic_matching]", "model.matcher=elk"], "log-odds of a match"),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused(tmp_path, overrides, says):
+    with pytest.raises(ConfigError, match=f"(?s){says}"):
+        models.tiny_config(tmp_path, *overrides)
+
+
+def test_mixing_of_regions_is_refused(tmp_path):
+    overrides = (
+        f"data.source={{name: regions, root: {tmp_path}}}",
+        "model.image.encoder={name: regions}",
+        "data.image.cutmix=0.5",
+        "objective=[probabilistic_matching]",
+    )
+    with pytest.raises(ConfigError, match="mixed as pixels"):
+        models.tiny_config(tmp_path, *overrides)
+
+
+def test_daa_trains_with_a_matcher_that_scores_by_direction(tmp_path):
+    config = models.tiny_config(tmp_path, "model.matcher=mahalanobis", "objective=[daa]")
+    assert config.model.matcher.name == "mahalanobis"

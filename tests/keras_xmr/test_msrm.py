@@ -1,0 +1,248 @@
+"""MSRM: its losses, its convolution, its matchers."""
+
+from __future__ import annotations
+
+import gradients
+import keras
+import models
+import numpy as np
+import oracles
+import pytest
+import tensorflow as tf
+
+from keras_xmr import matchers
+from keras_xmr.layers import HypergraphConvolution
+from keras_xmr.losses import HypergraphContrastive, MahalanobisContrastive
+from keras_xmr.losses.msrm import match_loss, query_distances
+from keras_xmr.retriever import Retriever
+
+DIRECTIONS = (("v2t", "image_to_text"), ("t2v", "text_to_image"))
+
+
+def close(found, expected, name=""):
+    np.testing.assert_allclose(
+        found, expected, rtol=1e-4, atol=3e-5 * np.abs(expected).max(), err_msg=name
+    )
+
+
+def hypergraph(case) -> HypergraphContrastive:
+    loss = HypergraphContrastive(
+        alpha=float(case["param_alpha"]), cosine_scale=float(case["param_lam"])
+    )
+    loss.build(None, {"mean": (None, 12)}, {"mean": (None, 12)})
+    for tag, direction in DIRECTIONS:
+        convolutions = getattr(loss, direction)
+        for layer, theta in zip(convolutions, case[f"param_theta_{tag}"], strict=True):
+            layer.theta.assign(theta)
+    return loss
+
+
+def gaussian(mean, variance):
+    return {"mean": mean, "log_variance": tf.math.log(variance)}
+
+
+@pytest.mark.parametrize("tag", ["", "multi_"])
+def test_losses_match_golden(golden, tag):
+    case = golden("msrm")
+    classes = case["in_class_multi"] if tag else np.arange(8)
+    relations = {"positives": classes[:, None] == classes[None]}
+    distribution = MahalanobisContrastive(temperature=float(case["param_tau"]))
+    relation = hypergraph(case)
+    names = ("mu_v", "sigma_v", "mu_t", "sigma_t")
+    inputs = [tf.constant(case.f32(f"in_{name}")) for name in names]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        image, caption = gaussian(*inputs[:2]), gaussian(*inputs[2:])
+        first = distribution(None, image, caption, relations)
+        second = relation(None, image, caption, relations)
+        total = float(case["in_gamma"]) * sum(first.values()) + sum(second.values())
+    for key, direction in DIRECTIONS:
+        close(first[direction], case[f"out_{tag}Ld_{key}"])
+        close(second[direction], case[f"out_{tag}Lh_{key}"])
+    close(total, case[f"out_{tag}L"])
+    scalars = (distribution.temperature, relation.alpha, relation.cosine_scale)
+    thetas = [layer.theta for _, d in DIRECTIONS for layer in getattr(relation, d)]
+    variables = [variable.value for variable in (*scalars, *thetas)]
+    found = tape.gradient(total, [*inputs, *variables])
+    for name, gradient in zip((*names, "tau", "alpha", "lam"), found, strict=False):
+        close(gradient, case[f"grad_{tag}{name}"], name)
+    close(np.stack(found[7:9]), case[f"grad_{tag}theta_v2t"], "theta")
+    close(np.stack(found[9:]), case[f"grad_{tag}theta_t2v"], "theta")
+
+
+@pytest.mark.parametrize("tag", ["", "multi_"])
+@pytest.mark.parametrize(("key", "direction"), DIRECTIONS)
+def test_intermediates_match_golden(golden, tag, key, direction):
+    case = golden("msrm")
+    sides = [gaussian(case.f32(f"in_mu_{s}"), case.f32(f"in_sigma_{s}")) for s in "vt"]
+    queries, candidates = sides if key == "v2t" else sides[::-1]
+    close(query_distances(queries, candidates), case[f"out_{tag}d2_{key}"])
+    relation, nodes = case.f32(f"out_{tag}S_{key}"), candidates["mean"]
+    close(relation.T, case[f"out_{tag}H_{key}"])
+    for number, layer in enumerate(getattr(hypergraph(case), direction), 1):
+        nodes = layer(nodes, relation.T)
+        close(nodes, case[f"out_{tag}U{number}_{key}"])
+    cosine = matchers.Cosine()(queries, {"mean": nodes})
+    close(cosine, case[f"out_{tag}cos_{key}"])
+    close(
+        keras.ops.softmax(float(case["param_lam"]) * cosine, axis=1),
+        case[f"out_{tag}Pprime_{key}"],
+    )
+
+
+def test_match_loss_equals_the_formula(random):
+    logits = random.normal(scale=2, size=(5, 7)).astype(np.float32)
+    positives = random.random((5, 7)) < 0.3
+    expected = oracles.match_loss(logits.astype(float), positives)
+    np.testing.assert_allclose(match_loss(logits, positives), expected, rtol=1e-5)
+
+
+def test_match_loss_keeps_its_digits_and_its_gradients_where_p_is_nearly_1():
+    # The last candidate is the match, and the first has all of the probability.
+    logits = tf.constant([[60.0, 0.0, 0.0], [0.0, 0.0, 0.0], [500.0, 500.0, -500.0]])
+    positives = np.array([[0, 0, 1]] * 3, bool)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = match_loss(logits, positives)
+    rows = [120 - np.log(2), np.log(3) - 2 * np.log(2 / 3), 1000 + 3 * np.log(2)]
+    np.testing.assert_allclose(loss, sum(rows) / 9, rtol=1e-5)
+    gradient = tape.gradient(loss, logits).numpy()
+    assert np.isfinite(gradient).all()
+    assert gradient[0, 0] > 0
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [MahalanobisContrastive(), HypergraphContrastive(), HypergraphContrastive(residual=True)],
+)
+def test_gradients_equal_central_differences(random, loss):
+    ids = np.array([0, 0, 1, 2])
+    relations = {"positives": ids[:, None] == ids[None]}
+
+    def value(image, image_log_variance, caption, caption_log_variance):
+        sides = (image, image_log_variance), (caption, caption_log_variance)
+        image, caption = ({"mean": mean, "log_variance": spread} for mean, spread in sides)
+        return sum(loss(None, image, caption, relations).values())
+
+    inputs = [random.normal(scale=0.3, size=(4, 5)) for _ in range(4)]
+    gradients.check(value, inputs, random)
+
+
+@pytest.mark.parametrize("loss", [MahalanobisContrastive(), HypergraphContrastive()])
+def test_identical_items_give_the_trivial_value_and_finite_gradients(loss):
+    mean = tf.fill((4, 5), 0.4)
+    relations = {"positives": np.eye(4, dtype=bool)}
+    with tf.GradientTape() as tape:
+        tape.watch(mean)
+        side = {"mean": mean, "log_variance": tf.zeros((4, 5))}
+        total = sum(loss(None, side, side, relations).values())
+    assert np.isfinite(tape.gradient(total, mean)).all()
+    trivial = loss.trivial_value(tf.zeros((4, 4)), relations)
+    np.testing.assert_allclose(total, trivial, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [MahalanobisContrastive(), HypergraphContrastive()])
+def test_order_of_the_batch_does_not_matter(random, loss):
+    image, caption = gaussians(random, 6), gaussians(random, 6)
+    positives = random.random((6, 6)) < 0.3
+    before = loss(None, image, caption, {"positives": positives})
+    rows, columns = random.permutation(6), random.permutation(6)
+    image = {key: value[rows] for key, value in image.items()}
+    caption = {key: value[columns] for key, value in caption.items()}
+    after = loss(None, image, caption, {"positives": positives[rows][:, columns]})
+    for part, value in before.items():
+        np.testing.assert_allclose(after[part], value, rtol=1e-5)
+
+
+def gaussians(random, count):
+    return {
+        "mean": random.normal(scale=0.3, size=(count, 5)).astype(np.float32),
+        "log_variance": random.normal(size=(count, 5)).astype(np.float32),
+    }
+
+
+def test_residual_convolution_keeps_nodes_apart(random):
+    nodes = random.normal(size=(6, 8)).astype(np.float32)
+    nodes /= np.linalg.norm(nodes, axis=1, keepdims=True)
+    incidence = np.eye(6, dtype=np.float32) + 0.3
+
+    def nearness(residual):
+        keras.utils.set_random_seed(0)
+        moved = nodes
+        for _ in range(2):
+            moved = HypergraphConvolution(residual)(moved, incidence)
+        cosines = np.asarray(matchers.Cosine()({"mean": moved}, {"mean": moved}))
+        return cosines[~np.eye(6, dtype=bool)].mean()
+
+    assert nearness(residual=False) > 0.99
+    assert nearness(residual=True) < 0.9
+
+
+def test_convolution_of_a_node_without_edges_is_finite():
+    nodes, incidence = tf.ones((3, 4)), tf.constant([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+    with tf.GradientTape() as tape:
+        tape.watch([nodes, incidence])
+        out = HypergraphConvolution()(nodes, incidence)
+    assert np.isfinite(out).all()
+    assert all(np.isfinite(g).all() for g in tape.gradient(out, [nodes, incidence]))
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_trains_its_own_weights_too(residual):
+    model = models.msrm(residual)
+    names = [weight.path for weight in model.objective.trainable_weights]
+    assert len(names) == 3 + 2 * 2
+    before = [weight.numpy() for weight in model.objective.trainable_weights]
+    models.train_three_steps(model, "mahalanobis_contrastive")
+    for name, start, weight in zip(names, before, model.objective.trainable_weights, strict=True):
+        assert np.abs(weight.numpy() - start).max() > 0, name
+
+
+def test_saved_model_and_weights_keep_the_weights_of_the_losses(tmp_path):
+    model = models.msrm()
+    models.train_three_steps(model, "mahalanobis_contrastive")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert isinstance(loaded, Retriever)
+    model.without_optimizer().save_weights(tmp_path / "model.weights.h5")
+    other = models.msrm()
+    other.without_optimizer().load_weights(tmp_path / "model.weights.h5")
+    for copy in (loaded, other):
+        pairs = zip(copy.objective.weights, model.objective.weights, strict=True)
+        for found, expected in pairs:
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_learned_scalars_stay_at_or_above_zero():
+    loss = MahalanobisContrastive(temperature=0.1)
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.build(loss.trainable_variables)
+    optimizer.apply([tf.constant(5.0)], loss.trainable_variables)
+    assert float(loss.temperature) == 0.0
+
+
+@pytest.mark.parametrize("make", [matchers.Mahalanobis, matchers.MahalanobisCosine])
+def test_matchers_ask_the_variance_of_the_query_alone(random, make):
+    image, caption = gaussians(random, 3), gaussians(random, 4)
+    wider = {**caption, "log_variance": caption["log_variance"] + 1}
+    matcher = make()
+    np.testing.assert_array_equal(matcher(image, caption), matcher(image, wider, query="image"))
+    by_caption = np.asarray(matcher(image, caption, query="caption"))
+    assert by_caption.shape == (3, 4)
+    assert (np.asarray(matcher(image, wider, query="caption")) > by_caption).all()
+
+
+def test_mahalanobis_equals_the_formula_and_the_product_ranks_like_it(random):
+    image, caption = gaussians(random, 3), gaussians(random, 4)
+    apart = (caption["mean"][None] - image["mean"][:, None]) ** 2
+    distance = (apart / np.exp(image["log_variance"])[:, None]).sum(-1)
+    np.testing.assert_allclose(matchers.Mahalanobis()(image, caption), -distance, rtol=1e-4)
+    cosine = np.asarray(matchers.Cosine()(image, caption))
+    probabilities = [
+        np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (-2 * distance, 3 * cosine)
+    ]
+    product = np.log(probabilities[0] * probabilities[1])
+    found = matchers.MahalanobisCosine(temperature=2.0, cosine_scale=3.0)(image, caption)
+    np.testing.assert_allclose(
+        np.diff(found, axis=1), np.diff(product, axis=1), rtol=1e-3, atol=1e-4
+    )

@@ -1,0 +1,177 @@
+"""PCME++: its matcher and its loss."""
+
+from __future__ import annotations
+
+import gradients
+import keras
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_xmr import distances
+from keras_xmr.losses import KLDivergence, ProbabilisticMatching
+from keras_xmr.losses.pcmepp import with_pseudo_positives
+from keras_xmr.matchers import ClosedFormSampled
+from keras_xmr.relations import relations
+
+NAMES = ("image_mean", "image_logvar", "caption_mean", "caption_logvar")
+DIMENSION = 12
+
+
+def matcher_of(case) -> ClosedFormSampled:
+    return ClosedFormSampled(
+        scale=float(case["param_negative_scale"]), shift=float(case["param_shift"])
+    )
+
+
+@pytest.mark.parametrize("tag", ["base", "vib", "full", "soft", "wdist"])
+def test_matches_golden(golden, tag):
+    case = golden("pcmepp_csd")
+    matcher = matcher_of(case)
+    alpha = float(case["in_smoothness_alpha"]) if tag == "full" else 0.0
+    # The mean of the reference is also one over the numbers of an embedding.
+    beta = float(case["in_vib_beta"]) / DIMENSION if tag in ("vib", "full") else 0.0
+    known = {"positives": np.eye(8, dtype=bool)}
+    if tag == "soft":
+        known["targets"] = tf.constant(case.f32("in_soft_matched"))
+    inputs = [tf.constant(case.f32(f"in_{name}")) for name in NAMES]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        image, caption = (
+            dict(zip(("mean", "log_variance"), side, strict=True))
+            for side in (inputs[:2], inputs[2:])
+        )
+        if tag == "wdist":
+            scores = matcher.logits(distances.wasserstein_squared(*inputs))
+        else:
+            scores = matcher(image, caption)
+        parts = ProbabilisticMatching(pseudo_positives=alpha)(scores, image, caption, known)
+        divergence = KLDivergence(reduction="mean")(scores, image, caption, known)
+        total = sum(parts.values()) + beta * sum(divergence.values())
+    np.testing.assert_allclose(total, case[f"out_{tag}_loss"], rtol=1e-4)
+    variables = [matcher.shift.value, matcher.scale.value]
+    found = tape.gradient(total, [*inputs, *variables])
+    for name, gradient in zip((*NAMES, "shift", "negative_scale"), found, strict=True):
+        expected = case[f"grad_{tag}_{name}"]
+        np.testing.assert_allclose(
+            gradient, expected, rtol=1e-4, atol=3e-5 * np.abs(expected).max(), err_msg=name
+        )
+
+
+def test_distance_and_pseudo_positives_match_golden(golden):
+    case = golden("pcmepp_csd")
+    sides = [
+        {"mean": case.f32(f"in_{s}_mean"), "log_variance": case.f32(f"in_{s}_logvar")}
+        for s in ("image", "caption")
+    ]
+    found = ClosedFormSampled(scale=-1.0, shift=0.0)(*sides)
+    np.testing.assert_allclose(found, case["out_csd"], rtol=1e-4)
+    scores, targets = matcher_of(case)(*sides), tf.eye(8)
+    further = sum(
+        float(tf.reduce_sum(with_pseudo_positives(scores, targets, axis) - targets))
+        for axis in (0, 1)
+    )
+    assert further == case["out_full_n_pseudo"]
+
+
+def test_pseudo_positives_of_several_matches_score_like_the_least_of_them():
+    scores = tf.constant([[3.0, 1.0, 2.0, 0.0], [9.0, 9.0, 9.0, 9.0]])
+    targets = tf.constant([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    # Caption 2 is between both matches; a query without matches has none.
+    expected = [[1, 1, 1, 0], [0, 0, 0, 0]]
+    np.testing.assert_array_equal(with_pseudo_positives(scores, targets, 1), expected)
+
+
+def test_pseudo_positives_of_mixed_images_take_the_largest_target():
+    scores = tf.constant([[3.0, 1.0, 4.0, 0.0]])
+    targets = tf.constant([[0.7, 0.3, 0.0, 0.0]])
+    np.testing.assert_allclose(with_pseudo_positives(scores, targets, 1), [[0.7, 0.3, 0.7, 0.0]])
+
+
+def test_gradients_equal_central_differences(random):
+    ids = np.array([0, 0, 1, 2])
+    known = {"positives": ids[:, None] == ids[None]}
+    matcher, loss = ClosedFormSampled(scale=1.0, shift=3.0), ProbabilisticMatching()
+
+    def value(*inputs):
+        image = {"mean": inputs[0], "log_variance": inputs[1]}
+        caption = {"mean": inputs[2], "log_variance": inputs[3]}
+        return sum(loss(matcher(image, caption), image, caption, known).values())
+
+    # A short step, so that no pair becomes pseudo-positive on the way.
+    gradients.check(value, [random.normal(size=(4, 3)) for _ in NAMES], random, step=2e-3)
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 1e4])
+def test_identical_and_far_items_give_finite_gradients(distance):
+    image = tf.zeros((3, 4))
+    caption = tf.fill((3, 4), distance)
+    spread = tf.zeros((3, 4))
+    matcher = ClosedFormSampled()
+    with tf.GradientTape() as tape:
+        tape.watch([image, caption, spread])
+        scores = matcher(
+            {"mean": image, "log_variance": spread}, {"mean": caption, "log_variance": spread}
+        )
+        known = {"positives": np.eye(3, dtype=bool)}
+        total = sum(ProbabilisticMatching()(scores, {}, {}, known).values())
+    found = tape.gradient(total, [image, caption, spread])
+    assert np.isfinite(total)
+    assert all(np.isfinite(gradient).all() for gradient in found)
+
+
+def test_order_of_the_batch_does_not_matter(random):
+    scores = random.normal(size=(6, 6)).astype(np.float32)
+    positives = random.random((6, 6)) < 0.3
+    rows, columns = random.permutation(6), random.permutation(6)
+    loss = ProbabilisticMatching()
+    before = loss(scores, {}, {}, {"positives": positives})
+    after = loss(scores[rows][:, columns], {}, {}, {"positives": positives[rows][:, columns]})
+    for part, value in before.items():
+        np.testing.assert_allclose(after[part], value, rtol=1e-5)
+
+
+def test_trivial_value_is_what_a_constant_score_reaches():
+    known = {"positives": np.eye(8, dtype=bool)}
+    loss = ProbabilisticMatching(pseudo_positives=0.0)
+    constants = np.linspace(-6, 2, 801, dtype=np.float32)
+    values = [float(loss(tf.fill((8, 8), c), {}, {}, known)["match"]) for c in constants]
+    np.testing.assert_allclose(loss.trivial_value(tf.zeros((8, 8)), known), min(values), rtol=1e-4)
+    assert ProbabilisticMatching().trivial_value(tf.zeros((8, 8)), known) is None
+
+
+def test_relations_of_mixed_images():
+    y = {
+        "image_id": np.array([4, 4, 7]),
+        "mix_image_id": np.array([4, 7, 4]),
+        "mix_ratio": np.array([0.9, 0.75, 1.0], np.float32),
+    }
+    found = relations(y, "pairs")
+    # The first is mixed with its sibling, which shows the same image; the last is not mixed.
+    expected = [[1, 1, 0], [0.75, 0.75, 0.25], [0, 0, 1]]
+    np.testing.assert_allclose(found["targets"], expected)
+    np.testing.assert_array_equal(found["positives"], np.array([[1, 1, 0]] * 2 + [[0, 0, 1]], bool))
+    by_class = relations(
+        y | {"labels": np.array([[0], [1], [1]]), "mix_labels": np.array([[1], [1], [0]])},
+        "classes",
+    )
+    np.testing.assert_allclose(by_class["targets"], [[0.9, 0.1, 0.1], [0, 1, 1], [0, 1, 1]], 1e-6)
+    assert "targets" not in relations({"image_id": y["image_id"]}, "pairs")
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_trains(mixed):
+    models.train_three_steps(models.pcmepp(), "probabilistic_matching", mixed)
+
+
+def test_survives_saving(tmp_path):
+    model = models.pcmepp()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    x, _ = models.batch(4)
+    before, after = model(x), loaded(x)
+    np.testing.assert_array_equal(
+        loaded.score(after["image"], after["caption"]),
+        model.score(before["image"], before["caption"]),
+    )
