@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags
 
@@ -41,12 +42,36 @@ Without --config it runs the demo, {DEMO}: minutes on two cores, no network.
   --explain[=KEY]  prints every key of a config, or of a part of it, with its meaning
   --help           prints this
 
+scores of any other model, with neither config nor training:
+
+  --mode=evaluate --scores=FILE --ground-truth=FILE
+
+  --ground-truth=FILE          images and captions: captions as COCO has them (JSON), a split
+                               file of Karpathy (JSON), or CSV: image,caption[,grade]
+  --scores=FILE                .npy or .npz: a row for each image, a column for each caption, in
+                               the order of the ground truth; larger is better
+  --text-to-image-scores=FILE  the same for ranking images, if those scores are others
+  --image-embeddings=FILE, --caption-embeddings=FILE
+                               in place of scores: a row for each, in the same order
+  --similarity=cosine|dot      how embeddings are scored; cosine by default
+  --split=NAME                 the split of a Karpathy file; test by default
+  --judgements=NAME|FILE       measures against further judgements: eccv_caption, cxc, CSV with
+                               image,caption,grade, or .npz; may be given several times
+  --labels=FILE                instance annotations as COCO has them, for PMRP
+  --relevance=FILE             .npy or .npz of the shape of the scores, for ASP
+  --folds=N                    also the mean over N folds of the images ("1K" on COCO: 5)
+  --output=FOLDER              where the figures go; beside the scores by default
+
+  In COCO's files the order is that of the lists "images" and "annotations"; in a split file
+  that of its images, with their captions one after another; in CSV that of first occurrence.
+
 examples:
   python main.py
   python main.py --config configs/coco_pcme.yaml --set data.source.root=/data/coco
   python main.py --config configs/csv_pcme.yaml --set data.source.root=my_photos --mode=prepare
   python main.py --config coco_pcme --set name=small_batches --set train.batch_size=64
   python main.py --explain=train.phases
+  python main.py --mode=evaluate --scores=clip.npy --ground-truth=captions_val2014.json
 
 Everything that a run makes is in saved_models/<name>/. A run that was stopped, or killed, goes
 on where it was when it is started again.
@@ -58,6 +83,24 @@ configs that come along:
 flags.DEFINE_string("config", DEMO, "A YAML file, or the name of a config that comes along.")
 flags.DEFINE_enum("mode", "all", list(MODES), "The step of the run.")
 flags.DEFINE_multi_string("set", [], "Changes a key of the config: key=value.")
+
+_OWN_FILES = {
+    "ground-truth": "Images, captions and what is right.",
+    "scores": "Scores (images, captions).",
+    "text-to-image-scores": "Scores (images, captions) that rank images.",
+    "image-embeddings": "Embeddings of the images.",
+    "caption-embeddings": "Embeddings of the captions.",
+    "labels": "Instance annotations.",
+    "relevance": "Semantic relevance (images, captions).",
+    "output": "Where the figures go.",
+}
+for _name, _text in _OWN_FILES.items():
+    flags.DEFINE_string(_name, None, _text)
+flags.DEFINE_enum("similarity", "cosine", ["cosine", "dot"], "How embeddings are scored.")
+flags.DEFINE_string("split", None, "The split of a Karpathy file.")
+flags.DEFINE_multi_string("judgements", [], "Further judgements, by name or file.")
+flags.DEFINE_integer("folds", 0, "Folds of the images.", lower_bound=0)
+_OWN_OPTIONS = ("similarity", "split", "judgements", "folds")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -99,8 +142,32 @@ def _start(rest: Sequence[str]) -> None:
     if len(rest) > 1:
         raise ConfigError(f"{rest[1]!r} is not understood; see --help")
     values = flags.FLAGS.flag_values_dict()
+    given = {name for name in values if flags.FLAGS[name].present}
+    if own := given & {*_OWN_FILES, *_OWN_OPTIONS}:
+        _evaluate_own_scores(values, given, sorted(own)[0])
+        return
     config = load_config(find_config(values["config"]), values["set"])
     _work(config, values["mode"])
+
+
+def _evaluate_own_scores(values: dict[str, Any], given: set[str], name: str) -> None:
+    """Evaluates scores that a user brings; TensorFlow is not needed."""
+    if values["mode"] != "evaluate":
+        raise ConfigError(f"--{name} needs --mode=evaluate")
+    if useless := given & {"config", "set"}:
+        raise ConfigError(f"--{useless.pop()} has no effect on scores of your own; leave it out")
+    if {"similarity", "scores"} <= given:
+        raise ConfigError("--similarity is for embeddings, and has no effect on --scores")
+    if "ground-truth" not in given:
+        raise ConfigError(f"--{name} needs --ground-truth: the images and captions in their order")
+
+    from keras_xmr import own_scores
+
+    brought: dict[str, Any] = {
+        key.replace("-", "_"): Path(values[key]) for key in _OWN_FILES if key in given
+    }
+    options = {key: values[key] for key in _OWN_OPTIONS}
+    own_scores.run(own_scores.OwnScores(**brought, **options))
 
 
 def _work(config: Config, mode: str) -> None:

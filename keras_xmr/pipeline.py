@@ -15,7 +15,7 @@ from data_pipelines.text import Tokenizer, read_vocabulary
 from keras_xmr.build import build_model, build_tokenizer
 from keras_xmr.config import Config
 from keras_xmr.evaluation import evaluate_split
-from keras_xmr.evaluation.report import write_report
+from keras_xmr.evaluation.report import save_scores, write_report
 from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
@@ -90,6 +90,9 @@ class Run:
                 self.config.name,
                 self.folder.evaluation(split),
             )
+            if self.config.evaluation.save_scores:
+                scores = save_scores(evaluation, self.folder.evaluation(split))
+                _LOGGER.info("scores: %s", scores)
             tables = [str(table) for table in result_tables(evaluation)]
             print("\n" + "\n\n".join([*tables, *uncertainty_lines(evaluation)]) + "\n", flush=True)
             _LOGGER.info("report: %s", page)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,16 @@ from keras_xmr.config import Config
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.evaluation.uncertainty import Bins, bins, log_sigma, rank_correlation
-from keras_xmr.judgements import Judgements
+from keras_xmr.judgements import (
+    EXTENDED_COCO,
+    GroundTruth,
+    Judgements,
+    find_judgements,
+    judge,
+)
 from keras_xmr.matchers import LogitMatcher, Matcher
-from keras_xmr.metrics import RetrievalMetrics, evaluate_folds, evaluate_scores
+from keras_xmr.metrics import Measured, RetrievalMetrics, measure
 from keras_xmr.retriever import Retriever
-
-PRECISION_AT = (5, 10)
 
 
 @dataclass
@@ -30,16 +36,27 @@ class MatcherEvaluation:
     Attributes:
         name: Its name in the config.
         scores: Scores (images, captions).
-        metrics: Metrics against the judgements of the data set.
-        folds: Their means over folds; empty without folds.
-        truth: Metrics against the exhaustive truth, where the data set knows it.
+        measured: What was measured of them.
     """
 
     name: str
     scores: np.ndarray
-    metrics: RetrievalMetrics
-    folds: dict[str, float] = field(default_factory=dict)
-    truth: RetrievalMetrics | None = None
+    measured: Measured
+
+    @property
+    def metrics(self) -> RetrievalMetrics:
+        """Metrics against the judgements of the data set."""
+        return self.measured.metrics
+
+    @property
+    def folds(self) -> dict[str, float]:
+        """Their means over folds; empty without folds."""
+        return self.measured.folds
+
+    @property
+    def truth(self) -> RetrievalMetrics | None:
+        """Metrics against the exhaustive truth, where the data set knows it."""
+        return self.measured.further.get("truth")
 
 
 @dataclass
@@ -52,8 +69,7 @@ class Evaluation:
         captions: How many captions.
         matchers: For each matcher; the one that the model was trained with comes first.
         embedded: The embeddings.
-        judgements: What was held to be right.
-        truth: The exhaustive truth, where the data set knows it.
+        ground_truth: What is known of the split.
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
             images it is true of; None where one of them is not known.
@@ -64,10 +80,24 @@ class Evaluation:
     captions: int
     matchers: list[MatcherEvaluation]
     embedded: EmbeddedSplit
-    judgements: Judgements
-    truth: Judgements | None = None
+    ground_truth: GroundTruth
     uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
     uncertainty_of_truth: float | None = None
+
+    @property
+    def judgements(self) -> Judgements:
+        """What was held to be right."""
+        return self.ground_truth.judgements
+
+    @property
+    def truth(self) -> Judgements | None:
+        """The exhaustive truth, where the data set knows it."""
+        return self.ground_truth.further.get("truth")
+
+    @property
+    def measured(self) -> dict[str, Measured]:
+        """What was measured with each matcher, by its name."""
+        return {m.name: m.measured for m in self.matchers}
 
     def as_dict(self) -> dict[str, Any]:
         """The figures, as plain data for JSON. Metrics are fractions."""
@@ -75,14 +105,7 @@ class Evaluation:
             "split": self.split,
             "images": self.images,
             "captions": self.captions,
-            "matchers": {
-                m.name: {
-                    "metrics": m.metrics.summary,
-                    **({"folds": m.folds} if m.folds else {}),
-                    **({"truth": m.truth.summary} if m.truth else {}),
-                }
-                for m in self.matchers
-            },
+            "matchers": {name: measured.as_dict() for name, measured in self.measured.items()},
             "uncertainty": {
                 side: {"log_sigma": b.log_sigma, "recall_1": b.value, "correlation": b.correlation}
                 for side, b in self.uncertainty_bins.items()
@@ -91,17 +114,33 @@ class Evaluation:
         }
 
 
-def split_judgements(records: SplitRecords, kind: str) -> Judgements:
-    """What is right in a split: the annotated pairs, or all pairs of one class.
+def ground_truth(
+    records: Records, split: SplitRecords, kind: str, further: Sequence[str] = ()
+) -> GroundTruth:
+    """What is known of a split.
 
     Args:
-        records: The split.
-        kind: "pairs" or "classes".
+        records: The records of the data set.
+        split: The split.
+        kind: What counts as right: "pairs" or "classes".
+        further: Further judgements, by name or file; see `find_judgements`.
     """
-    if kind == "pairs":
-        return Judgements.from_pairs(records.caption_image, len(records))
-    classes = np.array([labels[0] for labels in records.labels])
-    return Judgements.from_classes(classes, classes[records.caption_image])
+    caption_ids = [caption.key for caption in split.captions]
+    found = GroundTruth(
+        image_ids=split.image_keys,
+        caption_ids=caption_ids,
+        caption_image=split.caption_image,
+        judgements=judge(kind, split.caption_image, split.labels, len(split)),
+        kind=kind,
+        texts=[caption.text for caption in split.captions],
+        labels=split.labels if records.label_kind != "none" else (),
+    )
+    if (truth := split_truth(records, split)) is not None:
+        found.further["truth"] = truth
+    for source in further:
+        name = source if source in EXTENDED_COCO else Path(source).stem
+        found.further[name] = find_judgements(source, split.image_keys, caption_ids)
+    return found
 
 
 def split_truth(records: Records, split: SplitRecords) -> Judgements | None:
@@ -131,21 +170,17 @@ def evaluate_split(
     options = config.evaluation
     part = records.split(split)  # type: ignore[arg-type]
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
-    judgements = split_judgements(part, config.data.judgements)
-    truth = split_truth(records, part)
+    known = ground_truth(records, part, config.data.judgements, () if brief else options.judgements)
+    if brief:
+        known.labels = ()
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
         matchers.setdefault(choice.name, _further_matcher(choice, model.matcher))
     found = []
     for name, matcher in matchers.items():
         scores = score_matrix(matcher, embedded.images, embedded.captions, options.tile)
-        result = MatcherEvaluation(name, scores, evaluate_scores(scores, judgements, PRECISION_AT))
-        if options.folds:
-            result.folds = evaluate_folds(scores, judgements, part.caption_image, options.folds)
-        if truth is not None:
-            result.truth = evaluate_scores(scores, truth, PRECISION_AT)
-        found.append(result)
-    evaluation = Evaluation(split, len(part), part.num_captions, found, embedded, judgements, truth)
+        found.append(MatcherEvaluation(name, scores, measure(scores, known, options.folds)))
+    evaluation = Evaluation(split, len(part), part.num_captions, found, embedded, known)
     _add_uncertainty(evaluation)
     return evaluation
 

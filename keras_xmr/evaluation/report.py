@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +16,10 @@ from data_pipelines.files import write_aside
 from data_pipelines.records import SplitRecords, parse
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.plots import write_plots
-from keras_xmr.evaluation.tables import Table, result_tables, uncertainty_lines
+from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
+from keras_xmr.judgements import write_ground_truth
+from keras_xmr.metrics import Table, write_queries
 
 _EXAMPLES = 6
 _SHOWN = 6
@@ -38,7 +39,7 @@ figure { display: inline-block; margin: 0 1em 1em 0; }
 
 
 def write_report(evaluation: Evaluation, records: SplitRecords, title: str, folder: Path) -> Path:
-    """Writes `metrics.json`, `queries.npz`, plots and `report.html`.
+    """Writes `metrics.json`, `queries-<split>.npz`, plots and `report.html`.
 
     Args:
         evaluation: What was found.
@@ -51,7 +52,8 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_aside(folder / "metrics.json", json.dumps(evaluation.as_dict(), indent=1).encode())
-    _write_queries(evaluation, folder / "queries.npz")
+    queries = folder / f"queries-{evaluation.split}.npz"
+    write_queries(queries, evaluation.measured, evaluation.ground_truth)
     plots = write_plots(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
     parts += [_html_table(table) for table in result_tables(evaluation)]
@@ -69,19 +71,28 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
     return path
 
 
-def _write_queries(evaluation: Evaluation, path: Path) -> None:
-    """Keeps the metrics of every query, so that two runs can be compared query by query."""
-    arrays: dict[str, Any] = {}
-    for matcher in evaluation.matchers:
-        for direction, queries in (
-            ("i2t", matcher.metrics.image_to_text),
-            ("t2i", matcher.metrics.text_to_image),
-        ):
-            for name, values in queries.values.items():
-                arrays[f"{matcher.name}/{direction}_{name}"] = values.astype(np.float32)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    write_aside(path, buffer.getvalue())
+def save_scores(evaluation: Evaluation, folder: Path) -> Path:
+    """Keeps the scores of the model's own matcher, and what is known of their rows and columns.
+
+    Writes `scores-<split>.npy` and `ground-truth-<split>.json`, which `--mode=evaluate` takes as
+    `--scores` and `--ground-truth`.
+
+    Args:
+        evaluation: What was found.
+        folder: Where the files go.
+
+    Returns:
+        The file of scores.
+    """
+    path = folder / f"scores-{evaluation.split}.npy"
+    aside = path.with_name(f".{path.name}.{os.getpid()}.npy")
+    try:
+        np.save(aside, evaluation.matchers[0].scores)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    write_ground_truth(folder / f"ground-truth-{evaluation.split}.json", evaluation.ground_truth)
+    return path
 
 
 def _html_table(table: Table) -> str:

@@ -156,7 +156,7 @@ def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
         caption_image,
         judge(kind, caption_image, labels, len(image_ids)),
         kind,
-        [str(annotation.get("caption", "")) for annotation in annotations],
+        [str(annotation["caption"]) for annotation in annotations],
         labels if any(labels) else (),
     )
 
@@ -181,13 +181,15 @@ def _from_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTru
 def _from_csv(path: Path) -> GroundTruth:
     images: dict[str, int] = {}
     captions: dict[str, int] = {}
-    owner: list[int] = []
+    named: dict[int, int] = {}
+    right: dict[int, int] = {}
     grades: dict[tuple[int, int], float] = {}
     for line, (image, caption), grade in read_csv(path):
         row = images.setdefault(image, len(images))
         column = captions.setdefault(caption, len(captions))
-        if column == len(owner):
-            owner.append(row)
+        named.setdefault(column, row)
+        if grade > 0:
+            right.setdefault(column, row)
         if grades.setdefault((row, column), grade) != grade:
             raise JudgementsError(f"{path}:{line}: this pair has had another grade before")
     if not grades:
@@ -197,7 +199,7 @@ def _from_csv(path: Path) -> GroundTruth:
     return GroundTruth(
         list(images),
         list(captions),
-        np.array(owner, np.int64),
+        np.array([right.get(column, row) for column, row in named.items()], np.int64),
         Judgements.from_grades(pairs, np.array(list(grades.values())), shape),
         texts=list(captions),
     )

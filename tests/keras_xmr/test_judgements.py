@@ -220,7 +220,7 @@ def test_karpathy_files_have_splits(tmp_path):
 
 
 def test_csv_ground_truth_is_many_to_many(tmp_path):
-    text = "image,caption,grade\nb,a dog,2\na,a dog,1\nb,a cat,1\n"
+    text = "image,caption,grade\nb,a dog,2\na,a dog,1\na,a cat,0\nb,a cat,1\n"
     truth = read_ground_truth(written(tmp_path, text))
     assert (truth.image_ids, truth.caption_ids) == (["b", "a"], ["a dog", "a cat"])
     np.testing.assert_array_equal(truth.judgements.grades.toarray(), [[2, 1], [1, 0]])
