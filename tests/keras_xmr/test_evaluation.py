@@ -184,6 +184,7 @@ def test_saved_scores_give_the_same_numbers(run, evaluation):
             np.testing.assert_array_equal(mine[name], theirs[other])
 
 
+@pytest.mark.slow
 def test_label_vectors_give_plausible_matches(tmp_path):
     section = datasets.coco(tmp_path / "coco")
     judged = tmp_path / "judged.csv"
