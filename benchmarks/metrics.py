@@ -12,6 +12,7 @@ extrapolated to all of them; their results are compared.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import resource
 import threading
@@ -49,6 +50,7 @@ class Peak:
     """Largest resident memory while a block runs, in bytes above what it was at its begin."""
 
     def __enter__(self) -> Peak:
+        ctypes.CDLL(None).malloc_trim(0)  # What the last block freed shall not hide this one's.
         self.begin = self.most = self._resident()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -136,7 +138,9 @@ def main(images: int, sample: int) -> None:
         "PMRP, zeta 0, 1, 2; both ways",
         lambda: plausible_match(scores, label_vectors, label_vectors[owner]),
     )
-    alone = report("ASP; both ways", lambda: semantic_precision(scores, relevance, top=()))
+    alone = report(
+        "ASP; both ways", lambda: semantic_precision(scores, relevance, (), None, "share")
+    )
     report("ASP with its curve over N; both ways", lambda: semantic_precision(scores, relevance))
 
     print("straightforward, one query at a time:")
