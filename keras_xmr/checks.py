@@ -14,9 +14,12 @@ A component says in its class attributes what it takes and what it gives:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_xmr.catalogue import Choice, components
+from keras_xmr.judgements import EXTENDED_COCO
 
 if TYPE_CHECKING:
     from keras_xmr.config import Config
@@ -36,6 +39,7 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _mixing(config)
     yield from _data(config)
     yield from _phases(config)
+    yield from _judgements(config)
 
 
 def embedding_kinds(config: Config) -> tuple[str, str]:
@@ -170,6 +174,22 @@ def _data(config: Config) -> Iterator[Mistake]:
                 f"{wanted!r} needs one class an image, which the source "
                 f"{config.data.source.name!r} does not have",
             )
+
+
+def _judgements(config: Config) -> Iterator[Mistake]:
+    for number, source in enumerate(config.evaluation.judgements):
+        key = ("evaluation", "judgements", number)
+        if source not in EXTENDED_COCO:
+            if not Path(source).is_file():
+                yield (
+                    key,
+                    f"there is no file {source!r}; it should be a CSV file, or one of "
+                    f"{', '.join(EXTENDED_COCO)}",
+                )
+        elif config.data.source.name != "coco":
+            yield key, f"{source!r} judges COCO, not the source {config.data.source.name!r}"
+        elif find_spec("eccv_caption") is None:
+            yield key, f"{source!r} needs a package: pip install 'keras-xmr[eccv]'"
 
 
 def _phases(config: Config) -> Iterator[Mistake]:

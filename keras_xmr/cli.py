@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags
 from absl import logging as absl_logging
@@ -43,9 +44,35 @@ Without --config it runs the demo, {DEMO}: minutes on two cores, no network.
   --set key=value  changes any key of the config; may be given several times
   --captions=FILE  with --mode=relevance: captions that need no config: CSV with image,caption,
                    or the JSON of COCO or Karpathy
-  --output=FILE    with --captions: where the relevance is written; something.npz
+  --output=FILE    with --captions: where the relevance is written, something.npz
   --explain[=KEY]  prints every key of a config, or of a part of it, with its meaning
   --help           prints this
+
+scores of any other model, with neither config nor training:
+
+  --mode=evaluate --scores=FILE --ground-truth=FILE
+
+  --ground-truth=FILE          images and captions: captions as COCO has them (JSON), a split
+                               file of Karpathy (JSON), or CSV: image,caption[,grade]
+  --scores=FILE                .npy or .npz: a row for each image, a column for each caption, in
+                               the order of the ground truth; larger is better
+  --text-to-image-scores=FILE  the same for ranking images, if those scores are others
+  --image-embeddings=FILE, --caption-embeddings=FILE
+                               in place of scores: a row for each, in the same order
+  --similarity=cosine|dot      how embeddings are scored; cosine by default
+  --split=NAME                 the split of a Karpathy file; test by default
+  --judgements=NAME|FILE       measures against further judgements: eccv_caption, cxc, CSV with
+                               image,caption,grade, or .npz; may be given several times
+  --labels=FILE                instance annotations as COCO has them, for PMRP
+  --relevance=FILE             .npy or .npz of the shape of the scores, for ASP; without one,
+                               the CIDEr of the captions
+  --rerank=NAME                a re-ranker, such as fast_reranking, or with options
+                               '{{{{name: fast_reranking, preset: cub}}}}'; several times if need be
+  --folds=N                    also the mean over N folds of the images ("1K" on COCO: 5)
+  --output=FOLDER              where the figures go; beside the scores by default
+
+  In COCO's files the order is that of the lists "images" and "annotations"; in a split file
+  that of its images, with their captions one after another; in CSV that of first occurrence.
 
 examples:
   python main.py
@@ -54,6 +81,7 @@ examples:
   python main.py --config coco_pcme --set name=small_batches --set train.batch_size=64
   python main.py --explain=train.phases
   python main.py --mode=relevance --captions captions.csv --set relevance.measure=cider_d
+  python main.py --mode=evaluate --scores=clip.npy --ground-truth=captions_val2014.json
 
 Everything that a run makes is in saved_models/<name>/. A run that was stopped, or killed, goes
 on where it was when it is started again.
@@ -65,8 +93,26 @@ configs that come along:
 flags.DEFINE_string("config", DEMO, "A YAML file, or the name of a config that comes along.")
 flags.DEFINE_enum("mode", "all", list(MODES), "The step of the run.")
 flags.DEFINE_string("captions", None, "A captions file, for --mode=relevance.")
-flags.DEFINE_string("output", None, "Where the relevance of --captions is written.")
+flags.DEFINE_string("output", None, "Where the relevance, or the figures, of your files go.")
 flags.DEFINE_multi_string("set", [], "Changes a key of the config: key=value.")
+
+_OWN_FILES = {
+    "ground-truth": "Images, captions and what is right.",
+    "scores": "Scores (images, captions).",
+    "text-to-image-scores": "Scores (images, captions) that rank images.",
+    "image-embeddings": "Embeddings of the images.",
+    "caption-embeddings": "Embeddings of the captions.",
+    "labels": "Instance annotations.",
+    "relevance": "Semantic relevance (images, captions).",
+}
+for _name, _text in _OWN_FILES.items():
+    flags.DEFINE_string(_name, None, _text)
+flags.DEFINE_enum("similarity", "cosine", ["cosine", "dot"], "How embeddings are scored.")
+flags.DEFINE_string("split", None, "The split of a Karpathy file.")
+flags.DEFINE_multi_string("judgements", [], "Further judgements, by name or file.")
+flags.DEFINE_multi_string("rerank", [], "Re-rankers, as in evaluation.rerankers.")
+flags.DEFINE_integer("folds", 0, "Folds of the images.", lower_bound=0)
+_OWN_OPTIONS = ("similarity", "split", "judgements", "folds")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -108,11 +154,17 @@ def _start(rest: Sequence[str]) -> None:
     if len(rest) > 1:
         raise ConfigError(f"{rest[1]!r} is not understood; see --help")
     values = flags.FLAGS.flag_values_dict()
+    given = {name for name in values if flags.FLAGS[name].present}
+    if own := given & {*_OWN_FILES, *_OWN_OPTIONS, "rerank"}:
+        _evaluate_own_scores(values, given, sorted(own)[0])
+        return
     config = load_config(find_config(values["config"]), values["set"])
     _set_up_logging()
     captions, output = values["captions"], values["output"]
     if output and not captions:
-        raise ConfigError("--output goes with --captions; a run writes to saved_models/<name>/")
+        raise ConfigError(
+            "--output goes with --captions or --scores; a run writes to saved_models/<name>/"
+        )
     if captions is None:
         _work(config, values["mode"])
     elif values["mode"] != "relevance":
@@ -134,6 +186,31 @@ def _relevance(config: Config, captions: Path, output: Path | None) -> None:
     from keras_xmr.relevance.command import relevance_of_file
 
     relevance_of_file(captions, output, config.evaluation.splits, config.relevance)
+
+
+def _evaluate_own_scores(values: dict[str, Any], given: set[str], name: str) -> None:
+    """Evaluates scores that a user brings; TensorFlow is not needed."""
+    if values["mode"] != "evaluate":
+        raise ConfigError(f"--{name} needs --mode=evaluate")
+    if useless := given & {"config", "set"}:
+        raise ConfigError(f"--{useless.pop()} has no effect on scores of your own; leave it out")
+    if {"similarity", "scores"} <= given:
+        raise ConfigError("--similarity is for embeddings, and has no effect on --scores")
+    if "ground-truth" not in given:
+        raise ConfigError(f"--{name} needs --ground-truth: the images and captions in their order")
+
+    chosen = load_config(
+        find_config(DEMO), [f"evaluation.rerankers=[{', '.join(values['rerank'])}]"]
+    ).evaluation.rerankers
+
+    from keras_xmr import own_scores
+    from keras_xmr.reranking import build_rerankers
+
+    brought: dict[str, Any] = {
+        key.replace("-", "_"): Path(values[key]) for key in (*_OWN_FILES, "output") if key in given
+    }
+    options = {key: values[key] for key in _OWN_OPTIONS}
+    own_scores.run(own_scores.OwnScores(**brought, **options), build_rerankers(chosen))
 
 
 def _work(config: Config, mode: str) -> None:

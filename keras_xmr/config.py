@@ -240,9 +240,23 @@ class EvaluationOptions(Section):
     tile: tuple[PositiveInt, PositiveInt] = (256, 1024)
     """Images and captions that are scored at once."""
 
+    semantic_precision: bool = True
+    """Whether the average semantic precision (ASP) is computed, by the `relevance` of captions:
+    about a minute for 5,000 images and 25,000 captions."""
+
     folds: NonNegativeInt = 0
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
     on COCO, for "1K test images". 0 for none."""
+
+    judgements: tuple[str, ...] = ()
+    """Further judgements to measure against, beside those of `data.judgements`: `eccv_caption`
+    or `cxc` on COCO's test split (they need `pip install 'keras-xmr[eccv]'`), or a CSV file
+    with the columns `image,caption,grade`, which goes by the ids of the data set."""
+
+    save_scores: bool = False
+    """Whether the scores of the model's own matcher are kept, as `scores-<split>.npy` beside
+    the report, and with them `ground-truth-<split>.json`. Both together are what
+    `--mode=evaluate --scores=... --ground-truth=...` takes."""
 
 
 class ExportOptions(Section):

@@ -15,10 +15,10 @@ from data_pipelines.text import Tokenizer, read_vocabulary
 from keras_xmr.build import build_model, build_tokenizer
 from keras_xmr.config import Config
 from keras_xmr.evaluation import embed_split, evaluate_split, score_matrices
-from keras_xmr.evaluation.evaluate import split_judgements
-from keras_xmr.evaluation.report import write_report
+from keras_xmr.evaluation.report import save_scores, write_report
 from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
+from keras_xmr.judgements import judge
 from keras_xmr.relevance.command import write_relevance_of
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
@@ -93,6 +93,9 @@ class Run:
                 self.config.name,
                 self.folder.evaluation(split),
             )
+            if self.config.evaluation.save_scores:
+                scores = save_scores(evaluation, self.folder.evaluation(split))
+                _LOGGER.info("scores: %s", scores)
             tables = [str(table) for table in result_tables(evaluation)]
             print("\n" + "\n\n".join([*tables, *uncertainty_lines(evaluation)]) + "\n", flush=True)
             _LOGGER.info("report: %s", page)
@@ -106,7 +109,9 @@ class Run:
         )
         matcher = self.model.matcher
         scores, back = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
-        judgements = split_judgements(split, self.config.data.judgements)
+        judgements = judge(
+            self.config.data.judgements, split.caption_image, split.labels, len(split)
+        )
         search = search_scales(scores, judgements, text_to_image=back)
         tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
         lines = "\n".join(search_lines(search))

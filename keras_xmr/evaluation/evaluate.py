@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import scipy.sparse
 
 from data_pipelines.records import Records, SplitRecords, truth_file
@@ -13,42 +14,21 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.config import Config, EvaluationOptions
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
-from keras_xmr.evaluation.reranking import (
-    RerankedEvaluation,
-    build_rerankers,
-    evaluate_reranked,
-    evaluate_reranked_folds,
-)
+from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.evaluation.uncertainty import Bins, bins, log_sigma, rank_correlation
-from keras_xmr.judgements import Judgements
+from keras_xmr.judgements import (
+    EXTENDED_COCO,
+    GroundTruth,
+    Judgements,
+    find_judgements,
+    judge,
+)
 from keras_xmr.matchers import LogitMatcher, Matcher
-from keras_xmr.metrics import RetrievalMetrics, evaluate_folds, evaluate_scores
+from keras_xmr.metrics import Measured, measure
+from keras_xmr.relevance import relevance_matrix
+from keras_xmr.reranking import build_rerankers, measure_reranked
 from keras_xmr.retriever import Retriever
-
-PRECISION_AT = (5, 10)
-
-
-@dataclass
-class MatcherEvaluation:
-    """What one matcher reaches on a split.
-
-    Attributes:
-        name: Its name in the config.
-        scores: Scores (images, captions) by which captions are ranked for images.
-        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
-            by `scores`.
-        metrics: Metrics against the judgements of the data set.
-        folds: Their means over folds; empty without folds.
-        truth: Metrics against the exhaustive truth, where the data set knows it.
-    """
-
-    name: str
-    scores: np.ndarray
-    metrics: RetrievalMetrics
-    folds: dict[str, float] = field(default_factory=dict)
-    truth: RetrievalMetrics | None = None
-    text_to_image: np.ndarray | None = None
 
 
 @dataclass
@@ -61,12 +41,10 @@ class Evaluation:
         captions: How many captions.
         matchers: For each matcher; the one that the model was trained with comes first.
         embedded: The embeddings.
-        judgements: What was held to be right.
-        truth: The exhaustive truth, where the data set knows it.
+        ground_truth: What is known of the split.
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
             images it is true of; None where one of them is not known.
-        reranked: For each re-ranker, what each matcher reaches with it.
     """
 
     split: str
@@ -74,11 +52,25 @@ class Evaluation:
     captions: int
     matchers: list[MatcherEvaluation]
     embedded: EmbeddedSplit
-    judgements: Judgements
-    truth: Judgements | None = None
+    ground_truth: GroundTruth
     uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
     uncertainty_of_truth: float | None = None
     reranked: list[RerankedEvaluation] = field(default_factory=list)
+
+    @property
+    def judgements(self) -> Judgements:
+        """What was held to be right."""
+        return self.ground_truth.judgements
+
+    @property
+    def truth(self) -> Judgements | None:
+        """The exhaustive truth, where the data set knows it."""
+        return self.ground_truth.further.get("truth")
+
+    @property
+    def measured(self) -> dict[str, Measured]:
+        """What was measured with each matcher, by its name."""
+        return {m.name: m.measured for m in self.matchers}
 
     def as_dict(self) -> dict[str, Any]:
         """The figures, as plain data for JSON. Metrics are fractions."""
@@ -86,8 +78,8 @@ class Evaluation:
             "split": self.split,
             "images": self.images,
             "captions": self.captions,
-            "matchers": {m.name: _figures(m) for m in self.matchers},
-            "reranked": {m.name: _figures(m) for m in self.reranked},
+            "matchers": {name: measured.as_dict() for name, measured in self.measured.items()},
+            "reranked": {found.name: found.measured.as_dict() for found in self.reranked},
             "uncertainty": {
                 side: {"log_sigma": b.log_sigma, "recall_1": b.value, "correlation": b.correlation}
                 for side, b in self.uncertainty_bins.items()
@@ -96,25 +88,33 @@ class Evaluation:
         }
 
 
-def _figures(found: MatcherEvaluation | RerankedEvaluation) -> dict[str, Any]:
-    return {
-        "metrics": found.metrics.summary,
-        **({"folds": found.folds} if found.folds else {}),
-        **({"truth": found.truth.summary} if found.truth else {}),
-    }
-
-
-def split_judgements(records: SplitRecords, kind: str) -> Judgements:
-    """What is right in a split: the annotated pairs, or all pairs of one class.
+def ground_truth(
+    records: Records, split: SplitRecords, kind: str, further: Sequence[str] = ()
+) -> GroundTruth:
+    """What is known of a split.
 
     Args:
-        records: The split.
-        kind: "pairs" or "classes".
+        records: The records of the data set.
+        split: The split.
+        kind: What counts as right: "pairs" or "classes".
+        further: Further judgements, by name or file; see `find_judgements`.
     """
-    if kind == "pairs":
-        return Judgements.from_pairs(records.caption_image, len(records))
-    classes = np.array([labels[0] for labels in records.labels])
-    return Judgements.from_classes(classes, classes[records.caption_image])
+    caption_ids = [caption.key for caption in split.captions]
+    found = GroundTruth(
+        image_ids=split.image_keys,
+        caption_ids=caption_ids,
+        caption_image=split.caption_image,
+        judgements=judge(kind, split.caption_image, split.labels, len(split)),
+        kind=kind,
+        texts=[caption.text for caption in split.captions],
+        labels=split.labels if records.label_kind != "none" else (),
+    )
+    if (truth := split_truth(records, split)) is not None:
+        found.further["truth"] = truth
+    for source in further:
+        name = source if source in EXTENDED_COCO else Path(source).stem
+        found.further[name] = find_judgements(source, split.image_keys, caption_ids)
+    return found
 
 
 def split_truth(records: Records, split: SplitRecords) -> Judgements | None:
@@ -144,27 +144,25 @@ def evaluate_split(
     options = config.evaluation
     part = records.split(split)  # type: ignore[arg-type]
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
-    judgements = split_judgements(part, config.data.judgements)
-    truth = split_truth(records, part)
+    known = ground_truth(records, part, config.data.judgements, () if brief else options.judgements)
+    if brief:
+        known.labels = ()
+    elif options.semantic_precision:
+        known.relevance = relevance_matrix(
+            known.texts, part.caption_image, len(part), **config.relevance.model_dump()
+        ).dense()
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
         matchers.setdefault(choice.name, _further_matcher(choice, model.matcher))
     found = []
     for name, matcher in matchers.items():
         scores, back = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
-        metrics = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image=back)
-        result = MatcherEvaluation(name, scores, metrics, text_to_image=back)
-        if options.folds:
-            result.folds = evaluate_folds(
-                scores, judgements, part.caption_image, options.folds, text_to_image=back
-            )
-        if truth is not None:
-            result.truth = evaluate_scores(scores, truth, PRECISION_AT, text_to_image=back)
-        found.append(result)
-    evaluation = Evaluation(split, len(part), part.num_captions, found, embedded, judgements, truth)
+        measured = measure(scores, known, options.folds, text_to_image=back)
+        found.append(MatcherEvaluation(name, scores, measured, back))
+    evaluation = Evaluation(split, len(part), part.num_captions, found, embedded, known)
     _add_uncertainty(evaluation)
     if not brief:
-        _add_reranked(evaluation, part.caption_image, options)
+        _add_reranked(evaluation, options)
     return evaluation
 
 
@@ -177,30 +175,18 @@ def _further_matcher(choice: Choice, trained: Matcher) -> Matcher:
     return matcher
 
 
-def _add_reranked(
-    evaluation: Evaluation, image_of_caption: np.ndarray, options: EvaluationOptions
-) -> None:
+def _add_reranked(evaluation: Evaluation, options: EvaluationOptions) -> None:
     """Re-ranks the scores of every matcher with every re-ranker of the config."""
-    judgements = evaluation.judgements
     for name, reranker in build_rerankers(options.rerankers).items():
         for matcher in evaluation.matchers:
-            found = evaluate_reranked(
+            measured = measure_reranked(
                 reranker,
-                (matcher.name, name),
-                (matcher.scores, matcher.text_to_image),
-                judgements,
-                evaluation.truth,
-                PRECISION_AT,
+                matcher.scores,
+                evaluation.ground_truth,
+                options.folds,
+                matcher.text_to_image,
             )
-            if options.folds:
-                found.folds = evaluate_reranked_folds(
-                    reranker,
-                    (matcher.scores, matcher.text_to_image),
-                    judgements,
-                    image_of_caption,
-                    options.folds,
-                )
-            evaluation.reranked.append(found)
+            evaluation.reranked.append(RerankedEvaluation(matcher.name, name, measured))
 
 
 def _add_uncertainty(evaluation: Evaluation) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
+from keras_xmr.metrics import RetrievalMetrics, by_positives
 
 _SIDES = {"image": ("image-to-text", "tab:blue"), "caption": ("text-to-image", "tab:orange")}
 
@@ -28,6 +29,8 @@ def write_plots(evaluation: Evaluation, folder: Path) -> dict[str, Path]:
         The files, by what they show.
     """
     plots = {"recall at K": _recall_curves(evaluation, folder / "recall.png")}
+    if len(by_positives(_most_judged(evaluation, 0).text_to_image)) > 1:
+        plots["recall and right answers"] = _by_positives(evaluation, folder / "positives.png")
     if evaluation.uncertainty_bins:
         plots["uncertainty and R@1"] = _uncertainty_bins(evaluation, folder / "uncertainty.png")
         plots["distribution of sigma"] = _sigma(evaluation, folder / "sigma.png")
@@ -55,6 +58,28 @@ def _recall_curves(evaluation: Evaluation, path: Path) -> Path:
         axis.set(title=title, xlabel="K", xscale="log", xlim=(1, None), ylim=(0, 100))
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("recall at K (%)")
+    axes[0].legend(fontsize=8)
+    return _save(figure, path)
+
+
+def _most_judged(evaluation: Evaluation, matcher: int) -> RetrievalMetrics:
+    """Metrics against the exhaustive truth, where it is known."""
+    found = evaluation.matchers[matcher]
+    return found.metrics if found.truth is None else found.truth
+
+
+def _by_positives(evaluation: Evaluation, path: Path) -> Path:
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    for axis, (side, (title, _)) in zip(axes, _SIDES.items(), strict=True):
+        for number, matcher in enumerate(evaluation.matchers):
+            metrics = _most_judged(evaluation, number)
+            bins = by_positives(metrics.image_to_text if side == "image" else metrics.text_to_image)
+            recall = [100 * part.means["recall_1"] for part in bins]
+            axis.plot([part.most for part in bins], recall, marker="o", label=matcher.name)
+        axis.set(title=title, xlabel="right answers of a query (at most)", ylim=(0, 100))
+        axis.set_xscale("log", base=2)
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("R@1 (%)")
     axes[0].legend(fontsize=8)
     return _save(figure, path)
 

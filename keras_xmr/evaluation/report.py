@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from data_pipelines.files import write_aside
 from data_pipelines.records import SplitRecords, parse
-from keras_xmr.evaluation.evaluate import Evaluation, MatcherEvaluation
+from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.plots import write_plots
-from keras_xmr.evaluation.reranking import RerankedEvaluation
-from keras_xmr.evaluation.tables import Table, result_tables, uncertainty_lines
+from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
+from keras_xmr.judgements import write_ground_truth
+from keras_xmr.metrics import Table, write_queries
 
 _EXAMPLES = 6
 _SHOWN = 6
@@ -39,7 +39,7 @@ figure { display: inline-block; margin: 0 1em 1em 0; }
 
 
 def write_report(evaluation: Evaluation, records: SplitRecords, title: str, folder: Path) -> Path:
-    """Writes `metrics.json`, `queries.npz`, plots and `report.html`.
+    """Writes `metrics.json`, `queries-<split>.npz`, plots and `report.html`.
 
     Args:
         evaluation: What was found.
@@ -52,7 +52,9 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_aside(folder / "metrics.json", json.dumps(evaluation.as_dict(), indent=1).encode())
-    _write_queries(evaluation, folder / "queries.npz")
+    queries = folder / f"queries-{evaluation.split}.npz"
+    reranked = {found.name: found.measured for found in evaluation.reranked}
+    write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)
     plots = write_plots(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
     parts += [_html_table(table) for table in result_tables(evaluation)]
@@ -70,23 +72,36 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
     return path
 
 
-def _write_queries(evaluation: Evaluation, path: Path) -> None:
-    """Keeps the metrics of every query, so that two runs can be compared query by query."""
-    arrays: dict[str, Any] = {}
-    results: list[MatcherEvaluation | RerankedEvaluation] = [
-        *evaluation.matchers,
-        *evaluation.reranked,
-    ]
-    for result in results:
-        for direction, queries in (
-            ("i2t", result.metrics.image_to_text),
-            ("t2i", result.metrics.text_to_image),
-        ):
-            for name, values in queries.values.items():
-                arrays[f"{result.name}/{direction}_{name}"] = values.astype(np.float32)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    write_aside(path, buffer.getvalue())
+def save_scores(evaluation: Evaluation, folder: Path) -> Path:
+    """Keeps the scores of the model's own matcher, and what is known of their rows and columns.
+
+    Writes `scores-<split>.npy` and `ground-truth-<split>.json`, which `--mode=evaluate` takes as
+    `--scores` and `--ground-truth`; of a matcher that scores by direction also
+    `text-to-image-scores-<split>.npy`.
+
+    Args:
+        evaluation: What was found.
+        folder: Where the files go.
+
+    Returns:
+        The file of scores.
+    """
+    own = evaluation.matchers[0]
+    path = folder / f"scores-{evaluation.split}.npy"
+    _save_array(path, own.scores)
+    if own.text_to_image is not None:
+        _save_array(folder / f"text-to-image-{path.name}", own.text_to_image)
+    write_ground_truth(folder / f"ground-truth-{evaluation.split}.json", evaluation.ground_truth)
+    return path
+
+
+def _save_array(path: Path, array: np.ndarray) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}.npy")
+    try:
+        np.save(aside, array)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _html_table(table: Table) -> str:
@@ -99,14 +114,12 @@ def _html_table(table: Table) -> str:
 
 def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
     """A few queries, from sure to unsure, and what the model answers."""
-    matcher = evaluation.matchers[0]
-    scores = matcher.scores
-    back = scores if matcher.text_to_image is None else matcher.text_to_image
+    scores = evaluation.matchers[0].scores
     captions = [caption.text for caption in records.captions]
     parts = ["<h2>Captions and the images found for them</h2>", _legend(evaluation)]
     for query in _spread(log_sigma(evaluation.embedded.captions), len(captions)):
         parts.append(f"<p><b>{html.escape(captions[query])}</b></p>")
-        found = np.argsort(-back[:, query], kind="stable")[:_SHOWN]
+        found = np.argsort(-scores[:, query], kind="stable")[:_SHOWN]
         answers = "".join(
             f'<div class="{_kind(evaluation, image, query)}">{_picture(records, image)}</div>'
             for image in found

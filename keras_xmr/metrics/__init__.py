@@ -7,7 +7,12 @@ Ties count against the model: among equal scores, what is wrong stands before wh
 matrix of equal scores is thus never better than chance.
 """
 
+from keras_xmr.metrics.breakdown import PositivesBin, by_positives
+from keras_xmr.metrics.files import write_queries
+from keras_xmr.metrics.measure import Measured, measure
+from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
+    PRECISION_AT,
     QueryMetrics,
     Ranks,
     evaluate_direction,
@@ -20,15 +25,28 @@ from keras_xmr.metrics.retrieval import (
     evaluate_scores,
     fold_members,
 )
+from keras_xmr.metrics.semantic import semantic_precision
+from keras_xmr.metrics.tables import Table, measured_tables, reranked_title
 
 __all__ = [
+    "PRECISION_AT",
+    "Measured",
+    "PositivesBin",
     "QueryMetrics",
     "Ranks",
     "RetrievalMetrics",
+    "Table",
+    "by_positives",
     "evaluate_direction",
     "evaluate_folds",
     "evaluate_scores",
     "fold_members",
+    "measure",
+    "measured_tables",
+    "plausible_match",
     "positive_ranks",
+    "reranked_title",
+    "semantic_precision",
     "summarize",
+    "write_queries",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,6 +14,8 @@ from keras_xmr.judgements import Judgements
 _ROWS = 256
 
 RECALL_AT = (1, 5, 10)
+FOUND_AT = (5, 10)
+PRECISION_AT = (5, 10)
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,11 @@ class QueryMetrics:
 
     Attributes:
         values: An array (queries,) for each metric.
+        positives: How many right answers each query has, int64 (queries,).
     """
 
     values: dict[str, np.ndarray]
+    positives: np.ndarray
 
 
 def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
@@ -56,7 +60,8 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     been counted already.
 
     Args:
-        scores: Scores (queries, candidates).
+        scores: Scores (queries, candidates): an array, a transposed one, or a memory map. It
+            is read in blocks of rows.
         judgements: Right candidates of each query, of the same shape.
 
     Raises:
@@ -64,33 +69,44 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     """
     if scores.shape != judgements.shape:
         raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
-    starts = judgements.grades.indptr.astype(np.int64)
-    columns = judgements.grades.indices
+    queries = judgements.queries()
+    starts, columns = queries.indptr.astype(np.int64), queries.indices
     ranks = np.empty(len(columns), np.int64)
 
     def rank_rows(first: int) -> None:
-        block = np.sort(scores[first : first + _ROWS], axis=1)
-        if np.isnan(block[:, -1]).any():
-            row = first + int(np.isnan(block[:, -1]).argmax())
+        block = np.ascontiguousarray(scores[first : first + _ROWS])
+        in_order = np.sort(block, axis=1)
+        if np.isnan(in_order[:, -1]).any():
+            row = first + int(np.isnan(in_order[:, -1]).argmax())
             raise ValueError(f"a score of query {row} is NaN")
-        for row, ordered in enumerate(block, first):
+        for row, (values, ordered) in enumerate(zip(block, in_order, strict=True), first):
             own = slice(starts[row], starts[row + 1])
-            right = np.sort(scores[row, columns[own]])
+            right = np.sort(values[columns[own]])
             # At least as high: all candidates, and the right ones among them.
             everyone = len(ordered) - np.searchsorted(ordered, right, side="left")
             right_ones = len(right) - np.searchsorted(right, right, side="left")
             place = np.arange(len(right), 0, -1)
             ranks[own] = (everyone - right_ones + place)[::-1]
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(rank_rows, range(0, len(scores), _ROWS)))
+    in_threads(rank_rows, len(scores), _ROWS)
     return Ranks(ranks, starts, scores.shape[1])
+
+
+def in_threads(work: Callable[[int], None], count: int, step: int) -> None:
+    """Calls `work` with 0, step, 2 step ... below count, on all cores.
+
+    NumPy sorts without holding the interpreter, so threads do.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(work, range(0, count, step)):
+            pass
 
 
 def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryMetrics:
     """Metrics of every query in one direction.
 
     * `recall_K`: 1 if a right answer is among the first K, else 0.
+    * `found_K`: how many different right answers are among the first K.
     * `rank`: the best rank of a right answer, from 1.
     * `r_precision`: the part of right answers among the first R, where R is how many there are
       (Musgrave et al. 2020).
@@ -121,9 +137,11 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryM
         "r_precision": share(total(within)),
         "map_at_r": share(total(within * number / ranks.ranks)),
     }
-    for k in precision_at:
-        values[f"precision_{k}"] = np.where(answered, total(ranks.ranks <= k) / k, np.nan)
-    return QueryMetrics(values)
+    for k in sorted({*FOUND_AT, *precision_at}):
+        found = np.where(answered, total(ranks.ranks <= k), np.nan)
+        values |= {f"found_{k}": found} if k in FOUND_AT else {}
+        values |= {f"precision_{k}": found / k} if k in precision_at else {}
+    return QueryMetrics(values, counts)
 
 
 def summarize(queries: QueryMetrics) -> dict[str, float]:

@@ -23,7 +23,7 @@ class RetrievalMetrics:
 
     Attributes:
         summary: Metrics as fractions, by names such as `i2t_recall_1` and `t2i_r_precision`;
-            and `rsum`, the sum of all six recalls.
+            and `rsum`, the sum of all six recalls. Ranks and `found_K` are counts.
         image_to_text: Metrics of every image as a query.
         text_to_image: Metrics of every caption as a query.
     """
@@ -32,6 +32,18 @@ class RetrievalMetrics:
     image_to_text: QueryMetrics
     text_to_image: QueryMetrics
 
+    def and_also(self, other: RetrievalMetrics) -> RetrievalMetrics:
+        """These metrics and others of the same queries, such as `plausible_match`."""
+        return RetrievalMetrics(
+            self.summary | other.summary,
+            _join(self.image_to_text, other.image_to_text),
+            _join(self.text_to_image, other.text_to_image),
+        )
+
+
+def _join(queries: QueryMetrics, others: QueryMetrics) -> QueryMetrics:
+    return QueryMetrics(queries.values | others.values, queries.positives)
+
 
 def evaluate_scores(
     scores: np.ndarray,
@@ -39,29 +51,35 @@ def evaluate_scores(
     precision_at: Sequence[int] = (),
     text_to_image: np.ndarray | None = None,
 ) -> RetrievalMetrics:
-    """All metrics of a score matrix, in both directions.
+    """All metrics of a score matrix against judgements, in both directions.
 
     Args:
-        scores: Scores (images, captions), larger is better.
+        scores: Scores (images, captions), larger is better. Its rows rank captions.
         judgements: What is right.
         precision_at: The K of `precision_K`.
-        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
-            by `scores`.
+        text_to_image: The scores (images, captions) whose columns rank images, if they are
+            others, as after re-ranking.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
+    columns = (scores if text_to_image is None else text_to_image).T
     i2t = evaluate_direction(positive_ranks(scores, judgements), precision_at)
-    columns = np.ascontiguousarray((scores if text_to_image is None else text_to_image).T)
     t2i = evaluate_direction(positive_ranks(columns, judgements.transpose()), precision_at)
-    summary = {f"i2t_{name}": value for name, value in summarize(i2t).items()}
-    summary |= {f"t2i_{name}": value for name, value in summarize(t2i).items()}
+    summary = both_directions(summarize(i2t), summarize(t2i))
     summary["rsum"] = sum(
         summary.get(f"{direction}_recall_{k}", 0.0)
         for direction in ("i2t", "t2i")
         for k in RECALL_AT
     )
     return RetrievalMetrics(summary, i2t, t2i)
+
+
+def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, float]:
+    """One summary of the summaries of both directions."""
+    return {f"i2t_{name}": value for name, value in i2t.items()} | {
+        f"t2i_{name}": value for name, value in t2i.items()
+    }
 
 
 def fold_members(
@@ -101,8 +119,8 @@ def evaluate_folds(
         judgements: What is right.
         image_of_caption: The image that each caption was written for, int (captions,).
         folds: How many folds.
-        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
-            by `scores`.
+        text_to_image: The scores that rank images, if they are others. They are taken as they
+            are: a re-ranking of the whole has seen the other folds.
 
     Raises:
         ValueError: If the images do not split into folds of one size.
@@ -110,7 +128,7 @@ def evaluate_folds(
     summaries = []
     for images, captions in fold_members(len(scores), image_of_caption, folds):
         part = np.ix_(images, captions)
-        back = None if text_to_image is None else text_to_image[part]
-        right = judgements.select(images, captions)
-        summaries.append(evaluate_scores(scores[part], right, text_to_image=back).summary)
+        columns = None if text_to_image is None else text_to_image[part]
+        own = judgements.select(images, captions)
+        summaries.append(evaluate_scores(scores[part], own, text_to_image=columns).summary)
     return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}

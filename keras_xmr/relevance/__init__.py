@@ -4,7 +4,7 @@ Needs numpy and scipy alone.
 """
 
 from keras_xmr.relevance.batch import BatchRelevance
-from keras_xmr.relevance.matrix import RelevanceMatrix
+from keras_xmr.relevance.matrix import RelevanceMatrix, relevance_matrix
 from keras_xmr.relevance.ngrams import NGrams, count_ngrams
 from keras_xmr.relevance.tokenizers import (
     TOKENIZERS,
@@ -22,5 +22,6 @@ __all__ = [
     "count_ngrams",
     "java_tokenize",
     "ptb_tokenize",
+    "relevance_matrix",
     "weigh",
 ]

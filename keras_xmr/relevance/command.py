@@ -13,9 +13,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.sources import Caption, Problems
 from data_pipelines.sources.captions_file import read_captions_file
 from keras_xmr.relevance.files import PairCounts, write_relevance
-from keras_xmr.relevance.matrix import RelevanceMatrix
-from keras_xmr.relevance.tokenizers import TOKENIZERS
-from keras_xmr.relevance.weights import weigh
+from keras_xmr.relevance.matrix import relevance_matrix
 
 if TYPE_CHECKING:
     from keras_xmr.config import RelevanceOptions
@@ -82,8 +80,10 @@ def write_relevance_of(
         UserError: If the tokenizer cannot be run, or the disk has not enough room.
     """
     _LOGGER.info("%s of %d images and %d captions", options.measure, len(images), len(captions))
-    words = TOKENIZERS[options.tokenizer](caption.text for caption in captions)
-    matrix = RelevanceMatrix(weigh(words, image_of_caption, len(images), options.measure))
+    texts = [caption.text for caption in captions]
+    matrix = relevance_matrix(
+        texts, image_of_caption, len(images), options.measure, options.tokenizer
+    )
     highest = 10.0 if options.measure == "cider_d" else 1.0
     counts = PairCounts(image_of_caption, len(images), highest)
     files = write_relevance(

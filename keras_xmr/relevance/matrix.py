@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import scipy.sparse
 
 from data_pipelines.progress import Progress
-from keras_xmr.relevance.weights import WeightedCaptions
+from keras_xmr.options import RelevanceMeasure, RelevanceTokenizer
+from keras_xmr.relevance.tokenizers import TOKENIZERS
+from keras_xmr.relevance.weights import WeightedCaptions, weigh
 
 FREQUENT = 256
 """So many of the most frequent terms are multiplied as dense matrices.
@@ -115,3 +117,26 @@ class RelevanceMatrix:
         if not kept:
             return scipy.sparse.csr_array(self.shape, dtype=np.float32)
         return scipy.sparse.vstack(kept, format="csr")
+
+
+def relevance_matrix(
+    captions: Iterable[str],
+    image_of_caption: np.ndarray,
+    num_images: int,
+    measure: RelevanceMeasure = "cider",
+    tokenizer: RelevanceTokenizer = "ptb",
+) -> RelevanceMatrix:
+    """The relevance of captions to the images that they, and others, were written for.
+
+    Args:
+        captions: The captions, as their authors wrote them.
+        image_of_caption: The image of each caption, int (captions,).
+        num_images: How many images there are.
+        measure: What relevance is.
+        tokenizer: What splits captions into words.
+
+    Raises:
+        UserError: If the tokenizer cannot be run.
+    """
+    words = TOKENIZERS[tokenizer](captions)
+    return RelevanceMatrix(weigh(words, image_of_caption, num_images, measure))

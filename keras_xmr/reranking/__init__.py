@@ -7,6 +7,7 @@ re-ranked must say so, and are not to be compared with plain ones.
 
 from keras_xmr.reranking.base import Reranked, Reranker
 from keras_xmr.reranking.fast import FastReranking
+from keras_xmr.reranking.measure import build_rerankers, measure_reranked
 from keras_xmr.reranking.neighbours import MultiFactor, ReciprocalNeighbours
 
 __all__ = [
@@ -15,4 +16,6 @@ __all__ = [
     "ReciprocalNeighbours",
     "Reranked",
     "Reranker",
+    "build_rerankers",
+    "measure_reranked",
 ]

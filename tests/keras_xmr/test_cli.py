@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import datasets
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).parent.parent.parent
-
-# Stands for TensorFlow and says so if anybody imports it.
-TRIPWIRE = "raise SystemExit('TensorFlow was imported')\n"
-
-
-def start(*arguments: str, cwd: Path, tripwire: bool = True) -> subprocess.CompletedProcess:
-    path = cwd / "tripwire"
-    path.mkdir(exist_ok=True)
-    for module in ("tensorflow", "keras"):
-        (path / f"{module}.py").write_text(TRIPWIRE)
-    extra = {"PYTHONPATH": f"{path}:{ROOT}" if tripwire else str(ROOT)}
-    return subprocess.run(
-        [sys.executable, str(ROOT / "main.py"), *arguments],
-        cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", **extra},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from command_line import start
 
 
 def test_help_needs_no_tensorflow(tmp_path):
@@ -47,9 +23,6 @@ def test_help_needs_no_tensorflow(tmp_path):
         (["--config", "configs/nothing.yaml"], "no file"),
         (["--set=model.matcher=cosine"], "log-odds"),
         (["surplus"], "'surplus' is not understood"),
-        (["--set=relevance.measure=cidr"], "Did you mean 'cider'?"),
-        (["--captions=x.csv"], "--captions goes with --mode=relevance"),
-        (["--mode=relevance", "--output=x.npz"], "--output goes with --captions"),
     ],
 )
 def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path, arguments, says):

@@ -226,3 +226,8 @@ def test_every_key_is_explained():
 
 def test_config_is_read_with_a_safe_loader():
     assert not hasattr(yaml.SafeLoader, "construct_python_object_apply")
+
+
+def test_further_judgements_are_checked():
+    assert "judges COCO, not the source 'scenes'" in mistakes("evaluation.judgements=[cxc]")
+    assert "there is no file 'no.csv'" in mistakes("evaluation.judgements=[no.csv]")

@@ -14,6 +14,8 @@ from keras_xmr import matchers
 from keras_xmr.evaluation import evaluate_split, score_matrix
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.uncertainty import bins, rank_correlation
+from keras_xmr.own_scores import OwnScores
+from keras_xmr.own_scores import run as run_own_scores
 from keras_xmr.pipeline import Run
 
 
@@ -24,6 +26,7 @@ def run(tmp_path_factory):
         "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
         "evaluation.folds=3",
         "evaluation.matchers=[mean_only, elk, wasserstein]",
+        "evaluation.save_scores=true",
     )
     run = Run(models.tiny_config(folder, *overrides))
     run.prepare()
@@ -147,18 +150,71 @@ def test_report_has_figures_plots_and_pictures(run, capsys):
     figures = json.loads((folder / "metrics.json").read_bytes())
     assert 0 <= figures["matchers"]["elk"]["truth"]["t2i_map_at_r"] <= 1
     assert -1 <= figures["uncertainty_of_truth"] <= 1
-    queries = np.load(folder / "queries.npz")
+    queries = np.load(folder / "queries-test.npz")
     assert queries["match_probability/t2i_recall_1"].shape == (24,)
+    assert queries["match_probability/truth/i2t_map_at_r"].shape == queries["image_ids"].shape
     page = (folder / "report.html").read_text("utf-8")
-    assert page.count("data:image/png") == 4
+    assert page.count("data:image/png") == 5
     assert page.count("data:image/jpeg") > 10
     assert 'class="true"' in page or 'class="right"' in page
     assert {p.name for p in folder.glob("*.png")} == {
         "recall.png",
+        "positives.png",
         "uncertainty.png",
         "sigma.png",
         "uncertainty_truth.png",
     }
+
+
+def test_saved_scores_give_the_same_numbers(run, evaluation):
+    run.evaluate()
+    folder = run.folder.evaluation("test")
+    own = OwnScores(
+        folder / "ground-truth-test.json",
+        scores=folder / "scores-test.npy",
+        judgements=[str(run.records.folder / "test-truth.npz")],
+        folds=3,
+    )
+    found = run_own_scores(own)["scores"]
+    expected = json.loads((folder / "metrics.json").read_bytes())["matchers"]["match_probability"]
+    assert found.metrics.summary == expected["metrics"]
+    assert found.folds == expected["folds"]
+    assert found.further["test-truth"].summary == expected["truth"]
+    mine, theirs = np.load(own.folder / "queries.npz"), np.load(folder / "queries-test.npz")
+    for name in mine:
+        if name.endswith("_ids"):
+            np.testing.assert_array_equal(mine[name], theirs[name])
+        elif "test-truth" not in name:
+            other = name.replace("scores/", "match_probability/")
+            np.testing.assert_array_equal(mine[name], theirs[other])
+
+
+@pytest.mark.slow
+def test_label_vectors_give_plausible_matches(tmp_path):
+    section = datasets.coco(tmp_path / "coco")
+    judged = tmp_path / "judged.csv"
+    overrides = (
+        f"data.source={section}".replace("'", '"'),
+        "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
+        "train.batch_size=4",
+        "evaluation.save_scores=true",
+        f"evaluation.judgements=['{judged}']",
+    )
+    judged.write_text("image,caption\n9,1003\n")
+    run = Run(models.tiny_config(tmp_path, *overrides))
+    run.prepare()
+    records = run.records.split("test")
+    key = records.captions[0].key
+    judged.write_text(f"image,caption\n{records.image_keys[-1]},{key}\n")
+    run.train()
+    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+    found = evaluation.matchers[0].measured
+    assert found.metrics.summary["i2t_pmrp"] == 1  # All images have the same labels.
+    assert found.further["judged"].text_to_image.positives.sum() == 1
+    run.evaluate()
+    folder = run.folder.evaluation("test")
+    own = OwnScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")
+    assert run_own_scores(own)["scores"].metrics.summary == found.metrics.summary
 
 
 @pytest.mark.slow
@@ -178,6 +234,7 @@ def test_classes_make_every_caption_of_a_class_right(tmp_path):
             "model.matcher=mean_only",
             "objective=[{name: soft_contrastive, reduction: mean}]",
             "evaluation.matchers=[cosine]",
+            "evaluation.save_scores=true",
         )
     )
     run.prepare()
@@ -188,6 +245,11 @@ def test_classes_make_every_caption_of_a_class_right(tmp_path):
     assert evaluation.uncertainty_bins == {}
     assert evaluation.truth is None
     run.evaluate()
+    folder = run.folder.evaluation("test")
+    own = OwnScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")
+    expected = json.loads((folder / "metrics.json").read_bytes())["matchers"]
+    found = run_own_scores(own)["scores"].metrics.summary
+    assert found == next(iter(expected.values()))["metrics"]
 
 
 def test_tables_are_in_percent_and_narrow(evaluation):

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import evaluate_folds, evaluate_scores, positive_ranks
+from keras_xmr.metrics import by_positives, evaluate_folds, evaluate_scores, positive_ranks
 
 GOLDEN_NAMES = {
     "r_precision": ("eccv_rprecision", "r_precision"),
@@ -97,6 +97,62 @@ def test_equal_scores_are_never_better_than_chance():
     assert summary["i2t_recall_10"] == summary["t2i_recall_10"] == 0
     assert summary["i2t_r_precision"] == summary["t2i_map_at_r"] == 0
     assert summary["t2i_mean_rank"] == 20
+
+
+def test_a_second_matrix_ranks_images(tied, random):
+    scores, right = tied
+    judgements = Judgements(scipy.sparse.csr_array(right))
+    other = random.normal(size=scores.shape)
+    mixed = evaluate_scores(scores, judgements, text_to_image=other).summary
+    plain, second = (evaluate_scores(s, judgements).summary for s in (scores, other))
+    for name in plain:
+        if name != "rsum":
+            assert mixed[name] == (plain if name.startswith("i2t") else second)[name]
+    recalls = [mixed[f"{side}_recall_{k}"] for side in ("i2t", "t2i") for k in (1, 5, 10)]
+    np.testing.assert_allclose(mixed["rsum"], sum(recalls))
+
+
+def test_folds_of_a_second_matrix(random):
+    scores, other = random.normal(size=(2, 6, 12))
+    owner = np.arange(12) // 2
+    judgements = Judgements.from_pairs(owner, 6)
+    folds = evaluate_folds(scores, judgements, owner, 2, text_to_image=other)
+    halves = [
+        evaluate_scores(other[h : h + 3, 2 * h : 2 * h + 6], Judgements.from_pairs(owner[:6], 3))
+        for h in (0, 3)
+    ]
+    expected = np.mean([half.summary["t2i_map_at_r"] for half in halves])
+    np.testing.assert_allclose(folds["t2i_map_at_r"], expected)
+
+
+def test_breakdown_counts_every_answered_query_once(random):
+    right = random.random((60, 90)) < random.random((60, 1)) ** 3
+    right[3] = False
+    right[4] = False
+    right[4, 11] = True
+    scores = random.normal(size=right.shape) + right
+    metrics = evaluate_scores(scores, Judgements(scipy.sparse.csr_array(right)))
+    bins = by_positives(metrics.image_to_text)
+    counts = right.sum(axis=1)
+    assert sum(part.queries for part in bins) == np.count_nonzero(counts)
+    assert (bins[0].least, bins[0].most) == (1, 1)
+    for part in bins:
+        inside = (counts >= part.least) & (counts <= part.most)
+        assert part.queries == inside.sum()
+        for name, mean in part.means.items():
+            expected = metrics.image_to_text.values[name][inside].mean()
+            np.testing.assert_allclose(mean, expected)
+    nobody = evaluate_scores(scores, Judgements(scipy.sparse.csr_array(right.shape)))
+    assert by_positives(nobody.image_to_text) == []
+
+
+def test_found_counts_more_than_one_right_answer():
+    scores = -np.arange(20.0)[None]
+    right = np.zeros((1, 20))
+    right[0, [0, 2, 7, 15]] = 1
+    summary = evaluate_scores(scores, Judgements(scipy.sparse.csr_array(right)), [5]).summary
+    assert (summary["i2t_found_5"], summary["i2t_found_10"]) == (2, 3)
+    assert summary["i2t_precision_5"] == 0.4
 
 
 def test_perfect_scores_are_perfect(tied):

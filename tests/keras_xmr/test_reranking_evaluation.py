@@ -12,13 +12,12 @@ import yaml
 
 from keras_xmr.config_file import ConfigError
 from keras_xmr.evaluation import evaluate_split
-from keras_xmr.evaluation.reranking import build_rerankers
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_folds, evaluate_scores
 from keras_xmr.pipeline import Run
-from keras_xmr.reranking import FastReranking
+from keras_xmr.reranking import FastReranking, build_rerankers
 
 RERANKERS = (
     "evaluation.rerankers=[{name: fast_reranking, gamma1: 2, gamma2: 3}, "

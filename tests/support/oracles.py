@@ -50,6 +50,21 @@ def ranking(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.array(sorted(range(len(scores)), key=lambda c: (-scores[c], right[c])))
 
 
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks of one query's candidates: Li et al. 2022, Eq. 8."""
+    return np.array([1 + sum(other > value for other in values) for value in values])
+
+
+def asp(scores: np.ndarray, relevance: np.ndarray) -> float:
+    """ASP of one query whose tied scores count against it: its worst place among its ties."""
+    terms = []
+    for c, s in zip(ranks(relevance), scores, strict=True):
+        first = 1 + sum(scores > s)
+        places = range(first, first + sum(scores == s))
+        terms.append(min(min(c, place) / max(c, place) for place in places))
+    return float(np.mean(terms))
+
+
 def query_metrics(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
     """Metrics of one query, read off its ranking."""
     hits = right[ranking(scores, right)].astype(bool)
@@ -62,6 +77,8 @@ def query_metrics(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
         "rank": float(np.argmax(hits)) + 1,
         "r_precision": float(hits[:count].mean()),
         "map_at_r": float((precision * hits)[:count].sum() / count),
+        "found_5": float(hits[:5].sum()),
+        "found_10": float(hits[:10].sum()),
         "precision_5": float(hits[:5].sum() / 5),
     }
 

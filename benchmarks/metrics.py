@@ -1,0 +1,176 @@
+"""Time and memory of the metrics at the size of COCO's test split.
+
+Scores and relevance are made up: scores are normal, higher for the annotated pairs; relevance is
+0 for nine pairs in ten, and skewed for the rest, as CIDEr is; images carry about three of 80
+labels. Straightforward ways to the same numbers run beside, on a part of the queries, and are
+extrapolated to all of them; their results are compared.
+
+    python benchmarks/metrics.py
+    python benchmarks/metrics.py --images=1000 --sample=50
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.judgements import Judgements, multi_hot
+from keras_xmr.metrics import evaluate_scores, plausible_match, semantic_precision
+
+CAPTIONS_PER_IMAGE = 5
+
+
+def made_up(images: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[Any]]:
+    """Scores and relevance (images, captions), the image of each caption, labels."""
+    random = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(images), CAPTIONS_PER_IMAGE)
+    captions = np.arange(len(owner))
+    scores = random.standard_normal((images, len(owner)), dtype=np.float32)
+    scores[owner, captions] += 3
+    relevance = random.standard_exponential((images, len(owner)), dtype=np.float32)
+    relevance[random.random(relevance.shape, dtype=np.float32) < 0.9] = 0
+    relevance[owner, captions] += 5
+    often = 1 / (1 + np.arange(80.0))
+    labels = [
+        tuple(np.unique(random.choice(80, size, p=often / often.sum())))
+        for size in random.poisson(2.9, images)
+    ]
+    return scores, relevance, owner, labels
+
+
+class Peak:
+    """Largest resident memory while a block runs, in bytes above what it was at its begin."""
+
+    def __enter__(self) -> Peak:
+        ctypes.CDLL(None).malloc_trim(0)  # What the last block freed shall not hide this one's.
+        self.begin = self.most = self._resident()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        self._time, self._cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = time.perf_counter() - self._time
+        self.cpu_seconds = time.process_time() - self._cpu
+        self._ended.set()
+        self._thread.join()
+
+    @property
+    def gigabytes(self) -> float:
+        return (self.most - self.begin) / 1e9
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.01):
+            self.most = max(self.most, self._resident())
+
+    @staticmethod
+    def _resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def report(name: str, work: Callable[[], Any]) -> Any:
+    """Runs something, and prints its time and memory."""
+    with Peak() as peak:
+        result = work()
+    print(
+        f"{name:<44} {peak.seconds:9.1f} s   {peak.cpu_seconds:9.1f} CPU s   "
+        f"{peak.gigabytes:6.2f} GB",
+        flush=True,
+    )
+    return result
+
+
+def extrapolated(name: str, work: Callable[[int], Any], queries: int, sample: int) -> np.ndarray:
+    """Runs a query at a time on a sample, and prints what all of them would take."""
+    chosen = np.linspace(0, queries - 1, min(sample, queries)).astype(int)
+    begin = time.process_time()
+    found = [work(query) for query in chosen]
+    seconds = (time.process_time() - begin) * queries / len(chosen)
+    print(
+        f"{name:<44} {'':9}     {seconds:9.1f} CPU s   from {len(chosen)} of {queries:,} queries",
+        flush=True,
+    )
+    return np.array([chosen, found])
+
+
+def recall_by_argsort(scores: np.ndarray, right: np.ndarray) -> float:
+    """R@1 and the ranks of one query, by sorting its candidates."""
+    order = np.argsort(-scores, kind="stable")
+    return float(np.flatnonzero(np.isin(order, right)).min() + 1)
+
+
+def asp_by_counting(scores: np.ndarray, relevance: np.ndarray) -> float:
+    """ASP of one query, by comparing all pairs of its candidates, a block at a time."""
+    terms = []
+    for first in range(0, len(scores), 1000):
+        part = slice(first, first + 1000)
+        s = 1 + np.count_nonzero(scores[part, None] < scores, axis=1)
+        c = 1 + np.count_nonzero(relevance[part, None] < relevance, axis=1)
+        terms.append(np.minimum(s, c) / np.maximum(s, c))
+    return float(np.concatenate(terms).mean())
+
+
+def main(images: int, sample: int) -> None:
+    """Prints a line for each way to each number."""
+    scores, relevance, owner, labels = made_up(images)
+    judgements = Judgements.from_pairs(owner, images)
+    label_vectors = multi_hot(labels, 80)
+    captions = len(owner)
+    print(
+        f"{images:,} images, {captions:,} captions, {os.cpu_count()} cores; scores take "
+        f"{scores.nbytes / 1e9:.2f} GB; memory is what comes on top; other work on the machine "
+        "lengthens the first column alone"
+    )
+    ranked = report(
+        "ranks, recall, R-P, mAP@R; both ways", lambda: evaluate_scores(scores, judgements)
+    )
+    report(
+        "PMRP, zeta 0, 1, 2; both ways",
+        lambda: plausible_match(scores, label_vectors, label_vectors[owner]),
+    )
+    alone = report(
+        "ASP; both ways", lambda: semantic_precision(scores, relevance, (), None, "share")
+    )
+    report("ASP with its curve over N; both ways", lambda: semantic_precision(scores, relevance))
+
+    print("straightforward, one query at a time:")
+    rows = [np.flatnonzero(owner == image) for image in range(images)]
+    for name, queries, rank, asp, ranks, precision in (
+        (
+            "image-to-text",
+            images,
+            lambda i: recall_by_argsort(scores[i], rows[i]),
+            lambda i: asp_by_counting(scores[i], relevance[i]),
+            ranked.image_to_text,
+            alone.image_to_text,
+        ),
+        (
+            "text-to-image",
+            captions,
+            lambda c: recall_by_argsort(scores[:, c], owner[c : c + 1]),
+            lambda c: asp_by_counting(scores[:, c], relevance[:, c]),
+            ranked.text_to_image,
+            alone.text_to_image,
+        ),
+    ):
+        chosen, found = extrapolated(f"{name}: best rank by argsort", rank, queries, 20 * sample)
+        np.testing.assert_array_equal(found, ranks.values["rank"][chosen.astype(int)])
+        chosen, found = extrapolated(f"{name}: ASP by counting pairs", asp, queries, sample)
+        np.testing.assert_allclose(found, precision.values["asp"][chosen.astype(int)])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--sample", type=int, default=20, help="queries that the slow ways do")
+    main(**vars(parser.parse_args()))

@@ -1,0 +1,26 @@
+"""What counts as a right answer, and the places where that is written."""
+
+from keras_xmr.judgements.caption_files import (
+    read_ground_truth,
+    read_labels,
+    write_ground_truth,
+)
+from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
+from keras_xmr.judgements.files import JudgementsError, find_judgements, read_judgements
+from keras_xmr.judgements.ground_truth import GroundTruth, judge
+from keras_xmr.judgements.relation import Judgements, multi_hot
+
+__all__ = [
+    "EXTENDED_COCO",
+    "GroundTruth",
+    "Judgements",
+    "JudgementsError",
+    "extended_coco",
+    "find_judgements",
+    "judge",
+    "multi_hot",
+    "read_ground_truth",
+    "read_judgements",
+    "read_labels",
+    "write_ground_truth",
+]

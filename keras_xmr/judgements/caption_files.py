@@ -1,0 +1,215 @@
+"""Reads images, captions and their order from the files that users have, and writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.files import write_aside
+from keras_xmr.judgements.files import JudgementsError, read_csv
+from keras_xmr.judgements.ground_truth import GroundTruth, judge
+from keras_xmr.judgements.relation import Judgements
+
+
+def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
+    """Reads which images and captions there are, in which order, and which belong together.
+
+    The formats, told apart by what is in the file:
+
+    * captions as COCO has them (`captions_val2014.json`): images in the order of `images`,
+      captions in the order of `annotations`;
+    * a split file of Karpathy (`dataset_coco.json`): the images of one split in the order of
+      the file, captions in the order of their images;
+    * CSV with the columns `image,caption` and perhaps `grade`: images and captions in the order
+      in which they first occur. A caption that stands in several rows is one caption, right for
+      several images; a column `caption_id` keeps equal captions apart.
+
+    Args:
+        path: The file.
+        split: The split of a Karpathy file: train, restval, val or test; test by default.
+
+    Raises:
+        JudgementsError: If the file is none of these, or contradicts itself.
+    """
+    if path.suffix == ".csv":
+        found = _from_csv(path)
+    else:
+        content = _json(path)
+        if not isinstance(content.get("images"), list):
+            raise JudgementsError(
+                f"{path} has no list 'images'; it should hold captions as COCO has them, or be a "
+                "split file of Karpathy"
+            )
+        try:
+            if "annotations" in content:
+                found = _from_coco(path, content)
+            else:
+                return _from_karpathy(path, content, split or "test")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise JudgementsError(f"{path} has an entry that lacks something: {error!r}") from None
+    if split is not None:
+        raise JudgementsError(f"{path} has no splits; leave out --split")
+    return found
+
+
+def write_ground_truth(path: Path, truth: GroundTruth) -> None:
+    """Writes a ground truth so that `read_ground_truth` gives the same again.
+
+    The layout is that of COCO's caption files, with the labels of each image, and with
+    `judgements`, which says whether the "pairs" are right or all captions of the "classes".
+    """
+    labels = truth.labels or [()] * len(truth.image_ids)
+    content = {
+        "judgements": truth.kind,
+        "images": [
+            {"id": id_, **({"labels": list(own)} if own else {})}
+            for id_, own in zip(truth.image_ids, labels, strict=True)
+        ],
+        "annotations": [
+            {"id": id_, "image_id": truth.image_ids[image], "caption": text}
+            for id_, image, text in zip(
+                truth.caption_ids, truth.caption_image.tolist(), truth.texts, strict=True
+            )
+        ],
+    }
+    write_aside(path, json.dumps(content, ensure_ascii=False).encode("utf-8"))
+
+
+def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
+    """Reads the labels of images from instance annotations as COCO has them.
+
+    Args:
+        path: A file such as `instances_val2014.json`.
+        truth: The images.
+
+    Returns:
+        The categories of each image, numbered from 0 in the order of their ids; none for an
+        image without annotated objects.
+
+    Raises:
+        JudgementsError: If the file is no such file, or knows none of the images.
+    """
+    content = _json(path)
+    try:
+        ids = sorted(category["id"] for category in content["categories"])
+        number = {category: place for place, category in enumerate(ids)}
+        labels: dict[str, set[int]] = {id_: set() for id_ in truth.image_ids}
+        known = 0
+        for annotation in content["annotations"]:
+            if (own := labels.get(str(annotation["image_id"]))) is not None:
+                own.add(number[annotation["category_id"]])
+                known += 1
+    except (KeyError, TypeError) as error:
+        raise JudgementsError(
+            f"{path} is not a file of instance annotations; something is missing: {error!r}"
+        ) from None
+    if not known:
+        raise JudgementsError(
+            f"{path} annotates none of the images, which are such as {truth.image_ids[0]!r}"
+        )
+    return [tuple(sorted(own)) for own in labels.values()]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise JudgementsError(f"{path} does not exist") from None
+    except (IsADirectoryError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise JudgementsError(
+            f"{path} can be read neither as JSON ({error}) nor, by its name, as CSV"
+        ) from None
+    if not isinstance(content, dict):
+        raise JudgementsError(f"{path} holds a {type(content).__name__}, not an object")
+    return content
+
+
+def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
+    images, annotations = content["images"], content["annotations"]
+    image_ids = _ids(path, "image", (image["id"] for image in images))
+    caption_ids = _ids(path, "caption", (a["id"] for a in annotations))
+    number = {id_: place for place, id_ in enumerate(image_ids)}
+    owner = []
+    for annotation in annotations:
+        image = str(annotation["image_id"])
+        if image not in number:
+            raise JudgementsError(
+                f"{path}: caption {annotation['id']!r} belongs to image {image!r}, which is not "
+                "in the list 'images'"
+            )
+        owner.append(number[image])
+    kind = content.get("judgements", "pairs")
+    labels = [tuple(image.get("labels", ())) for image in images]
+    if kind not in ("pairs", "classes") or (kind == "classes" and not all(labels)):
+        raise JudgementsError(
+            f"{path}: 'judgements' is {kind!r}; it should be 'pairs', or 'classes' with 'labels' "
+            "in every image"
+        )
+    caption_image = np.array(owner, np.int64)
+    return GroundTruth(
+        image_ids,
+        caption_ids,
+        caption_image,
+        judge(kind, caption_image, labels, len(image_ids)),
+        kind,
+        [str(annotation["caption"]) for annotation in annotations],
+        labels if any(labels) else (),
+    )
+
+
+def _from_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTruth:
+    images = [image for image in content["images"] if image["split"] == split]
+    if not images:
+        splits = sorted({image["split"] for image in content["images"]})
+        raise JudgementsError(f"{path} has no split {split!r}; it has {', '.join(splits)}")
+    image_ids = _ids(path, "image", (i.get("cocoid", i["filename"]) for i in images))
+    sentences = [sentence for image in images for sentence in image["sentences"]]
+    caption_image = np.repeat(np.arange(len(images)), [len(i["sentences"]) for i in images])
+    return GroundTruth(
+        image_ids,
+        _ids(path, "caption", (sentence["sentid"] for sentence in sentences)),
+        caption_image,
+        Judgements.from_pairs(caption_image, len(images)),
+        texts=[str(sentence.get("raw", "")) for sentence in sentences],
+    )
+
+
+def _from_csv(path: Path) -> GroundTruth:
+    images: dict[str, int] = {}
+    captions: dict[str, int] = {}
+    named: dict[int, int] = {}
+    right: dict[int, int] = {}
+    grades: dict[tuple[int, int], float] = {}
+    for line, (image, caption), grade in read_csv(path):
+        row = images.setdefault(image, len(images))
+        column = captions.setdefault(caption, len(captions))
+        named.setdefault(column, row)
+        if grade > 0:
+            right.setdefault(column, row)
+        if grades.setdefault((row, column), grade) != grade:
+            raise JudgementsError(f"{path}:{line}: this pair has had another grade before")
+    if not grades:
+        raise JudgementsError(f"{path} has no rows")
+    pairs = np.array(list(grades))
+    shape = (len(images), len(captions))
+    return GroundTruth(
+        list(images),
+        list(captions),
+        np.array([right.get(column, row) for column, row in named.items()], np.int64),
+        Judgements.from_grades(pairs, np.array(list(grades.values())), shape),
+        texts=list(captions),
+    )
+
+
+def _ids(path: Path, kind: str, ids: Iterable[Any]) -> list[str]:
+    found = [str(id_) for id_ in ids]
+    if len(set(found)) < len(found):
+        twice = next(id_ for id_ in found if found.count(id_) > 1)
+        raise JudgementsError(f"{path}: the {kind} id {twice!r} is given twice")
+    if not found:
+        raise JudgementsError(f"{path} has no {kind}s")
+    return found

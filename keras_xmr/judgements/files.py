@@ -1,0 +1,149 @@
+"""Reads judgements that a user has written down."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from data_pipelines.errors import UserError
+from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
+from keras_xmr.judgements.relation import Judgements
+
+_COLUMNS = ("image", "caption")
+
+
+class JudgementsError(UserError):
+    """Judgements cannot be read; the message names the file, the line and the way out."""
+
+
+def find_judgements(
+    source: str, image_ids: Sequence[str], caption_ids: Sequence[str]
+) -> Judgements:
+    """Judgements by a name or from a file.
+
+    Args:
+        source: "eccv_caption" or "cxc", or a file as `read_judgements` takes.
+        image_ids: The ids of the images.
+        caption_ids: The ids of the captions.
+    """
+    if source in EXTENDED_COCO:
+        return extended_coco(source, image_ids, caption_ids)
+    return read_judgements(Path(source), image_ids, caption_ids)
+
+
+def read_judgements(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> Judgements:
+    """Reads judgements from a file.
+
+    A CSV file has the columns `image,caption` and perhaps `grade`, a row for each pair that is
+    judged. Pairs may stand in any order; a grade of 0 says that a pair is wrong, as leaving it
+    out does. A column `caption_id` names captions in place of the column `caption`, where texts
+    are not different enough. A `.npz` file is a sparse matrix (images, captions) that
+    `scipy.sparse.save_npz` wrote.
+
+    Args:
+        path: The file.
+        image_ids: The ids of the images, as the column `image` names them.
+        caption_ids: The ids of the captions.
+
+    Raises:
+        JudgementsError: If the file is not such a file, names an id that is not known, has a
+            grade that is not a number from 0 on, or judges a pair twice and differently.
+    """
+    if path.suffix == ".npz":
+        return _read_matrix(path, (len(image_ids), len(caption_ids)))
+    numbers = tuple(
+        {id_: number for number, id_ in enumerate(ids)} for ids in (image_ids, caption_ids)
+    )
+    found: dict[tuple[int, int], float] = {}
+    for line, ids, grade in read_csv(path):
+        pair = []
+        for kind, id_, known in zip(_COLUMNS, ids, numbers, strict=True):
+            if id_ not in known:
+                first = ", ".join(map(repr, list(known)[:3]))
+                raise JudgementsError(
+                    f"{path}:{line}: there is no {kind} {id_!r}; there are {len(known):,}, the "
+                    f"first {first}"
+                )
+            pair.append(known[id_])
+        key = (pair[0], pair[1])
+        if found.setdefault(key, grade) != grade:
+            raise JudgementsError(
+                f"{path}:{line}: image {ids[0]!r} and caption {ids[1]!r} have been judged "
+                f"{found[key]:g} before, and {grade:g} here; keep one of the two lines"
+            )
+    pairs = np.array(list(found), np.int64).reshape(-1, 2)
+    grades = np.array(list(found.values()))
+    return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)))
+
+
+def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
+    try:
+        matrix = scipy.sparse.load_npz(path)
+    except FileNotFoundError:
+        raise JudgementsError(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise JudgementsError(
+            f"{path} is no sparse matrix as scipy.sparse.save_npz writes it ({error})"
+        ) from None
+    if matrix.shape != shape:
+        raise JudgementsError(
+            f"{path} judges {matrix.shape[0]:,} images and {matrix.shape[1]:,} captions, but "
+            f"there are {shape[0]:,} and {shape[1]:,}"
+        )
+    return Judgements(scipy.sparse.csr_array(matrix))
+
+
+def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
+    """Yields the line, the ids of image and caption, and the grade of every row of a CSV file.
+
+    Raises:
+        JudgementsError: If the file has no columns `image,caption`, or a row is malformed.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, None) or []
+            missing = [column for column in _COLUMNS if column not in header]
+            if missing:
+                raise JudgementsError(
+                    f"{path} has no column {missing[0]!r}: its first line is "
+                    f"{','.join(header)!r}, and should be 'image,caption,grade'"
+                )
+            image, caption = (header.index(column) for column in _COLUMNS)
+            caption = header.index("caption_id") if "caption_id" in header else caption
+            grade = header.index("grade") if "grade" in header else None
+            for row in reader:
+                where = f"{path}:{reader.line_num}"
+                if not row:
+                    continue
+                if len(row) != len(header):
+                    raise JudgementsError(f"{where}: {len(row)} fields, not {len(header)}")
+                value = 1.0 if grade is None else _grade(row[grade], where)
+                yield reader.line_num, (row[image].strip(), row[caption].strip()), value
+    except FileNotFoundError:
+        raise JudgementsError(
+            f"{path} does not exist; it should hold image,caption,grade"
+        ) from None
+    except IsADirectoryError:
+        raise JudgementsError(f"{path} is a folder; a CSV file is expected") from None
+    except UnicodeDecodeError as error:
+        raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+    except csv.Error as error:
+        raise JudgementsError(f"{path}:{reader.line_num}: not valid CSV ({error})") from None
+
+
+def _grade(text: str, where: str) -> float:
+    try:
+        grade = float(text)
+    except ValueError:
+        grade = math.nan
+    if not 0 <= grade < math.inf:
+        raise JudgementsError(
+            f"{where}: the grade is {text!r}; a grade is a number from 0 (wrong) on"
+        )
+    return grade

@@ -1,0 +1,71 @@
+"""All that is known of the images and captions of a split: order, ids, judgements, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse
+
+from keras_xmr.judgements.relation import Judgements, multi_hot
+
+
+@dataclass
+class GroundTruth:
+    """What is known of the rows and columns of a score matrix.
+
+    Attributes:
+        image_ids: The id of each image, in the order of the rows.
+        caption_ids: The id of each caption, in the order of the columns.
+        caption_image: The image that each caption was written for (the first, if there are
+            several), int64 (captions,).
+        judgements: What is right.
+        kind: Where that comes from: the annotated "pairs", or the "classes" of the images.
+        texts: The captions, or empty strings.
+        labels: The labels of each image, as numbers from 0; empty tuples where there are none.
+        further: Further judgements to measure against, by name.
+        relevance: Semantic relevance (images, captions), or None.
+    """
+
+    image_ids: Sequence[str]
+    caption_ids: Sequence[str]
+    caption_image: np.ndarray
+    judgements: Judgements
+    kind: str = "pairs"
+    texts: Sequence[str] = ()
+    labels: Sequence[tuple[int, ...]] = ()
+    further: dict[str, Judgements] = field(default_factory=dict)
+    relevance: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Images, captions."""
+        return len(self.image_ids), len(self.caption_ids)
+
+    @property
+    def has_label_vectors(self) -> bool:
+        """Whether images have sets of labels, not one class each."""
+        return any(len(own) > 1 for own in self.labels)
+
+    def label_vectors(self) -> scipy.sparse.csr_array:
+        """Label vectors of the images, sparse (images, labels)."""
+        count = 1 + max((max(own) for own in self.labels if own), default=-1)
+        return multi_hot(self.labels, count)
+
+
+def judge(
+    kind: str, caption_image: np.ndarray, labels: Sequence[tuple[int, ...]], num_images: int
+) -> Judgements:
+    """What is right: the annotated pairs, or all pairs of one class.
+
+    Args:
+        kind: "pairs" or "classes".
+        caption_image: The image that each caption was written for, int (captions,).
+        labels: The class of each image, as a tuple of one number; for "classes" alone.
+        num_images: How many images there are.
+    """
+    if kind == "pairs":
+        return Judgements.from_pairs(caption_image, num_images)
+    classes = np.array([own[0] for own in labels])
+    return Judgements.from_classes(classes, classes[caption_image])

@@ -1,0 +1,178 @@
+"""What counts as a right answer: a sparse, graded, many-to-many relation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+
+_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Which captions are right for which images, and how right.
+
+    An image can have any number of right captions, a caption any number of right images, and
+    either may have none. Whatever is not named is wrong.
+
+    Attributes:
+        grades: Sparse float32 (images, captions), in rows; a stored number is above 0.
+        asked_images: Bool (images,): the images that are asked as queries. The others are
+            candidates only. None asks all.
+        asked_captions: Bool (captions,): the same of captions.
+    """
+
+    grades: scipy.sparse.csr_array
+    asked_images: np.ndarray | None = None
+    asked_captions: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
+        grades.sum_duplicates()
+        grades.eliminate_zeros()
+        if grades.nnz and not grades.data.min() > 0:
+            raise ValueError("a grade is below 0 or NaN; what is wrong is not named at all")
+        object.__setattr__(self, "grades", grades)
+
+    @classmethod
+    def from_grades(
+        cls, pairs: np.ndarray, grades: np.ndarray, shape: tuple[int, int]
+    ) -> Judgements:
+        """Pairs that were graded one by one.
+
+        Args:
+            pairs: Image and caption of each pair, int (pairs, 2); each pair once.
+            grades: The grade of each, from 0 (wrong) on: (pairs,).
+            shape: Images, captions.
+        """
+        places = (pairs[:, 0], pairs[:, 1])
+        return cls(scipy.sparse.csr_array((grades.astype(np.float32), places), shape=shape))
+
+    @classmethod
+    def from_pairs(cls, image_of_caption: np.ndarray, num_images: int) -> Judgements:
+        """Every caption is right for the image that it was written for.
+
+        Args:
+            image_of_caption: The image of each caption, int (captions,).
+            num_images: How many images there are.
+        """
+        captions = np.arange(len(image_of_caption))
+        pairs = np.stack([image_of_caption, captions], axis=1)
+        return cls.from_grades(pairs, np.ones(len(captions)), (num_images, len(captions)))
+
+    @classmethod
+    def from_classes(cls, image_classes: np.ndarray, caption_classes: np.ndarray) -> Judgements:
+        """Every caption of a class is right for every image of the class.
+
+        Args:
+            image_classes: The class of each image, int (images,).
+            caption_classes: The class of each caption, int (captions,).
+        """
+        names = np.unique(np.concatenate([image_classes, caption_classes]))
+
+        def one_hot(classes: np.ndarray) -> scipy.sparse.csr_array:
+            columns = np.searchsorted(names, classes)
+            return multi_hot(columns[:, None], len(names))
+
+        return cls(one_hot(image_classes) @ one_hot(caption_classes).T)
+
+    @classmethod
+    def from_labels(
+        cls, image_labels: scipy.sparse.sparray, caption_labels: scipy.sparse.sparray, zeta: int
+    ) -> Judgements:
+        """Plausible matches: label vectors that differ in at most zeta entries.
+
+        Who has no label at all matches nobody, as in the released code: nothing is known of it.
+        Source: Chun et al. 2021, Sec. 4.1.
+
+        Args:
+            image_labels: Label vectors of 0 and 1, sparse (images, labels); see `multi_hot`.
+            caption_labels: The same of captions, (captions, labels). A caption has the labels
+                of its image.
+            zeta: In how many entries they may differ.
+        """
+        images = scipy.sparse.csr_array(image_labels, dtype=np.int32)
+        captions = scipy.sparse.csr_array(caption_labels, dtype=np.int32).T.tocsc()
+        image_sizes, caption_sizes = images.sum(axis=1), captions.sum(axis=0)
+        known = caption_sizes > 0
+        parts = []
+        for first in range(0, images.shape[0], _ROWS):
+            rows = slice(first, first + _ROWS)
+            shared = (images[rows] @ captions).toarray()
+            differ = image_sizes[rows, None] + caption_sizes - 2 * shared
+            match = (differ <= zeta) & known & (image_sizes[rows, None] > 0)
+            parts.append(scipy.sparse.csr_array(match.astype(np.float32)))
+        return cls(scipy.sparse.vstack(parts, format="csr"))
+
+    @classmethod
+    def from_relevance(cls, relevance: np.ndarray, threshold: float) -> Judgements:
+        """Every pair is right whose relevance reaches a threshold; its relevance is its grade.
+
+        Args:
+            relevance: Relevance (images, captions), as an array or a memory map.
+            threshold: The least relevance that counts; above 0.
+
+        Raises:
+            ValueError: If the threshold is not above 0.
+        """
+        if not threshold > 0:
+            raise ValueError(f"the threshold must be above 0, not {threshold}")
+        parts = []
+        for first in range(0, len(relevance), _ROWS):
+            rows = np.asarray(relevance[first : first + _ROWS], np.float32)
+            parts.append(scipy.sparse.csr_array(np.where(rows >= threshold, rows, 0)))
+        return cls(scipy.sparse.vstack(parts, format="csr"))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Images, captions."""
+        return self.grades.shape
+
+    def transpose(self) -> Judgements:
+        """The same with captions as rows and images as columns."""
+        return Judgements(self.grades.T.tocsr(), self.asked_captions, self.asked_images)
+
+    def counts(self) -> np.ndarray:
+        """How many right captions each image has, int (images,)."""
+        return np.diff(self.grades.indptr)
+
+    def queries(self) -> scipy.sparse.csr_array:
+        """The grades, without those of images that are not asked: sparse (images, captions)."""
+        if self.asked_images is None:
+            return self.grades
+        asked = scipy.sparse.dia_array(
+            (self.asked_images[None].astype(np.float32), [0]), shape=(self.shape[0],) * 2
+        )
+        rows = (asked @ self.grades).tocsr()
+        rows.eliminate_zeros()
+        return rows
+
+    def select(self, images: np.ndarray, captions: np.ndarray) -> Judgements:
+        """The judgements of some images and captions, in their order."""
+        return Judgements(
+            self.grades[images][:, captions],
+            None if self.asked_images is None else self.asked_images[images],
+            None if self.asked_captions is None else self.asked_captions[captions],
+        )
+
+
+def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy.sparse.csr_array:
+    """Label vectors of 0 and 1.
+
+    Args:
+        labels: The labels of each item, as numbers from 0.
+        count: How many different labels there are.
+
+    Returns:
+        Sparse float32 (items, count).
+    """
+    starts = np.concatenate([[0], np.cumsum([len(own) for own in labels])]).astype(np.int64)
+    columns = np.concatenate([np.asarray(own, np.int64) for own in labels] or [np.empty(0, int)])
+    ones = np.ones(len(columns), np.float32)
+    matrix = scipy.sparse.csr_array((ones, columns, starts), shape=(len(labels), count))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    return matrix

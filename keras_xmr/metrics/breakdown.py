@@ -1,0 +1,52 @@
+"""Metrics by how many right answers a query has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_xmr.metrics.ranking import FOUND_AT, RECALL_AT, QueryMetrics
+
+SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in FOUND_AT))
+
+
+@dataclass(frozen=True)
+class PositivesBin:
+    """The queries with about so many right answers.
+
+    Attributes:
+        least: The least number of right answers that a query of this bin can have.
+        most: The largest.
+        queries: How many queries there are; at least 1.
+        means: Mean of each metric over them, by its name.
+    """
+
+    least: int
+    most: int
+    queries: int
+    means: dict[str, float]
+
+
+def by_positives(queries: QueryMetrics) -> list[PositivesBin]:
+    """Recalls and distinct positives found, by the number of right answers.
+
+    The bins double: 1, 2, 3 to 4, 5 to 8, 9 to 16 and so on right answers. Recall alone makes
+    queries with many right answers look easy; found@K says how many of them a user gets to see.
+
+    Args:
+        queries: Metrics of every query, of `evaluate_scores`.
+
+    Returns:
+        The bins that have queries, in order.
+    """
+    number = np.ceil(np.log2(np.maximum(queries.positives, 1))).astype(int)
+    number[queries.positives == 0] = -1
+    bins = []
+    for exponent in range(number.max(initial=-1) + 1):
+        chosen = number == exponent
+        if chosen.any():
+            means = {name: float(queries.values[name][chosen].mean()) for name in SHOWN}
+            least = 2 ** (exponent - 1) + 1 if exponent else 1
+            bins.append(PositivesBin(least, 2**exponent, int(chosen.sum()), means))
+    return bins

@@ -1,0 +1,48 @@
+"""Keeps the metrics of every query, so that two runs can be compared query by query."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.files import write_aside
+from keras_xmr.judgements.ground_truth import GroundTruth
+from keras_xmr.metrics.measure import Measured
+from keras_xmr.metrics.retrieval import RetrievalMetrics
+
+
+def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTruth) -> None:
+    """Writes the metrics of every query of some score matrices.
+
+    The file holds `image_ids` and `caption_ids`, and for each matrix and metric a float32 array
+    in their order: `<matrix>/i2t_<metric>` (images,) and `<matrix>/t2i_<metric>` (captions,),
+    and `<matrix>/<judgements>/...` for further judgements. NaN says that a query has no value.
+
+    Args:
+        path: The `.npz` file.
+        measured: What was measured, by the name of the matrix.
+        truth: The images and captions.
+    """
+    arrays: dict[str, np.ndarray] = {
+        "image_ids": np.array(truth.image_ids, np.str_),
+        "caption_ids": np.array(truth.caption_ids, np.str_),
+    }
+    for name, found in measured.items():
+        arrays |= _arrays(name, found.metrics)
+        for kind, metrics in found.further.items():
+            arrays |= _arrays(f"{name}/{kind}", metrics)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    write_aside(path, buffer.getvalue())
+
+
+def _arrays(prefix: str, metrics: RetrievalMetrics) -> dict[str, np.ndarray]:
+    directions = {"i2t": metrics.image_to_text, "t2i": metrics.text_to_image}
+    return {
+        f"{prefix}/{direction}_{name}": values.astype(np.float32)
+        for direction, queries in directions.items()
+        for name, values in queries.values.items()
+    }

@@ -1,0 +1,79 @@
+"""Everything that is measured of one score matrix."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.judgements.ground_truth import GroundTruth
+from keras_xmr.metrics.breakdown import by_positives
+from keras_xmr.metrics.plausible_match import plausible_match
+from keras_xmr.metrics.ranking import PRECISION_AT
+from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_folds, evaluate_scores
+from keras_xmr.metrics.semantic import semantic_precision
+
+
+@dataclass
+class Measured:
+    """What was measured of a score matrix.
+
+    Attributes:
+        metrics: Metrics against the judgements; with label vectors also `plausible_match`, with
+            a relevance also `semantic_precision`.
+        folds: Means over folds; empty without folds.
+        further: Metrics against further judgements, by their name.
+    """
+
+    metrics: RetrievalMetrics
+    folds: dict[str, float] = field(default_factory=dict)
+    further: dict[str, RetrievalMetrics] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, as plain data for JSON. Metrics are fractions."""
+        return {
+            "metrics": self.metrics.summary,
+            "by_positives": {
+                "i2t": [asdict(part) for part in by_positives(self.metrics.image_to_text)],
+                "t2i": [asdict(part) for part in by_positives(self.metrics.text_to_image)],
+            },
+            **({"folds": self.folds} if self.folds else {}),
+            **{name: metrics.summary for name, metrics in self.further.items()},
+        }
+
+
+def measure(
+    scores: np.ndarray,
+    truth: GroundTruth,
+    folds: int = 0,
+    text_to_image: np.ndarray | None = None,
+) -> Measured:
+    """Measures a score matrix against everything that is known of its images and captions.
+
+    Args:
+        scores: Scores (images, captions), an array or a memory map. Its rows rank captions.
+        truth: What is known.
+        folds: Over how many folds means are taken besides; 0 for none.
+        text_to_image: The scores whose columns rank images, if they are others.
+
+    Raises:
+        ValueError: If shapes differ, a score is NaN, or the images do not split into folds.
+    """
+    metrics = evaluate_scores(scores, truth.judgements, PRECISION_AT, text_to_image)
+    if truth.has_label_vectors:
+        labels = truth.label_vectors()
+        caption_labels = labels[truth.caption_image]
+        found = plausible_match(scores, labels, caption_labels, text_to_image)
+        metrics = metrics.and_also(found)
+    if truth.relevance is not None:
+        found = semantic_precision(scores, truth.relevance, text_to_image=text_to_image)
+        metrics = metrics.and_also(found)
+    measured = Measured(metrics)
+    if folds:
+        measured.folds = evaluate_folds(
+            scores, truth.judgements, truth.caption_image, folds, text_to_image
+        )
+    for name, judgements in truth.further.items():
+        measured.further[name] = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image)
+    return measured

@@ -1,0 +1,61 @@
+"""Plausible-Match R-Precision, from label vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse
+
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics.ranking import QueryMetrics, evaluate_direction, positive_ranks, summarize
+from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+
+ZETAS = (0, 1, 2)
+
+# Millions of pairs match plausibly, so the queries are judged in blocks.
+_QUERIES = 1024
+
+
+def plausible_match(
+    scores: np.ndarray,
+    image_labels: scipy.sparse.csr_array,
+    caption_labels: scipy.sparse.csr_array,
+    text_to_image: np.ndarray | None = None,
+) -> RetrievalMetrics:
+    """Plausible-Match R-Precision of a score matrix, in both directions.
+
+    `pmrp_Z` is the R-Precision if every pair is right whose label vectors differ in at most Z
+    entries, and `pmrp` the mean over Z = 0, 1, 2 (Chun et al. 2021, Sec. 4.1). A query without
+    labels, or with nobody to match, is not counted.
+
+    Args:
+        scores: Scores (images, captions). Its rows rank captions.
+        image_labels: Label vectors, sparse (images, labels); see `judgements.multi_hot`.
+        caption_labels: Label vectors, sparse (captions, labels): those of their images.
+        text_to_image: The scores whose columns rank images, if they are others.
+
+    Raises:
+        ValueError: If the shapes differ, or a score is NaN.
+    """
+    columns = (scores if text_to_image is None else text_to_image).T
+    i2t, i2t_summary = _direction(scores, image_labels, caption_labels)
+    t2i, t2i_summary = _direction(columns, caption_labels, image_labels)
+    return RetrievalMetrics(both_directions(i2t_summary, t2i_summary), i2t, t2i)
+
+
+def _direction(
+    scores: np.ndarray, queries: scipy.sparse.csr_array, candidates: scipy.sparse.csr_array
+) -> tuple[QueryMetrics, dict[str, float]]:
+    values = {f"pmrp_{zeta}": np.empty(len(scores)) for zeta in ZETAS}
+    positives = np.empty(len(scores), np.int64)
+    for first in range(0, len(scores), _QUERIES):
+        rows = slice(first, first + _QUERIES)
+        for zeta in ZETAS:
+            judgements = Judgements.from_labels(queries[rows], candidates, zeta)
+            found = evaluate_direction(positive_ranks(scores[rows], judgements))
+            values[f"pmrp_{zeta}"][rows] = found.values["r_precision"]
+        positives[rows] = found.positives
+    metrics = QueryMetrics(values, positives)
+    summary = summarize(metrics)
+    if summary:
+        summary["pmrp"] = float(np.mean(list(summary.values())))
+    return metrics, summary

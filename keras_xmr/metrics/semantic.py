@@ -1,0 +1,177 @@
+"""Average Semantic Precision: how well the ranking by score follows the ranking by relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from keras_xmr.metrics.ranking import QueryMetrics, in_threads, summarize
+from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+
+ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
+RELEASED_ASP_AT = (5, 10, 20)
+
+# Pairs that a thread ranks at once; it needs about 60 bytes for each.
+_PAIRS = 1 << 18
+
+ScoreTies = Literal["against", "share"]
+
+
+def semantic_precision(
+    scores: np.ndarray,
+    relevance: np.ndarray,
+    top: Sequence[int] = ASP_TOP,
+    text_to_image: np.ndarray | None = None,
+    score_ties: ScoreTies = "against",
+) -> RetrievalMetrics:
+    """Average Semantic Precision (ASP) of a score matrix, in both directions.
+
+    * `asp`: the mean over all candidates of min(R_C, R_S) / max(R_C, R_S), where R_C and R_S
+      are the ranks of a candidate by relevance and by score: one more than the number of
+      candidates with strictly more of it (Li et al. 2022, Eq. 4, 8).
+    * `asp_top_N`: the same over the first N by relevance alone, as if there were no others
+      (Fig. 3). Who ties with the N-th is among them. Only N below the number of candidates.
+    * `released_asp_K`: what the paper's released code calls ASP_K: the relevance of the first K
+      by score, as a part of the largest relevance that K candidates can have.
+
+    A query whose candidates are all equally relevant has no semantic ranking and is not counted.
+
+    By Eq. 8, tied scores share their best rank. Where most candidates tie in relevance too, a
+    matrix of equal scores would then beat chance by far, so tied scores count against the model
+    as in all other metrics: a candidate takes that rank, of those that its ties span, which
+    yields less. Ties in relevance share their best rank in any case.
+
+    Args:
+        scores: Scores (images, captions), an array or a memory map. Its rows rank captions.
+        relevance: Semantic relevance (images, captions), from 0 on, an array or a memory map.
+        top: The N of `asp_top_N`.
+        text_to_image: The scores whose columns rank images, if they are others.
+        score_ties: "against" counts tied scores against the model, "share" is Eq. 8 to the
+            letter. Without tied scores they are the same.
+
+    Raises:
+        ValueError: If the shapes differ, a score or a relevance is NaN, or a relevance is
+            below 0.
+    """
+    columns = scores if text_to_image is None else text_to_image
+    for matrix in (scores, columns):
+        if matrix.shape != relevance.shape:
+            raise ValueError(f"scores of shape {matrix.shape}, relevance of {relevance.shape}")
+    i2t = _direction(scores, relevance, top, score_ties)
+    t2i = _direction(columns.T, relevance.T, top, score_ties)
+    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+
+
+def _direction(
+    scores: np.ndarray, relevance: np.ndarray, top: Sequence[int], ties: ScoreTies
+) -> QueryMetrics:
+    queries, candidates = scores.shape
+    top = [n for n in top if n < candidates]
+    names = ["asp", *(f"asp_top_{n}" for n in top), *(f"released_asp_{k}" for k in RELEASED_ASP_AT)]
+    values = {name: np.full(queries, np.nan) for name in names}
+    positives = np.empty(queries, np.int64)
+    step = max(1, _PAIRS // max(candidates, 1))
+
+    def rank_rows(first: int) -> None:
+        rows = slice(first, first + step)
+        block = _floats(scores[rows], "score", first)
+        wanted = _floats(relevance[rows], "relevance", first)
+        if wanted.min() < 0:
+            raise ValueError(f"a relevance is below 0: {wanted.min()}")
+        best, worst = _ranks(block)
+        if ties == "share":
+            worst = best
+        ideal, _ = _ranks(wanted)
+        positives[rows] = np.count_nonzero(wanted, axis=1)
+        values["asp"][rows] = _asp(ideal, best, worst)
+        for row in range(len(block)):
+            if wanted[row].min() == wanted[row].max():
+                values["asp"][first + row] = np.nan
+                continue
+            curve = _asp_of_first(top, ideal[row], block[row], ties)
+            for n in top:
+                values[f"asp_top_{n}"][first + row] = curve.get(n, values["asp"][first + row])
+            shares = _released(wanted[row], best[row])
+            for k, share in zip(RELEASED_ASP_AT, shares, strict=True):
+                values[f"released_asp_{k}"][first + row] = share
+
+    in_threads(rank_rows, queries, step)
+    return QueryMetrics(values, positives)
+
+
+def _floats(rows: np.ndarray, kind: str, first: int) -> np.ndarray:
+    block = np.ascontiguousarray(rows)
+    if block.dtype not in (np.float32, np.float64):
+        block = block.astype(np.float64)
+    # NaN makes the sum NaN, and costs no array; the sum of infinities is told apart then.
+    if np.isnan(block.sum()) and np.isnan(block).any():
+        row = int(np.isnan(block).any(axis=1).argmax())
+        raise ValueError(f"a {kind} of query {first + row} is NaN")
+    return block
+
+
+def _ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Best and worst rank that each value can have among its ties, from 1: int32, as `values`.
+
+    The best is one more than the number of strictly larger values in its row.
+    """
+    order = np.argsort(values, axis=1)[:, ::-1]
+    ordered = np.take_along_axis(values, order, axis=1)
+    places = np.arange(values.shape[1], dtype=np.int32)
+    begins = np.ones(values.shape, bool)
+    np.not_equal(ordered[:, 1:], ordered[:, :-1], out=begins[:, 1:])
+    best = np.empty(values.shape, np.int32)
+    if begins.all():
+        np.put_along_axis(best, order, places[None] + 1, axis=1)
+        return best, best
+    worst = np.empty_like(best)
+    starts = np.maximum.accumulate(np.where(begins, places, 0), axis=1)
+    # A value ends its ties where the next one begins others, or the row is over.
+    ends = np.where(np.roll(begins, -1, axis=1), places, places[-1])
+    ends = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
+    np.put_along_axis(best, order, starts + 1, axis=1)
+    np.put_along_axis(worst, order, ends + 1, axis=1)
+    return best, worst
+
+
+def _asp(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:
+    """ASP of rows of ranks; of the ranks that ties span, an end of the span yields least."""
+    terms = np.minimum(ideal, best) / np.maximum(ideal, best)
+    if worst is not best:
+        np.minimum(terms, np.minimum(ideal, worst) / np.maximum(ideal, worst), out=terms)
+    return terms.mean(axis=1)
+
+
+def _asp_of_first(
+    top: Sequence[int], ideal: np.ndarray, scores: np.ndarray, ties: ScoreTies
+) -> dict[int, float]:
+    """ASP of one query's first n by relevance, for each n whose first are not everyone."""
+    curve = {}
+    chosen = np.arange(len(ideal))
+    for n in sorted(top, reverse=True):  # The first few are among the first many.
+        chosen = chosen[ideal[chosen] <= n]
+        if len(chosen) < len(ideal):
+            best, worst = _ranks(scores[None, chosen])
+            # Whoever is more relevant than one of them is one of them: `ideal` stays as it is.
+            worst = best if ties == "share" else worst
+            curve[n] = float(_asp(ideal[None, chosen], best, worst)[0])
+    return curve
+
+
+def _released(relevance: np.ndarray, rank: np.ndarray) -> list[float]:
+    """Relevance of the first K by score, as a part of the most that K can have."""
+    most = max(RELEASED_ASP_AT)
+    first = np.flatnonzero(rank <= most)
+    order = np.lexsort((relevance[first], rank[first]))  # Among equals, the least relevant first.
+    found = np.cumsum(relevance[first][order], dtype=np.float64)
+    possible = np.cumsum(np.sort(_largest(relevance, most))[::-1], dtype=np.float64)
+    return [
+        float(found[min(k, len(found)) - 1] / possible[min(k, len(possible)) - 1])
+        for k in RELEASED_ASP_AT
+    ]
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    return values if len(values) <= count else np.partition(values, -count)[-count:]

@@ -1,0 +1,78 @@
+"""Measures re-ranked scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from keras_xmr.catalogue import Choice, components
+from keras_xmr.judgements import GroundTruth
+from keras_xmr.metrics import Measured, evaluate_scores, fold_members, measure
+from keras_xmr.reranking.base import Reranked, Reranker
+
+
+def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
+    """The re-rankers of a config by name; the second of one name is `<name>_2`, and so on."""
+    seen: Counter[str] = Counter()
+    rerankers = {}
+    for choice in choices:
+        seen[choice.name] += 1
+        number = seen[choice.name]
+        name = choice.name if number == 1 else f"{choice.name}_{number}"
+        rerankers[name] = components("reranker")[choice.name].load()(**choice.options())
+    return rerankers
+
+
+def measure_reranked(
+    reranker: Reranker,
+    scores: np.ndarray,
+    truth: GroundTruth,
+    folds: int = 0,
+    text_to_image: np.ndarray | None = None,
+) -> Measured:
+    """Re-ranks scores, and measures what comes out.
+
+    A fold is re-ranked on its own: its queries are all that its re-ranking sees.
+
+    Args:
+        reranker: The re-ranker.
+        scores: Scores (images, captions). Its rows rank captions.
+        truth: What is known of the images and captions.
+        folds: Over how many folds means are taken besides; 0 for none.
+        text_to_image: The scores whose columns rank images, if they are others.
+
+    Raises:
+        ValueError: If shapes differ, or a score is not finite.
+    """
+    there, back = _rerank(reranker, scores, text_to_image)
+    measured = measure(there, truth, text_to_image=back)
+    if folds:
+        measured.folds = _folds(reranker, scores, truth, folds, text_to_image)
+    return measured
+
+
+def _folds(
+    reranker: Reranker,
+    scores: np.ndarray,
+    truth: GroundTruth,
+    folds: int,
+    text_to_image: np.ndarray | None,
+) -> dict[str, float]:
+    summaries = []
+    for images, captions in fold_members(len(scores), truth.caption_image, folds):
+        members = np.ix_(images, captions)
+        columns = None if text_to_image is None else text_to_image[members]
+        there, back = _rerank(reranker, scores[members], columns)
+        right = truth.judgements.select(images, captions)
+        summaries.append(evaluate_scores(there, right, text_to_image=back).summary)
+    return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}
+
+
+def _rerank(reranker: Reranker, scores: np.ndarray, text_to_image: np.ndarray | None) -> Reranked:
+    """Re-ranks each direction by the scores of that direction."""
+    reranked = reranker(scores)
+    if text_to_image is None:
+        return reranked
+    return Reranked(reranked.image_to_text, reranker(text_to_image).text_to_image)

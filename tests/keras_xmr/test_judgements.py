@@ -1,0 +1,267 @@
+"""Judgements from everywhere that they come from."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from keras_xmr.judgements import (
+    GroundTruth,
+    Judgements,
+    JudgementsError,
+    extended_coco,
+    find_judgements,
+    multi_hot,
+    read_ground_truth,
+    read_judgements,
+    read_labels,
+    write_ground_truth,
+)
+from keras_xmr.metrics import evaluate_scores
+
+IMAGES, CAPTIONS = ["a", "b", "c"], ["1", "2", "3", "4"]
+
+
+def written(tmp_path, text, name="judgements.csv"):
+    path = tmp_path / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_label_vectors_within_zeta_match(random):
+    labels = [tuple(np.flatnonzero(random.random(6) < 0.4)) for _ in range(300)]
+    images, captions = labels[:280], labels[20:]
+    vectors = multi_hot(images, 6), multi_hot(captions, 6)
+    for zeta in (0, 1, 2):
+        found = Judgements.from_labels(*vectors, zeta).grades.toarray()
+        expected = [
+            [bool(a) and bool(b) and len(set(a) ^ set(b)) <= zeta for b in captions] for a in images
+        ]
+        np.testing.assert_array_equal(found, expected)
+    # Different single labels are two entries apart, though they share none.
+    single = multi_hot([(0,), (1,), ()], 2)
+    np.testing.assert_array_equal(
+        Judgements.from_labels(single, single, 2).grades.toarray(),
+        [[1, 1, 0], [1, 1, 0], [0, 0, 0]],
+    )
+
+
+def test_multi_hot_counts_a_label_once():
+    found = multi_hot([(2, 2, 0), (), (1,)], 3).toarray()
+    np.testing.assert_array_equal(found, [[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    assert multi_hot([], 3).shape == (0, 3)
+
+
+def test_relevance_above_a_threshold_is_right_and_its_own_grade(random, tmp_path):
+    relevance = random.random((600, 7)).astype(np.float32)
+    np.save(tmp_path / "r.npy", relevance)
+    mapped = np.load(tmp_path / "r.npy", mmap_mode="r")
+    found = Judgements.from_relevance(mapped, 0.7).grades.toarray()
+    np.testing.assert_array_equal(found, np.where(relevance >= 0.7, relevance, 0))
+    with pytest.raises(ValueError, match="above 0"):
+        Judgements.from_relevance(relevance, 0.0)
+
+
+def test_csv_judgements_are_graded_and_many_to_many(tmp_path):
+    text = "grade,image,caption\n2,a,1\n0.5,a,4\n1,b,1\n0,c,2\n\n2,a,1\n"
+    found = find_judgements(str(written(tmp_path, text)), IMAGES, CAPTIONS)
+    np.testing.assert_array_equal(
+        found.grades.toarray(), [[2, 0, 0, 0.5], [1, 0, 0, 0], [0, 0, 0, 0]]
+    )
+    plain = read_judgements(written(tmp_path, "image,caption\nc,3\n"), IMAGES, CAPTIONS)
+    assert plain.grades[2, 2] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("image,caption\na,1\nd,1\n", r"csv:3: there is no image 'd'; there are 3, the first 'a'"),
+        ("image,caption\na,9\n", r"csv:2: there is no caption '9'"),
+        ("image,caption,grade\na,1,good\n", r"csv:2: the grade is 'good'"),
+        ("image,caption,grade\na,1,-1\n", r"csv:2: the grade is '-1'"),
+        ("image,caption,grade\na,1,nan\n", r"csv:2: the grade is 'nan'"),
+        ("image,caption,grade\na,1,1\na,1,2\n", r"csv:3: image 'a' and caption '1' .* 1 before"),
+        ("image,caption\na\n", r"csv:2: 1 fields, not 2"),
+        ("picture,caption\na,1\n", r"no column 'image'"),
+        ('image,caption\na,"1\n', r"not valid CSV"),
+    ],
+)
+def test_mistakes_in_a_csv_name_file_and_line(tmp_path, text, says):
+    with pytest.raises(JudgementsError, match=says):
+        read_judgements(written(tmp_path, text), IMAGES, CAPTIONS)
+
+
+def test_sparse_matrices_are_judgements(tmp_path):
+    right = scipy.sparse.csr_array(np.eye(3, 4))
+    scipy.sparse.save_npz(tmp_path / "truth.npz", right)
+    found = read_judgements(tmp_path / "truth.npz", IMAGES, CAPTIONS)
+    np.testing.assert_array_equal(found.grades.toarray(), np.eye(3, 4))
+    with pytest.raises(JudgementsError, match="judges 3 images and 4 captions"):
+        read_judgements(tmp_path / "truth.npz", IMAGES, CAPTIONS[:3])
+    with pytest.raises(JudgementsError, match="does not exist"):
+        read_judgements(tmp_path / "none.npz", IMAGES, CAPTIONS)
+
+
+def test_only_those_who_are_asked_are_queries(random):
+    right = scipy.sparse.csr_array(random.random((9, 14)) < 0.4)
+    scores = random.normal(size=(9, 14))
+    asked_images, asked_captions = random.random(9) < 0.5, random.random(14) < 0.5
+    everyone = evaluate_scores(scores, Judgements(right))
+    some = evaluate_scores(scores, Judgements(right, asked_images, asked_captions))
+    for found, whole, asked in (
+        (some.image_to_text, everyone.image_to_text, asked_images),
+        (some.text_to_image, everyone.text_to_image, asked_captions),
+    ):
+        for name, values in found.values.items():
+            np.testing.assert_array_equal(values[asked], whole.values[name][asked])
+            assert np.isnan(values[~asked]).all()
+    order = random.permutation(9)
+    chosen = Judgements(right, asked_images).select(order, np.arange(14))
+    np.testing.assert_array_equal(chosen.asked_images, asked_images[order])
+
+
+def test_extended_coco_equals_the_package(random):
+    package = pytest.importorskip("eccv_caption").Metrics()
+    owner = {c: images[0] for c, images in package.coco_gts["t2i"].items()}
+    # A part of the test split, with the first queries of ECCV Caption and all they ask for.
+    images = list(package.eccv_gts["i2t"])[:40]
+    wanted = {c for i in images for c in package.eccv_gts["i2t"][i] if c in owner}
+    captions = sorted(wanted | {c for c in package.eccv_gts["t2i"] if owner.get(c) in images})
+    scores = random.normal(size=(len(images), len(captions)))
+    scores += [[2.0 * (owner[c] == i) for c in captions] for i in images]
+    i2t = {
+        i: [captions[k] for k in np.argsort(-row)] for i, row in zip(images, scores, strict=True)
+    }
+    t2i = {c: [images[k] for k in np.argsort(-scores[:, n])] for n, c in enumerate(captions)}
+    for name, relation in (("eccv_caption", package.eccv_gts), ("cxc", package.cxc_gts)):
+        relation["i2t"] = _within(relation["i2t"], images, captions)
+        relation["t2i"] = _within(relation["t2i"], captions, images)
+        judgements = extended_coco(name, list(map(str, images)), list(map(str, captions)))
+        summary = evaluate_scores(scores, judgements).summary
+        items = {"i2t": i2t, "t2i": t2i}
+        recalls = package.cxc_recalls if name == "cxc" else package.eccv_recalls
+        for k in (1, 5, 10):
+            expected = recalls(items, "all", k)
+            for side in ("i2t", "t2i"):
+                np.testing.assert_allclose(summary[f"{side}_recall_{k}"], expected[side])
+    expected = package.eccv_metrics(items, "all")
+    judgements = find_judgements("eccv_caption", list(map(str, images)), list(map(str, captions)))
+    summary = evaluate_scores(scores, judgements).summary
+    for side in ("i2t", "t2i"):
+        np.testing.assert_allclose(summary[f"{side}_map_at_r"], expected["eccv_map_at_r"][side])
+        np.testing.assert_allclose(
+            summary[f"{side}_r_precision"], expected["eccv_rprecision"][side]
+        )
+
+
+def _within(relation, queries, candidates):
+    candidates = set(candidates)
+    parts = {q: [c for c in relation[q] if c in candidates] for q in queries if q in relation}
+    return {q: found for q, found in parts.items() if found}
+
+
+def test_extended_coco_asks_the_queries_of_the_paper():
+    package = pytest.importorskip("eccv_caption").Metrics()
+    images = list(map(str, package.coco_gts["i2t"]))
+    captions = [str(c) for c in package.coco_ids]
+    eccv = extended_coco("eccv_caption", images, captions)
+    assert (eccv.asked_images.sum(), eccv.asked_captions.sum()) == (1261, 1332)
+    assert extended_coco("cxc", images, captions).grades.nnz == 35585
+    with pytest.raises(Exception, match="COCO's test split and go by COCO's ids"):
+        extended_coco("cxc", IMAGES, CAPTIONS)
+
+
+def test_extended_coco_without_the_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "eccv_caption", None)
+    with pytest.raises(Exception, match=r"pip install 'keras-xmr\[eccv\]'"):
+        extended_coco("cxc", IMAGES, CAPTIONS)
+
+
+COCO = {
+    "images": [{"id": 7}, {"id": 3}],
+    "annotations": [
+        {"id": 12, "image_id": 3, "caption": "x"},
+        {"id": 10, "image_id": 7, "caption": "y"},
+        {"id": 11, "image_id": 3, "caption": "x"},
+    ],
+}
+
+
+def test_coco_captions_keep_the_order_of_the_file(tmp_path):
+    truth = read_ground_truth(written(tmp_path, json.dumps(COCO), "captions.json"))
+    assert truth.image_ids == ["7", "3"]
+    assert truth.caption_ids == ["12", "10", "11"]
+    np.testing.assert_array_equal(truth.judgements.grades.toarray(), [[0, 1, 0], [1, 0, 1]])
+    instances = {
+        "categories": [{"id": 90}, {"id": 2}],
+        "annotations": [{"image_id": 3, "category_id": 90}, {"image_id": 3, "category_id": 2}],
+    }
+    path = written(tmp_path, json.dumps(instances), "instances.json")
+    assert read_labels(path, truth) == [(), (0, 1)]
+
+
+def test_karpathy_files_have_splits(tmp_path):
+    def image(number, split):
+        sentences = [{"raw": "x", "sentid": 10 * number + k} for k in range(2)]
+        return {"filename": f"{number}.jpg", "split": split, "sentences": sentences}
+
+    content = {"images": [image(4, "test"), image(5, "val"), image(2, "test")]}
+    path = written(tmp_path, json.dumps(content), "dataset.json")
+    truth = read_ground_truth(path)
+    assert truth.image_ids == ["4.jpg", "2.jpg"]
+    assert truth.caption_ids == ["40", "41", "20", "21"]
+    np.testing.assert_array_equal(truth.caption_image, [0, 0, 1, 1])
+    assert read_ground_truth(path, "val").shape == (1, 2)
+    with pytest.raises(JudgementsError, match="no split 'dev'; it has test, val"):
+        read_ground_truth(path, "dev")
+
+
+def test_csv_ground_truth_is_many_to_many(tmp_path):
+    text = "image,caption,grade\nb,a dog,2\na,a dog,1\na,a cat,0\nb,a cat,1\n"
+    truth = read_ground_truth(written(tmp_path, text))
+    assert (truth.image_ids, truth.caption_ids) == (["b", "a"], ["a dog", "a cat"])
+    np.testing.assert_array_equal(truth.judgements.grades.toarray(), [[2, 1], [1, 0]])
+    np.testing.assert_array_equal(truth.caption_image, [0, 0])
+    apart = "image,caption_id,caption\nb,1,a dog\na,2,a dog\n"
+    assert read_ground_truth(written(tmp_path, apart)).caption_ids == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"images": [{"id": 7}, {"id": 7}]}, "image id '7' is given twice"),
+        ({"images": [{"id": 7}]}, "caption 12 belongs to image '3'"),
+        ({"images": 5}, "no list 'images'"),
+        ({"annotations": []}, "has no captions"),
+        ({"judgements": "classes"}, "'labels' in every image"),
+        ({"annotations": [{"id": 1}]}, "KeyError"),
+    ],
+)
+def test_mistakes_in_a_caption_file_are_told(tmp_path, change, says):
+    with pytest.raises(JudgementsError, match=says):
+        read_ground_truth(written(tmp_path, json.dumps(COCO | change), "captions.json"))
+    with pytest.raises(JudgementsError, match="no splits"):
+        read_ground_truth(written(tmp_path, json.dumps(COCO), "captions.json"), "test")
+
+
+@pytest.mark.parametrize("kind", ["pairs", "classes"])
+def test_a_ground_truth_that_is_written_reads_the_same(tmp_path, kind):
+    labels = [(1,), (0,), (1,)]
+    owner = np.array([2, 0, 0, 1])
+    classes = np.array([1, 0, 1])
+    judgements = (
+        Judgements.from_pairs(owner, 3)
+        if kind == "pairs"
+        else Judgements.from_classes(classes, classes[owner])
+    )
+    truth = GroundTruth(IMAGES, CAPTIONS, owner, judgements, kind, list("wxyz"), labels)
+    write_ground_truth(tmp_path / "g.json", truth)
+    again = read_ground_truth(tmp_path / "g.json")
+    np.testing.assert_array_equal(again.judgements.grades.toarray(), judgements.grades.toarray())
+    np.testing.assert_array_equal(again.caption_image, owner)
+    assert (again.image_ids, again.caption_ids, again.texts) == (IMAGES, CAPTIONS, list("wxyz"))
+    assert again.labels == labels
+    assert not again.has_label_vectors

@@ -1,0 +1,211 @@
+"""Scores and embeddings of other models."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+from command_line import start
+
+from data_pipelines.errors import UserError
+from keras_xmr.judgements import Judgements, read_ground_truth
+from keras_xmr.metrics import evaluate_scores, semantic_precision
+from keras_xmr.own_scores import OwnScores, evaluate_own_scores, load_matrix, run, similarity
+
+OWNER = np.array([0, 0, 1, 2, 2, 2, 3, 5])
+LABELS = {0: [5, 9], 1: [5, 9], 2: [9], 3: [5], 5: [5, 9]}
+
+
+@pytest.fixture
+def folder(tmp_path, random):
+    """Six images and eight captions as COCO has them, and scores."""
+    captions = {
+        "images": [{"id": 100 + i} for i in range(6)],
+        "annotations": [
+            {"id": 7 * c, "image_id": int(100 + i), "caption": f"caption {c}"}
+            for c, i in enumerate(OWNER)
+        ],
+    }
+    (tmp_path / "captions.json").write_text(json.dumps(captions))
+    instances = {
+        "categories": [{"id": 5}, {"id": 9}],
+        "annotations": [
+            {"image_id": 100 + i, "category_id": label}
+            for i, labels in LABELS.items()
+            for label in labels
+        ],
+    }
+    (tmp_path / "instances.json").write_text(json.dumps(instances))
+    np.save(tmp_path / "scores.npy", random.normal(size=(6, 8)).astype(np.float32))
+    return tmp_path
+
+
+def test_every_metric_from_files(folder, random, capsys):
+    scores = np.load(folder / "scores.npy")
+    relevance = random.random((6, 8)).astype(np.float32)
+    other = random.normal(size=(6, 8))
+    np.savez(folder / "relevance.npz", relevance)
+    np.save(folder / "other.npy", other)
+    (folder / "mine.csv").write_text("image,caption,grade\n100,7,1\n104,0,2\n")
+    measured = run(
+        OwnScores(
+            folder / "captions.json",
+            scores=folder / "scores.npy",
+            text_to_image_scores=folder / "other.npy",
+            judgements=[str(folder / "mine.csv")],
+            labels=folder / "instances.json",
+            relevance=folder / "relevance.npz",
+            folds=2,
+        )
+    )["scores"]
+    summary = measured.metrics.summary
+    judgements = Judgements.from_pairs(OWNER, 6)
+    expected = evaluate_scores(scores, judgements, [5, 10], other).summary
+    expected |= semantic_precision(scores, relevance, text_to_image=other).summary
+    assert {name: summary[name] for name in expected} == expected
+    assert 0 <= summary["i2t_pmrp"] <= 1
+    assert measured.folds["i2t_mean_rank"] >= 1
+    assert np.nansum(measured.further["mine"].image_to_text.positives) == 2
+
+    printed = capsys.readouterr().out
+    for text in ("R@1", "PMRP", "ASP", "found@5", "mine", "mean over folds", "released"):
+        assert text in printed
+    assert max(map(len, printed.splitlines())) < 200
+    assert str(folder / "scores-evaluation" / "metrics.json") in printed
+    figures = json.loads((folder / "scores-evaluation" / "metrics.json").read_bytes())
+    assert figures["scores"]["scores"]["metrics"] == summary
+    queries = np.load(folder / "scores-evaluation" / "queries.npz")
+    assert list(queries["image_ids"]) == [str(100 + i) for i in range(6)]
+    assert queries["scores/t2i_recall_1"].shape == queries["caption_ids"].shape == (8,)
+
+
+def test_embeddings_are_scored_by_cosine(folder, random):
+    images, captions = random.normal(size=(6, 3)), random.normal(size=(8, 3))
+    images[2] = 0
+    norms = np.linalg.norm(images, axis=1)[:, None] * np.linalg.norm(captions, axis=1)
+    expected = np.divide(images @ captions.T, norms, out=np.zeros((6, 8)), where=norms > 0)
+    np.testing.assert_allclose(similarity(images, captions), expected, atol=1e-6)
+    dot = similarity(images, captions, "dot")
+    np.testing.assert_allclose(dot, images @ captions.T, atol=1e-6)
+    np.save(folder / "images.npy", images)
+    np.save(folder / "captions.npy", captions.astype(np.float16))
+    found = run(
+        OwnScores(
+            folder / "captions.json",
+            image_embeddings=folder / "images.npy",
+            caption_embeddings=folder / "captions.npy",
+            output=folder / "there",
+        )
+    )
+    judgements = Judgements.from_pairs(OWNER, 6)
+    plain = evaluate_scores(expected, judgements, [5, 10]).summary
+    assert found["scores"].metrics.summary == pytest.approx(plain, abs=0.2)
+    assert (folder / "there" / "metrics.json").exists()
+
+
+def test_what_a_reranker_makes_is_measured_besides(folder):
+    scores, truth = np.load(folder / "scores.npy"), read_ground_truth(folder / "captions.json")
+    best = truth.judgements.grades.toarray()
+    found = evaluate_own_scores(scores, truth, rerankers={"oracle": lambda s: (s, best)})
+    assert found["oracle"].metrics.summary["t2i_recall_1"] == 1
+    plain, oracle = (found[name].metrics.summary for name in ("scores", "oracle"))
+    assert plain["i2t_map_at_r"] == oracle["i2t_map_at_r"] < 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda s: s[:5], "is 5 x 8, but .*json has 6 images and 8 captions: rows are images"),
+        (lambda s: s.T, "save its transpose"),
+        (lambda s: s[0], "a matrix of numbers is expected"),
+        (lambda s: s > 0, "holds bool of shape"),
+        (lambda s: np.where(s == s.max(), np.nan, s), "query . is NaN"),
+    ],
+)
+def test_scores_that_do_not_fit_are_told(folder, change, says):
+    scores = np.load(folder / "scores.npy")
+    np.save(folder / "wrong.npy", change(scores))
+    with pytest.raises(UserError, match=says):
+        run(OwnScores(folder / "captions.json", scores=folder / "wrong.npy"))
+
+
+def test_files_that_are_no_matrices_are_told(folder):
+    (folder / "text.npy").write_text("0 1 2")
+    with pytest.raises(UserError, match="not an array as"):
+        load_matrix(folder / "text.npy")
+    np.savez(folder / "two.npz", a=np.zeros((2, 2)), b=np.zeros((2, 2)))
+    with pytest.raises(UserError, match=r"2 arrays \(a, b\)"):
+        load_matrix(folder / "two.npz")
+    with pytest.raises(UserError, match="does not exist"):
+        load_matrix(folder / "none.npy")
+    np.save(folder / "images.npy", np.zeros((6, 3)))
+    np.save(folder / "captions.npy", np.zeros((8, 4)))
+    own = OwnScores(folder / "captions.json", image_embeddings=folder / "images.npy")
+    with pytest.raises(UserError, match="both --image-embeddings and --caption-embeddings"):
+        run(own)
+    both = OwnScores(
+        folder / "captions.json", folder / "s.npy", caption_embeddings=folder / "c.npy"
+    )
+    with pytest.raises(UserError, match="not both"):
+        run(both)
+    with pytest.raises(UserError, match="needs --scores"):
+        run(OwnScores(folder / "captions.json", text_to_image_scores=folder / "s.npy"))
+    with pytest.raises(UserError, match="of one space"):
+        similarity(np.zeros((6, 3)), np.zeros((8, 4)))
+
+
+def test_equal_captions_of_a_csv_are_explained(tmp_path):
+    (tmp_path / "g.csv").write_text("image,caption\na,x\nb,x\nc,y\n")
+    np.save(tmp_path / "s.npy", np.zeros((3, 3)))
+    with pytest.raises(UserError, match="caption_id keeps them apart"):
+        run(OwnScores(tmp_path / "g.csv", scores=tmp_path / "s.npy"))
+
+
+def test_the_command_line_needs_no_tensorflow(folder):
+    done = start(
+        "--mode=evaluate",
+        "--scores=scores.npy",
+        "--ground-truth=captions.json",
+        "--folds=2",
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mAP@R" in done.stdout
+    assert "scores-evaluation/metrics.json" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--scores=scores.npy", "--ground-truth=g.csv"], "--ground-truth needs --mode=evaluate"),
+        (["--mode=evaluate", "--scores=scores.npy"], "--scores needs --ground-truth"),
+        (
+            ["--mode=evaluate", "--ground-truth=g.csv", "--set", "seed=1"],
+            "--set has no effect on scores of your own",
+        ),
+        (["--mode=evaluate", "--ground-truth=none.csv"], "none.csv does not exist"),
+        (
+            ["--mode=evaluate", "--scores=s.npy", "--similarity=dot"],
+            "--similarity is for embeddings",
+        ),
+    ],
+)
+def test_mistakes_on_the_command_line_are_told(tmp_path, arguments, says):
+    done = start(*arguments, cwd=tmp_path)
+    assert done.returncode
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_exhaustive_truth_is_a_file_of_judgements(folder):
+    scipy.sparse.save_npz(folder / "truth.npz", scipy.sparse.csr_array(np.ones((6, 8))))
+    found = run(
+        OwnScores(
+            folder / "captions.json",
+            scores=folder / "scores.npy",
+            judgements=[str(folder / "truth.npz")],
+        )
+    )
+    assert found["scores"].further["truth"].summary["i2t_map_at_r"] == 1

@@ -1,0 +1,193 @@
+"""Average Semantic Precision and Plausible-Match R-Precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+
+from keras_xmr.judgements import Judgements, multi_hot
+from keras_xmr.metrics import evaluate_folds, evaluate_scores, plausible_match, semantic_precision
+
+
+def test_asp_matches_golden(golden):
+    case = golden("daa")
+    found = semantic_precision(case["in_S"], case["in_C"])
+    np.testing.assert_allclose(found.image_to_text.values["asp"], case["out_asp"], rtol=1e-12)
+    np.testing.assert_allclose(found.summary["i2t_asp"], case["out_asp_mean"], rtol=1e-12)
+    tied = semantic_precision(case["in_ties_S"], case["in_ties_C"], score_ties="share")
+    np.testing.assert_allclose(tied.image_to_text.values["asp"], case["out_ties_asp"], rtol=1e-12)
+
+
+def test_asp_of_both_directions_matches_golden(golden):
+    case = golden("retrieval_metrics_coco")
+    found = semantic_precision(case["in_S"], case["in_C"]).summary
+    tied = semantic_precision(case["in_S"], case["in_ties_C"]).summary
+    for side in ("i2t", "t2i"):
+        np.testing.assert_allclose(found[f"{side}_asp"], case[f"out_{side}_ASP"], rtol=1e-9)
+        np.testing.assert_allclose(tied[f"{side}_asp"], case[f"out_ties_{side}_ASP"], rtol=1e-9)
+        for k in (5, 10, 20):
+            expected = case[f"out_{side}_ASP_{k}"]
+            np.testing.assert_allclose(found[f"{side}_released_asp_{k}"], expected, rtol=1e-6)
+
+
+def test_pmrp_matches_golden(golden):
+    case = golden("retrieval_metrics_coco")
+    labels, owner = [np.flatnonzero(row) for row in case["in_multihot_labels"]], np.arange(250) // 5
+    vectors = multi_hot(labels, 80)
+    found = plausible_match(case["in_S"], vectors, vectors[owner])
+    for side, queries in (("i2t", found.image_to_text), ("t2i", found.text_to_image)):
+        for zeta in (0, 1, 2):
+            name, key = f"pmrp_{zeta}", f"out_pmrp_{side}_zeta{zeta}"
+            np.testing.assert_allclose(100 * found.summary[f"{side}_{name}"], case[key])
+            expected = case[f"{key}_per_query"]
+            factor = 100 if expected.max() > 1 else 1
+            np.testing.assert_allclose(factor * queries.values[name], expected)
+            judgements = Judgements.from_labels(vectors, vectors[owner], zeta)
+            recall = evaluate_scores(case["in_S"], judgements).summary[f"{side}_recall_1"]
+            np.testing.assert_allclose(100 * recall, case[f"out_pmr1_{side}_zeta{zeta}"])
+        np.testing.assert_allclose(100 * found.summary[f"{side}_pmrp"], case[f"out_pmrp_{side}"])
+
+
+def test_pmrp_over_folds_matches_golden(golden):
+    case = golden("retrieval_metrics_coco")
+    vectors = multi_hot([np.flatnonzero(row) for row in case["in_multihot_labels"]], 80)
+    owner = case["in_caption_label"]
+    for side in ("i2t", "t2i"):
+        folds = [
+            evaluate_folds(
+                case["in_S"], Judgements.from_labels(vectors, vectors[owner], zeta), owner, 5
+            )[f"{side}_r_precision"]
+            for zeta in (0, 1, 2)
+        ]
+        np.testing.assert_allclose(100 * np.mean(folds), case[f"out_fold_pmrp_{side}"])
+
+
+@pytest.fixture
+def tied(random):
+    """Scores and relevance with many ties; the relevance of two queries is all the same."""
+    scores = random.integers(0, 5, size=(13, 17)).astype(np.float32)
+    relevance = np.maximum(random.integers(-6, 5, size=(13, 17)), 0).astype(np.float32)
+    relevance[2] = 0
+    relevance[5] = 3
+    return scores, relevance
+
+
+def test_asp_equals_counting(tied, random):
+    scores, relevance = tied
+    for s in (scores, random.normal(size=scores.shape)):
+        found = semantic_precision(s, relevance)
+        for queries, rows, wanted in (
+            (found.image_to_text, s, relevance),
+            (found.text_to_image, s.T, relevance.T),
+        ):
+            for query, value in enumerate(queries.values["asp"]):
+                if np.ptp(wanted[query]) == 0:
+                    assert np.isnan(value)
+                else:
+                    expected = oracles.asp(rows[query], wanted[query])
+                    np.testing.assert_allclose(value, expected)
+
+
+def test_the_curve_is_asp_of_the_first_by_relevance(tied):
+    scores, relevance = tied
+    top = (1, 3, 6, 12, 500)
+    found = semantic_precision(scores, relevance, top=top).image_to_text.values
+    assert "asp_top_500" not in found
+    for query in (0, 1, 3, 4):
+        for n in top[:-1]:
+            first = oracles.ranks(relevance[query]) <= n
+            expected = oracles.asp(scores[query][first], relevance[query][first])
+            np.testing.assert_allclose(found[f"asp_top_{n}"][query], expected)
+
+
+def test_released_asp_takes_the_least_relevant_of_equals():
+    scores = np.array([[1.0, 2, 2, 2, 2, 2, 0]])
+    relevance = np.array([[9.0, 1, 2, 3, 4, 0, 8]])
+    values = semantic_precision(scores, relevance).image_to_text.values
+    np.testing.assert_allclose(values["released_asp_5"], 10 / 26)
+    np.testing.assert_allclose(values["released_asp_10"], 1)
+
+
+@pytest.mark.parametrize("nonzero", [1, 3, 20, 60])
+def test_equal_scores_never_beat_chance(random, nonzero):
+    """No metric of a constant matrix is above its mean over random scores."""
+    relevance = np.zeros((4, 60), np.float32)
+    relevance[:, :nonzero] = random.random((4, nonzero)) + 0.1
+    vectors = multi_hot([(i % 3, 3 + i % 2) for i in range(4)], 5)
+    captions = vectors[np.arange(60) % 4]
+    judgements = Judgements.from_relevance(relevance, 0.5)
+
+    def everything(scores):
+        return (
+            evaluate_scores(scores, judgements, [5]).summary
+            | semantic_precision(scores, relevance, top=(2, 10, 30)).summary
+            | plausible_match(scores, vectors, captions).summary
+        )
+
+    constant = everything(np.zeros((4, 60)))
+    draws = [everything(random.normal(size=(4, 60))) for _ in range(64)]
+    assert constant.keys() == draws[0].keys()
+    for name, value in constant.items():
+        chance = np.array([draw[name] for draw in draws])
+        error = 4 * chance.std() / 8 + 1e-9
+        if name.endswith("_rank"):
+            assert value >= chance.mean() - error, name
+        else:
+            assert value <= chance.mean() + error, name
+
+
+def test_tied_scores_that_share_a_rank_would_beat_chance(random):
+    """Why ties count against the model: one relevant candidate, and Eq. 8 to the letter."""
+    relevance = np.zeros((1, 200))
+    relevance[0, 0] = 1
+    equal = np.zeros((1, 200))
+    chance = semantic_precision(random.normal(size=(1, 200)), relevance).summary["i2t_asp"]
+    assert semantic_precision(equal, relevance, score_ties="share").summary["i2t_asp"] > chance
+    assert semantic_precision(equal, relevance).summary["i2t_asp"] <= chance
+
+
+def test_images_without_labels_are_candidates_only():
+    vectors = multi_hot([(0, 1), (), (0, 1)], 2)
+    scores = np.array([[1.0, 3, 2], [0, 0, 0], [1, 2, 3]])
+    found = plausible_match(scores, vectors, vectors)
+    np.testing.assert_array_equal(found.image_to_text.values["pmrp_0"], [0.5, np.nan, 0.5])
+
+
+def test_memory_maps_and_blocks_give_the_same(tied, tmp_path, monkeypatch):
+    scores, relevance = tied
+    np.save(tmp_path / "s.npy", scores)
+    np.save(tmp_path / "r.npy", relevance)
+    whole = semantic_precision(scores, relevance).summary
+    monkeypatch.setattr("keras_xmr.metrics.semantic._PAIRS", 40)
+    mapped = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "sr")
+    assert semantic_precision(*mapped).summary == whole
+
+
+def test_a_second_matrix_ranks_images(tied, random):
+    scores, relevance = tied
+    other = random.normal(size=scores.shape)
+    vectors = multi_hot([(i % 2, 2) for i in range(13)], 3)
+    captions = vectors[np.arange(17) % 13]
+    for metric, further in (
+        (semantic_precision, (relevance,)),
+        (plausible_match, (vectors, captions)),
+    ):
+        mixed = metric(scores, *further, text_to_image=other).summary
+        plain, second = metric(scores, *further).summary, metric(other, *further).summary
+        for name, value in mixed.items():
+            assert value == (plain if name.startswith("i2t") else second)[name]
+
+
+def test_nan_negative_relevance_and_wrong_shapes_are_refused(tied):
+    scores, relevance = tied
+    with pytest.raises(ValueError, match=r"\(13, 17\), relevance of \(13, 16\)"):
+        semantic_precision(scores, relevance[:, :16])
+    with pytest.raises(ValueError, match="below 0"):
+        semantic_precision(scores, -relevance)
+    relevance[6, 1] = np.nan
+    with pytest.raises(ValueError, match="relevance of query 6 is NaN"):
+        semantic_precision(scores, relevance)
+    scores[4, 2] = np.nan
+    with pytest.raises(ValueError, match="score of query 4 is NaN"):
+        semantic_precision(scores, np.ones_like(scores))
