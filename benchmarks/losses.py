@@ -44,11 +44,9 @@ def main(names: list[str]) -> None:
             output = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
             found = json.loads(output.splitlines()[-1])
             batch, samples, dimension = size
-            print(
-                f"{name:<24}{how:<10}{batch:>5}{samples:>4}{dimension:>6}"
-                f"{found['ms']:>10.1f}{found['cpu_ms']:>10.1f}{found['mb']:>9.0f}   {found['value']:.6g}",
-                flush=True,
-            )
+            row = f"{name:<24}{how:<10}{batch:>5}{samples:>4}{dimension:>6}"
+            row += f"{found['ms']:>10.1f}{found['cpu_ms']:>10.1f}{found['mb']:>9.0f}"
+            print(f"{row}   {found['value']:.6g}", flush=True)
 
 
 def measure(name: str, how: str, batch: int, samples: int, dimension: int) -> dict[str, float]:
