@@ -12,8 +12,8 @@ PAGE = ROOT / "docs" / "add_a_method.md"
 
 
 def unindented(text: str) -> str:
-    """The lines, whatever they are indented by."""
-    return "\n".join(line.strip() for line in text.strip().split("\n"))
+    """The lines that are not empty, whatever they are indented by: a formatter knows better."""
+    return "\n".join(line.strip() for line in text.split("\n") if line.strip())
 
 
 def blocks(language: str) -> list[str]:

@@ -19,11 +19,9 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "even": ((8, 8), {"clip_norm": 0.5}),
     "uneven": ((7,), {}),
     "classes": ((8,), {"judgements": "classes"}),
-    "daa": ((8, 7), {"model": "daa"}),
-    "msrm": ((8, 7), {"model": "msrm", "clip_norm": 0.5}),
-    "msrm_residual": ((7,), {"model": "msrm", "residual": True}),
-    "pcmepp": ((8, 7), {"model": "pcmepp"}),
-    "pcmepp_mixed": ((8, 7), {"model": "pcmepp", "mixed": True}),
+    "daa": ((7,), {"model": "daa"}),
+    "msrm": ((7,), {"model": "msrm", "clip_norm": 0.5}),
+    "pcmepp": ((7,), {"model": "pcmepp", "mixed": True}),
 }
 """Sizes of the batches, and the options of the model."""
 
