@@ -2,6 +2,8 @@
 
 from keras_xmr.layers.l2_normalize import L2Normalize
 from keras_xmr.layers.local_attention import LocalAttention
+from keras_xmr.layers.local_residual import LocalResidual
 from keras_xmr.layers.preprocessing import Preprocessing
+from keras_xmr.layers.temperature import Temperature
 
-__all__ = ["L2Normalize", "LocalAttention", "Preprocessing"]
+__all__ = ["L2Normalize", "LocalAttention", "LocalResidual", "Preprocessing", "Temperature"]

@@ -13,7 +13,8 @@ from keras_xmr.matchers.gaussian import (
     SymmetricKL,
     Wasserstein,
 )
-from keras_xmr.matchers.point import Cosine
+from keras_xmr.matchers.point import Cosine, OrderEmbedding
+from keras_xmr.matchers.sets import MaxCosine, MeanCosine, SmoothChamfer
 
 __all__ = [
     "ELK",
@@ -25,8 +26,12 @@ __all__ = [
     "LogitMatcher",
     "MatchProbability",
     "Matcher",
+    "MaxCosine",
+    "MeanCosine",
     "MeanOnly",
+    "OrderEmbedding",
     "ReverseKL",
+    "SmoothChamfer",
     "SymmetricKL",
     "Wasserstein",
 ]
