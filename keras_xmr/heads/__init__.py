@@ -6,5 +6,14 @@ from keras_xmr.heads.dynamic_sub_embeddings import DynamicSubEmbeddings
 from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.pie_net import PIENet
 from keras_xmr.heads.point import Point
+from keras_xmr.heads.slot_attention import SlotAttention
 
-__all__ = ["AttentivePoint", "DynamicSubEmbeddings", "Gaussian", "Head", "PIENet", "Point"]
+__all__ = [
+    "AttentivePoint",
+    "DynamicSubEmbeddings",
+    "Gaussian",
+    "Head",
+    "PIENet",
+    "Point",
+    "SlotAttention",
+]

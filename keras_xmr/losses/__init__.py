@@ -6,6 +6,7 @@ from keras_xmr.losses.dynamic_orthogonality import DynamicOrthogonality
 from keras_xmr.losses.kl_divergence import KLDivergence
 from keras_xmr.losses.mmd import MMD
 from keras_xmr.losses.nt_xent import NTXent
+from keras_xmr.losses.set_uniformity import SetUniformity
 from keras_xmr.losses.smooth_ap import SmoothAP
 from keras_xmr.losses.soft_contrastive import SoftContrastive
 from keras_xmr.losses.supervised_contrastive import SupervisedContrastive
@@ -21,6 +22,7 @@ __all__ = [
     "Loss",
     "NTXent",
     "Relations",
+    "SetUniformity",
     "SmoothAP",
     "SoftContrastive",
     "SupervisedContrastive",

@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_xmr.embeddings import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.losses.queries import positive_pairs
 from keras_xmr.options import PositiveFloat
+from keras_xmr.queries import positive_pairs
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

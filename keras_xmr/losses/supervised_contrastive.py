@@ -10,8 +10,8 @@ from keras import ops
 from keras_xmr.embeddings import Embedding
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.losses.queries import query_weights
 from keras_xmr.options import PositiveFloat
+from keras_xmr.queries import query_weights
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_xmr.embeddings import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.losses.queries import number_of_pairs, positive_pairs
 from keras_xmr.options import NonNegativeInt, PositiveFloat, Reduction
+from keras_xmr.queries import number_of_pairs, positive_pairs
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -11,8 +11,8 @@ from keras_xmr import distances
 from keras_xmr.distances import root
 from keras_xmr.embeddings import Embedding, points
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.losses.queries import number_of_pairs
 from keras_xmr.options import PositiveFloat, Reduction
+from keras_xmr.queries import number_of_pairs
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -17,6 +17,7 @@ REFUSED: dict[str, tuple[set[str], str]] = {
     "soft_contrastive": (POINTS | SETS - {"mean_only"}, "log-odds of a match"),
     "kl_divergence": (POINTS | SETS, "works on gaussian embeddings"),
     "diversity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
+    "set_uniformity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
     "mmd": ({"gaussian"}, "works on set or point embeddings"),
     "dynamic_orthogonality": (
         POINTS | SETS | {"gaussian"},
@@ -69,7 +70,7 @@ METHODS = {
     "pvse": ("pvse", ["triplet", "diversity", "mmd"]),
     "dvse": ("dvse", ["variance_aware_weighting", "dynamic_orthogonality"]),
     "smooth_ap": ("order", ["smooth_ap"]),
-    "nt_xent": ("dive", ["nt_xent"]),
+    "nt_xent": ("dive", ["nt_xent", "set_uniformity"]),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr import pooling as poolings
-from keras_xmr.heads import AttentivePoint, DynamicSubEmbeddings, PIENet, Point
+from keras_xmr.heads import AttentivePoint, DynamicSubEmbeddings, PIENet, Point, SlotAttention
 from keras_xmr.losses import DynamicOrthogonality, VarianceAwareWeighting
 from keras_xmr.matchers import MaxCosine, MeanCosine
 
@@ -17,6 +17,7 @@ HEADS = {
     "dynamic_sub_embeddings": lambda **o: DynamicSubEmbeddings(
         8, lambda: poolings.Attention(8), set_size=2, **o
     ),
+    "slot_attention": lambda **o: SlotAttention(8, lambda: poolings.Mean(8), set_size=3, **o),
     "attentive_point": lambda **o: AttentivePoint(8, lambda: poolings.BiGRU(8), **o),
 }
 
@@ -171,6 +172,7 @@ def test_embeddings_are_float32_whatever_the_precision(random, name, precision):
     [
         ("pie_net", {"dropout": 0.25}),
         ("dynamic_sub_embeddings", {"activation": "tanh"}),
+        ("slot_attention", {"iterations": 2}),
         ("attentive_point", {"activation": "relu"}),
     ],
 )
@@ -185,6 +187,27 @@ def test_heads_survive_their_config(random, name, options):
         np.testing.assert_array_equal(value, before[key])
     paths = [weight.path for weight in head.weights]
     assert len(set(paths)) == len(paths)
+
+
+def test_slots_share_out_the_features(random):
+    head = HEADS["slot_attention"]()
+    features = random.normal(size=(4, 5, 6)).astype(np.float32)
+    out = head(features)
+    points = np.asarray(out["points"])
+    assert np.abs(points[:, 0] - points[:, 1]).max() > 0.01
+    # Where nothing is told apart, every slot takes the mean.
+    keys = np.zeros((2, 5, 8), np.float32)
+    values = random.normal(size=(2, 5, 8)).astype(np.float32)
+    taken = head._attend(np.ones((2, 3, 8), np.float32), keys, values, None)
+    np.testing.assert_allclose(
+        taken, np.repeat(values.mean(1)[:, None], 3, 1), rtol=1e-4, atol=1e-5
+    )
+    # What one slot takes, the others do not.
+    queries, keys = np.eye(3, 8, dtype=np.float32)[None], 100 * np.eye(3, 8, dtype=np.float32)[None]
+    values = random.normal(size=(1, 3, 8)).astype(np.float32)
+    np.testing.assert_allclose(
+        head._attend(queries, keys, values, None), values, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_dropout_is_for_training_alone(random):

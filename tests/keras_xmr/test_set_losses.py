@@ -12,6 +12,7 @@ from keras_xmr.losses import (
     MMD,
     Diversity,
     DynamicOrthogonality,
+    SetUniformity,
     Triplet,
     Uniformity,
     VarianceAwareWeighting,
@@ -244,6 +245,13 @@ REGULARIZERS = {
     "diversity": (
         Diversity(),
         lambda p: oracles.diversity(p["image_residual"], p["caption_residual"]),
+    ),
+    "set_uniformity": (
+        SetUniformity(temperature=1.5),
+        lambda p: (
+            oracles.set_uniformity(p["image_residual"], 1.5)
+            + oracles.set_uniformity(p["caption_residual"], 1.5)
+        ),
     ),
     "mmd": (
         MMD(gamma=0.7),

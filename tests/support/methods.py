@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import keras
-import yaml
 
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.config import Config
@@ -29,8 +29,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "matcher": "max_cosine",
     },
     "dive": {
-        "image": {"name": "pie_net", "set_size": 2},
-        "text": {"name": "pie_net", "set_size": 2},
+        "image": {"name": "slot_attention", "set_size": 2, "iterations": 2},
+        "text": {"name": "slot_attention", "set_size": 2},
         "matcher": "smooth_chamfer",
     },
     "dvse": {
@@ -51,6 +51,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "nt_xent": {"learnable": True},
     "supervised_contrastive": {"learnable": True},
     "diversity": {},
+    "set_uniformity": {},
     "mmd": {},
     "dynamic_orthogonality": {},
     "dynamic_orthogonality_unmasked": {"name": "dynamic_orthogonality", "masked": False},
@@ -74,10 +75,7 @@ def config(model: str, losses: Sequence[str]) -> Config:
         "evaluation.matchers": [],
         "objective": objective,
     }
-    overrides = [
-        f"{key}={yaml.safe_dump(value, default_flow_style=True).removesuffix('...' + chr(10))}"
-        for key, value in values.items()
-    ]
+    overrides = [f"{key}={json.dumps(value)}" for key, value in values.items()]
     return load_config(find_config("scenes_pcme"), overrides)
 
 

@@ -85,6 +85,20 @@ def diversity(image: np.ndarray, caption: np.ndarray) -> float:
     return total
 
 
+def set_uniformity(residuals: np.ndarray, t: float) -> float:
+    """Mean over items (N, K, D), and over the pairs of each, of exp(-t |x - y|^2)."""
+    return float(
+        np.mean(
+            [
+                np.exp(-t * np.sum((item[i] - item[j]) ** 2))
+                for item in unit(residuals)
+                for i in range(len(item))
+                for j in range(i)
+            ]
+        )
+    )
+
+
 def mmd(image: np.ndarray, caption: np.ndarray, gamma: float) -> float:
     """Song and Soleymani 2019, Eq. 6, of vectors (N, D)."""
 
