@@ -108,8 +108,8 @@ def _keys_of_embeddings(
         yield (
             key,
             f"{loss.name!r} reads the {' and the '.join(sorted(needed))} of an embedding, which "
-            f"neither {config.model.image.head.name!r} nor {config.model.text.head.name!r} has; "
-            f"such heads are: {', '.join(names)}",
+            f"the heads ({config.model.image.head.name}, {config.model.text.head.name}) do not "
+            f"give; heads that do: {', '.join(names)}",
         )
 
 

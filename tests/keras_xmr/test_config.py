@@ -109,8 +109,8 @@ def test_overrides_reach_any_key():
         ("model.matcher=cosine", ["'soft_contrastive'", "log-odds", "match_probability"]),
         ("model.matcher=max_cosine", ["'max_cosine' scores set and set, set and point"]),
         (
-            "objective.0.name=diversity",
-            ["'diversity' reads the residuals", "'gaussian'", "pie_net"],
+            "objective=[diversity]",
+            ["'diversity' reads the residuals", "gaussian", "pie_net"],
         ),
         (
             "objective=[{name: triplet, mining: sum, warmup_steps: 9}]",

@@ -23,7 +23,7 @@ REFUSED: dict[str, tuple[set[str], str]] = {
         POINTS | SETS | {"gaussian"},
         "reads the mask and the residuals of an embedding",
     ),
-    "dynamic_orthogonality_unmasked": (POINTS | {"gaussian"}, "such heads are: dynamic_sub"),
+    "dynamic_orthogonality_unmasked": (POINTS | {"gaussian"}, "heads that do: dynamic_sub"),
     "variance_aware_weighting": (
         {"gaussian", "pvse", "dive"},
         "works on set and point, point and set, point and point embeddings",

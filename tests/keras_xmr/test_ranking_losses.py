@@ -265,14 +265,12 @@ def test_temperature_is_learned(random):
     np.testing.assert_allclose(by_logarithm, (ahead - behind) / (2 * step), rtol=1e-2)
 
 
-@pytest.mark.parametrize("mining", ["sum", "hardest"])
-def test_large_batches_hold_no_cube(mining):
-    # 512 pairs: a cube of all triplets would be half a gigabyte.
-    scores = tf.random.stateless_normal((512, 512), seed=(1, 2))
-    positives = np.eye(512, dtype=bool)
-    for loss in (Triplet(mining=mining), SmoothAP()):
-        _, by_scores = gradient(loss, scores, positives)
-        assert np.isfinite(by_scores).all()
+@pytest.mark.parametrize("loss", [Triplet(mining="sum"), Triplet(), SmoothAP()])
+def test_large_batches_hold_no_cube(loss):
+    # A cube of all triplets of 2048 pairs would be 34 gigabytes.
+    scores = tf.random.stateless_normal((2048, 2048), seed=(1, 2))
+    _, by_scores = gradient(loss, scores, np.eye(2048, dtype=bool))
+    assert np.isfinite(by_scores).all()
 
 
 def test_losses_compile_with_xla(random):
