@@ -3,12 +3,13 @@
 A component says in its class attributes what it takes and what it gives:
 
 * an encoder: `SIDE` ("image" or "text") and `INPUT` ("pixels", "regions" or "words");
-* a head: `KIND`, the kind of embedding that it makes;
+* a head: `KIND`, the kind of embedding that it makes, and `KEYS`, what it holds beyond that;
 * a matcher: `ACCEPTS`, the pairs of kinds (image, caption) that it can score, and `LOGITS`,
   whether its scores are log-odds of a match, and `DIRECTED`, whether a score depends on which
   side is the query;
-* a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), `NEEDS_LOGITS`,
-  `READS_SCORES`, and `TAKES_MIXED`, whether it can be right about mixed images.
+* a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), or `ACCEPTS`, the
+  pairs of kinds; `NEEDS_KEYS` and `NEEDS_KEYS_IF`, further keys of one of the embeddings;
+  `NEEDS_LOGITS`, `READS_SCORES`, and `TAKES_MIXED`, whether it can be right about mixed images.
 """
 
 from __future__ import annotations
@@ -80,14 +81,43 @@ def _matchers(config: Config) -> Iterator[Mistake]:
     ]
     places += [(("evaluation", "matchers", i), m) for i, m in enumerate(config.evaluation.matchers)]
     for key, matcher in places:
-        accepts = _constant("matcher", matcher, "ACCEPTS")
-        if kinds not in accepts:
-            pairs = ", ".join(f"{a} and {b}" for a, b in accepts)
-            yield (
-                (*key, "name"),
-                f"{matcher.name!r} scores {pairs} embeddings, but the heads make {kinds[0]} and "
-                f"{kinds[1]}",
-            )
+        yield from _pair_of_kinds("matcher", matcher, kinds, (*key, "name"))
+
+
+def _pair_of_kinds(
+    family: str, choice: Choice, kinds: tuple[str, str], key: tuple[str | int, ...]
+) -> Iterator[Mistake]:
+    accepts = _constant(family, choice, "ACCEPTS")
+    if accepts and kinds not in accepts:
+        pairs = ", ".join(f"{a} and {b}" for a, b in accepts)
+        verb = "scores" if family == "matcher" else "works on"
+        yield (
+            key,
+            f"{choice.name!r} {verb} {pairs} embeddings, but the heads make {kinds[0]} and "
+            f"{kinds[1]}",
+        )
+
+
+def _keys_of_embeddings(
+    config: Config, loss: Choice, key: tuple[str | int, ...]
+) -> Iterator[Mistake]:
+    needed = set(_constant("loss", loss, "NEEDS_KEYS") or ())
+    for option, name in _constant("loss", loss, "NEEDS_KEYS_IF") or ():
+        if getattr(loss, option):
+            needed.add(name)
+    given = [
+        set(_constant("head", getattr(config.model, side).head, "KEYS") or ())
+        for side in ("image", "text")
+    ]
+    if needed and not any(needed <= keys for keys in given):
+        heads = components("head").items()
+        names = [n for n, h in heads if needed <= set(h.constants.get("KEYS", ()))]
+        yield (
+            key,
+            f"{loss.name!r} reads the {' and the '.join(sorted(needed))} of an embedding, which "
+            f"the heads ({config.model.image.head.name}, {config.model.text.head.name}) do not "
+            f"give; heads that do: {', '.join(names)}",
+        )
 
 
 def _losses(config: Config) -> Iterator[Mistake]:
@@ -101,6 +131,13 @@ def _losses(config: Config) -> Iterator[Mistake]:
                 key,
                 f"{loss.name!r} works on {' or '.join(needs)} embeddings, but the heads make "
                 f"{kinds[0]} and {kinds[1]}",
+            )
+        yield from _pair_of_kinds("loss", loss, kinds, key)
+        yield from _keys_of_embeddings(config, loss, key)
+        if loss.name == "triplet" and loss.mining == "sum" and loss.warmup_steps:  # type: ignore[attr-defined]
+            yield (
+                ("objective", number, "warmup_steps"),
+                "has no effect with mining 'sum'; write mining: hardest",
             )
         if _constant("loss", loss, "NEEDS_LOGITS") and not gives_logits:
             names = [n for n, m in components("matcher").items() if m.constants.get("LOGITS")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_xmr.embeddings import Embedding
@@ -41,6 +42,36 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
     left = ops.normalize(left, axis=-1, order=2, epsilon=1e-12)
     right = ops.normalize(right, axis=-1, order=2, epsilon=1e-12)
     return ops.matmul(left, ops.transpose(right))
+
+
+def set_cosines(left: Tensor, right: Tensor) -> Tensor:
+    """Cosines of all vectors of sets (N, K, D) and (M, K', D): (N, K, M, K')."""
+    n, k, dimension = _shape(left)
+    m, j, _ = _shape(right)
+    cosines = cosine(ops.reshape(left, (-1, dimension)), ops.reshape(right, (-1, dimension)))
+    return ops.reshape(cosines, (n, k, m, j))
+
+
+def order_violation(left: Tensor, right: Tensor) -> Tensor:
+    """How far vectors (N, D) are from standing above vectors (M, D) in every coordinate.
+
+    |max(0, right - left)|_2 (Vendrov et al. 2016, Eq. 2). No product does this, so it is added up
+    in slices of the dimension, which are computed anew for the gradients.
+    """
+
+    @keras.remat
+    def squares(left: Tensor, right: Tensor) -> Tensor:
+        excess = ops.relu(right[None] - left[:, None])
+        return ops.sum(excess * excess, axis=-1)
+
+    parts = [slice(start, start + _SLICE) for start in range(0, left.shape[-1], _SLICE)]
+    return root(sum(squares(left[:, part], right[:, part]) for part in parts))
+
+
+def root(squares: Tensor, smallest: float = 0.0) -> Tensor:
+    """Square roots, which are 0 and without a gradient where there is no more than `smallest`."""
+    positive = squares > smallest
+    return ops.where(positive, ops.sqrt(ops.where(positive, squares, 1.0)), 0.0)
 
 
 def sampled_euclidean(left: Tensor, right: Tensor) -> Tensor:

@@ -10,7 +10,9 @@ in its keys:
 | set | `points` (B, K, D), and what the losses on sets need |
 | tokens | `tokens` (B, L, D), `mask` (B, L) |
 
-A matcher may add `samples` (B, J, D) to a Gaussian embedding.
+The losses on sets need `residuals` (B, K, D), what local attention adds to the global vector, and
+`mask` (B, D), which coordinates count. A matcher may add `samples` (B, J, D) to a Gaussian
+embedding.
 """
 
 from __future__ import annotations
@@ -38,6 +40,16 @@ def kind(embedding: Embedding) -> str:
         if key in embedding:
             return name
     raise ValueError(f"no kind of embedding has the keys {sorted(embedding)}")
+
+
+def points(embedding: Embedding) -> Tensor:
+    """The points (B, K, D) of a set; of a point, that one alone (B, 1, D)."""
+    return embedding["points"] if "points" in embedding else embedding["mean"][:, None, :]
+
+
+def for_matching(embedding: Embedding) -> Embedding:
+    """The embedding without what only losses need: all that is scored, stored and exported."""
+    return {"points": embedding["points"]} if "points" in embedding else dict(embedding)
 
 
 def as_distribution(embedding: Embedding) -> Any:

@@ -58,9 +58,17 @@ class Objective(keras.layers.Layer):
                 loss.build(scores_shape, image_shape, caption_shape, relations_shape)
 
     def call(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
+        self,
+        scores: Tensor,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The objective, and for the log every loss and every part of one, not weighted."""
+        """The objective, and for the log every loss and every part of one, not weighted.
+
+        `step` is the number of steps trained so far, for losses that change in training.
+        """
         if self.needs_relevance and "relevance" not in relations:
             names = [type(loss).__name__ for loss in self.losses_ if loss.NEEDS_RELEVANCE]
             raise ValueError(
@@ -70,7 +78,8 @@ class Objective(keras.layers.Layer):
         total: Tensor = 0.0
         log = {}
         for name, loss, weight in zip(self._loss_names, self.losses_, self.weights_, strict=True):
-            parts = loss(scores, image, caption, relations)
+            more = {"step": step} if loss.NEEDS_STEP else {}
+            parts = loss(scores, image, caption, relations, **more)
             value = sum(parts.values())
             total = total + weight * value
             log[name] = value

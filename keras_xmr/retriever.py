@@ -158,7 +158,13 @@ class Retriever(keras.Model):
         image = self.matcher.prepare(image, "image", seeds[0])
         caption = self.matcher.prepare(caption, "caption", seeds[1])
         scores = self.matcher(image, caption)
-        loss, log = self.objective(scores, image, caption, relations(y, self.judgements))
+        loss, log = self.objective(
+            scores,
+            image,
+            caption,
+            relations(y, self.judgements),
+            step=self.global_step.value,
+        )
         for side, embedding in (("image", image), ("caption", caption)):
             if "log_variance" in embedding:
                 log[f"{side}_log_sigma"] = tf.reduce_mean(embeddings.log_sigma(embedding))
@@ -172,8 +178,7 @@ class Retriever(keras.Model):
             scaled = self.optimizer.scale_loss(loss)
         self._loss_tracker.update_state(loss * _num_replicas())
         variables = self.trainable_variables
-        gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
-        gradients, norm = self._clip([tf.convert_to_tensor(g) for g in gradients])
+        gradients, norm = self._clip(_dense(tape.gradient(scaled, variables), variables))
         self.trackers[GRADIENT].update_state(norm)
         self._watch([*self._log, norm])
         self.optimizer.apply(gradients, variables)
@@ -265,6 +270,16 @@ def _two_items(output: Any) -> Tensor:
 
 def _shapes(embedding: Embedding) -> dict[str, tuple[int | None, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in embedding.items()}
+
+
+def _dense(gradients: list[Tensor | None], variables: list[keras.Variable]) -> list[Tensor]:
+    """Gradients as dense tensors, zeros where the objective does not depend on a variable."""
+    return [
+        tf.zeros(variable.shape, variable.dtype)
+        if gradient is None
+        else tf.convert_to_tensor(gradient)
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
 
 
 def _num_replicas() -> int:

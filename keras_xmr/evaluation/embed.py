@@ -13,6 +13,7 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
+from keras_xmr import embeddings
 from keras_xmr.retriever import Retriever
 
 Arrays = dict[str, np.ndarray]
@@ -93,4 +94,8 @@ def _predict(
     tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, batch: int, unit: str
 ) -> Arrays:
     bar = _Bar(f"  {name}", total, batch, unit)
+    wanted = embeddings.for_matching(tower.output)
+    if wanted.keys() != tower.output.keys():
+        # What only losses need would fill the memory of a large split.
+        tower = keras.Model(tower.inputs, wanted)
     return dict(tower.predict(dataset, verbose=0, callbacks=[bar]))

@@ -1,7 +1,19 @@
 """From local features to an embedding. One file a kind of embedding."""
 
+from keras_xmr.heads.attentive_point import AttentivePoint
 from keras_xmr.heads.base import Head
+from keras_xmr.heads.dynamic_sub_embeddings import DynamicSubEmbeddings
 from keras_xmr.heads.gaussian import Gaussian
+from keras_xmr.heads.pie_net import PIENet
 from keras_xmr.heads.point import Point
+from keras_xmr.heads.slot_attention import SlotAttention
 
-__all__ = ["Gaussian", "Head", "Point"]
+__all__ = [
+    "AttentivePoint",
+    "DynamicSubEmbeddings",
+    "Gaussian",
+    "Head",
+    "PIENet",
+    "Point",
+    "SlotAttention",
+]

@@ -13,10 +13,11 @@ from keras_xmr.pooling import Pooling
 class Head(keras.layers.Layer):
     """Makes an embedding of the local features of an item.
 
-    A subclass says in `KIND` what kind of embedding it makes, and implements `call(features,
-    mask=None)`, where features are (B, L, F) and the mask, if there is one, is boolean (B, L).
-    It returns an embedding with float32 tensors (see `keras_xmr.embeddings`). Its options are
-    the keyword-only parameters of its constructor.
+    A subclass says in `KIND` what kind of embedding it makes, in `KEYS` what it holds beyond what
+    every embedding of that kind does, and implements `call(features, mask=None)`, where features
+    are (B, L, F) and the mask, if there is one, is boolean (B, L). It returns an embedding with
+    float32 tensors (see `keras_xmr.embeddings`). Its options are the keyword-only parameters of
+    its constructor.
 
     Args:
         dimension: D of the embedding.
@@ -26,6 +27,7 @@ class Head(keras.layers.Layer):
     """
 
     KIND: ClassVar[str]
+    KEYS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, dimension: int, pooling: Callable[[], Pooling] | dict[str, Any], **kwargs: Any

@@ -20,6 +20,7 @@ class Point(Head):
         dimension: D.
         pooling: Makes the pooling.
         normalize: Whether the vector is divided by its norm.
+        absolute: Whether absolute values are taken, as order embeddings need it.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -31,10 +32,12 @@ class Point(Head):
         pooling: Callable[[], Pooling] | dict[str, Any],
         *,
         normalize: bool = True,
+        absolute: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.normalize = normalize
+        self.absolute = absolute
         self.pooling = self.new_pooling("pooling")
         self.l2 = L2Normalize(dtype="float32", name="l2")
 
@@ -43,7 +46,8 @@ class Point(Head):
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = keras.ops.cast(self.pooling(features, mask=mask), "float32")
-        return {"mean": self.l2(mean) if self.normalize else mean}
+        mean = self.l2(mean) if self.normalize else mean
+        return {"mean": keras.ops.abs(mean) if self.absolute else mean}
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"normalize": self.normalize}
+        return super().get_config() | {"normalize": self.normalize, "absolute": self.absolute}

@@ -3,6 +3,15 @@
 from keras_xmr.layers.hypergraph_convolution import HypergraphConvolution
 from keras_xmr.layers.l2_normalize import L2Normalize
 from keras_xmr.layers.local_attention import LocalAttention
+from keras_xmr.layers.local_residual import LocalResidual
 from keras_xmr.layers.preprocessing import Preprocessing
+from keras_xmr.layers.temperature import Temperature
 
-__all__ = ["HypergraphConvolution", "L2Normalize", "LocalAttention", "Preprocessing"]
+__all__ = [
+    "HypergraphConvolution",
+    "L2Normalize",
+    "LocalAttention",
+    "LocalResidual",
+    "Preprocessing",
+    "Temperature",
+]

@@ -2,20 +2,38 @@
 
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.daa import DAA
+from keras_xmr.losses.diversity import Diversity
+from keras_xmr.losses.dynamic_orthogonality import DynamicOrthogonality
 from keras_xmr.losses.kl_divergence import KLDivergence
+from keras_xmr.losses.mmd import MMD
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
+from keras_xmr.losses.nt_xent import NTXent
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
+from keras_xmr.losses.set_uniformity import SetUniformity
+from keras_xmr.losses.smooth_ap import SmoothAP
 from keras_xmr.losses.soft_contrastive import SoftContrastive
+from keras_xmr.losses.supervised_contrastive import SupervisedContrastive
+from keras_xmr.losses.triplet import Triplet
 from keras_xmr.losses.uniformity import Uniformity
+from keras_xmr.losses.variance_aware_weighting import VarianceAwareWeighting
 
 __all__ = [
     "DAA",
+    "MMD",
+    "Diversity",
+    "DynamicOrthogonality",
     "HypergraphContrastive",
     "KLDivergence",
     "Loss",
     "MahalanobisContrastive",
+    "NTXent",
     "ProbabilisticMatching",
     "Relations",
+    "SetUniformity",
+    "SmoothAP",
     "SoftContrastive",
+    "SupervisedContrastive",
+    "Triplet",
     "Uniformity",
+    "VarianceAwareWeighting",
 ]

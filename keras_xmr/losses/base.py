@@ -21,14 +21,23 @@ class Loss(keras.layers.Layer):
 
     A subclass names in `PARTS` the parts it is the sum of, and implements `call(scores, image,
     caption, relations)`, where scores are float32 (N, M), which returns the parts as a dict of
-    scalars. In `NEEDS` it says which kinds of embedding it works on, if not on all, and in
-    `NEEDS_LOGITS` whether it reads the scores as log-odds of a match; in `NEEDS_RELEVANCE`
-    whether it reads `relevance`; in `READS_SCORES` whether it reads the scores at all; and in
-    `TAKES_MIXED` whether it can be right about mixed images. Its options are the keyword-only
-    parameters of its constructor.
+    scalars. It says, for the config to be checked by:
 
-    Weights of its own whose shape depends on the embeddings are made in `build`, which takes the
-    shapes of the arguments of `call`; those of a dict are a dict of shapes.
+    * in `NEEDS` which kinds of embedding it works on, if not on all, or in `ACCEPTS` which pairs
+      of kinds (image, caption);
+    * in `NEEDS_KEYS` which further keys of an embedding it reads, and in `NEEDS_KEYS_IF`, as pairs
+      of an option and a key, which it reads with that option. It works on the sides that have
+      all of them;
+    * in `NEEDS_LOGITS` whether it reads the scores as log-odds of a match, and in `READS_SCORES`
+      whether it reads them at all;
+    * in `NEEDS_RELEVANCE` whether it reads `relevance`;
+    * in `TAKES_MIXED` whether it can be right about mixed images;
+    * in `NEEDS_STEP` whether its `call` also takes `step`, how many steps were trained before
+      this one.
+
+    Its options are the keyword-only parameters of its constructor. Weights of its own whose shape
+    depends on the embeddings are made in `build`, which takes the shapes of the arguments of
+    `call`; those of a dict are a dict of shapes.
 
     Nothing may be assumed of the batch but what the relations say: an image can stand in it
     twice, with two of its captions.
@@ -36,8 +45,12 @@ class Loss(keras.layers.Layer):
 
     PARTS: ClassVar[tuple[str, ...]]
     NEEDS: ClassVar[tuple[str, ...]] = ()
+    ACCEPTS: ClassVar[tuple[tuple[str, str], ...]] = ()
+    NEEDS_KEYS: ClassVar[tuple[str, ...]] = ()
+    NEEDS_KEYS_IF: ClassVar[tuple[tuple[str, str], ...]] = ()
     NEEDS_LOGITS: ClassVar[bool] = False
     NEEDS_RELEVANCE: ClassVar[bool] = False
+    NEEDS_STEP: ClassVar[bool] = False
     READS_SCORES: ClassVar[bool] = True
     TAKES_MIXED: ClassVar[bool] = False
 

@@ -18,7 +18,7 @@ class Uniformity(Loss):
     """log mean exp(-t |x - y|^2) over all pairs of vectors of both modalities.
 
     Wang and Isola 2020, as Chun et al. 2021 use it. The vectors are the samples, where the
-    matcher draws some, and the means elsewhere.
+    matcher draws some, the points of sets, and the means elsewhere.
 
     Args:
         temperature: t.
@@ -28,7 +28,7 @@ class Uniformity(Loss):
     """
 
     PARTS = ("uniformity",)
-    NEEDS = ("gaussian", "point")
+    NEEDS = ("gaussian", "point", "set")
     READS_SCORES = False
     TAKES_MIXED = True
 
@@ -68,6 +68,7 @@ class Uniformity(Loss):
 
 def _vectors(embedding: Embedding) -> Any:
     """All vectors (N * J, D) of an embedding."""
-    if "samples" in embedding:
-        return ops.reshape(embedding["samples"], (-1, embedding["samples"].shape[-1]))
+    for key in ("samples", "points"):
+        if key in embedding:
+            return ops.reshape(embedding[key], (-1, embedding[key].shape[-1]))
     return embedding["mean"]

@@ -15,7 +15,8 @@ from keras_xmr.matchers.gaussian import (
     Wasserstein,
 )
 from keras_xmr.matchers.msrm import Mahalanobis, MahalanobisCosine
-from keras_xmr.matchers.point import Cosine
+from keras_xmr.matchers.point import Cosine, OrderEmbedding
+from keras_xmr.matchers.sets import MaxCosine, MeanCosine, SmoothChamfer
 
 __all__ = [
     "ELK",
@@ -30,8 +31,12 @@ __all__ = [
     "MahalanobisCosine",
     "MatchProbability",
     "Matcher",
+    "MaxCosine",
+    "MeanCosine",
     "MeanOnly",
+    "OrderEmbedding",
     "ReverseKL",
+    "SmoothChamfer",
     "SymmetricKL",
     "Wasserstein",
 ]

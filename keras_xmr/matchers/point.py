@@ -19,3 +19,17 @@ class Cosine(Matcher):
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return distances.cosine(image["mean"], caption["mean"])
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class OrderEmbedding(Matcher):
+    """Minus how far a caption is from standing below an image: -|max(0, caption - image)|_2.
+
+    Vendrov et al. 2016, Eq. 2, as Faghri et al. 2018 use it: an image is an instance of what its
+    captions say. Made for heads of points with `absolute: true`.
+    """
+
+    ACCEPTS = (("point", "point"),)
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        return -distances.order_violation(image["mean"], caption["mean"])

@@ -50,10 +50,10 @@ def export_saved_model(
 
     Decoding, resizing, tokenizer and vocabulary are inside. `embed_image` takes the bytes of
     JPEG, PNG, GIF or BMP files, string (N,), or region features, float (N, R, F). `embed_text`
-    takes captions, string (M,). Both return the tensors of the embedding, and for Gaussian ones
-    `log_sigma`, the uncertainty. `match` takes one image and captions, and returns `scores`
-    (M,), with `probabilities` where scores are log-odds. If the matcher scores by direction, the
-    image is the query.
+    takes captions, string (M,). Both return the tensors of the embedding that are scored, and
+    for Gaussian ones `log_sigma`, the uncertainty. `match` takes one image and captions, and
+    returns `scores` (M,), with `probabilities` where scores are log-odds. If the matcher scores
+    by direction, the image is the query.
 
     Args:
         model: The model.
@@ -162,6 +162,7 @@ class _Endpoints:
 
 
 def _with_uncertainty(embedding: Tensors) -> Tensors:
+    found = embeddings.for_matching(embedding)
     if "log_variance" in embedding:
-        return {**embedding, "log_sigma": embeddings.log_sigma(embedding)}
-    return dict(embedding)
+        found["log_sigma"] = embeddings.log_sigma(embedding)
+    return found

@@ -43,6 +43,13 @@ def test_configs_that_come_along_are_valid(name):
     assert find_config(f"configs/{name}.yaml").stem == name
 
 
+def test_what_configs_share_is_no_config_itself():
+    assert "scenes" not in packaged_configs()
+    vsepp = load_config(find_config("scenes_vsepp"))
+    pcme = load_config(find_config("scenes_pcme"))
+    assert (vsepp.data, vsepp.train) == (pcme.data, pcme.train)
+
+
 @pytest.mark.parametrize("name", packaged_configs())
 def test_resolved_config_reads_back_the_same(name, write):
     config = load_config(find_config(name))
@@ -100,6 +107,15 @@ def test_overrides_reach_any_key():
         ("model.image.encoder=regions", ["takes regions", "holds images"]),
         ("model.image.head=point", ["match_probability", "gaussian and gaussian", "point"]),
         ("model.matcher=cosine", ["'soft_contrastive'", "log-odds", "match_probability"]),
+        ("model.matcher=max_cosine", ["'max_cosine' scores set and set, set and point"]),
+        (
+            "objective=[diversity]",
+            ["'diversity' reads the residuals", "gaussian", "pie_net"],
+        ),
+        (
+            "objective=[{name: triplet, mining: sum, warmup_steps: 9}]",
+            ["objective.0.warmup_steps", "no effect", "hardest"],
+        ),
         ("name=../elsewhere", ["name", "'../elsewhere'", "pattern"]),
         ("train.monitor=rsumm", ["train.monitor", "'rsum'"]),
         ("objective.7.weight=1", ["objective.7"]),

@@ -212,6 +212,39 @@ def test_models_on_regions_are_exported_too(tmp_path):
     assert loaded.match(tf.constant(regions[0]), tf.constant(CAPTIONS))["scores"].shape == (4,)
 
 
+@pytest.mark.slow
+def test_sets_and_points_are_exported_without_what_only_losses_need(tmp_path):
+    losses = (
+        "[{name: variance_aware_weighting, weight: 0.6}, {name: triplet, warmup_steps: 2},"
+        " {name: dynamic_orthogonality, weight: 0.4}]"
+    )
+    run = Run(
+        models.tiny_config(
+            tmp_path,
+            "model.image.head={name: dynamic_sub_embeddings, set_size: 2}",
+            "model.text.head=attentive_point",
+            "model.matcher=max_cosine",
+            f"objective={losses}",
+            "evaluation.matchers=[mean_cosine, smooth_chamfer]",
+            "train.phases.0.epochs=1",
+        )
+    )
+    run.prepare()
+    run.train()
+    run.evaluate()
+    run.export()
+    loaded = tf.saved_model.load(str(run.folder.serving / "1"))
+    photo = tf.constant(datasets.encoded(datasets.picture(3)))
+    image, caption = loaded.embed_image(photo[None]), loaded.embed_text(tf.constant(CAPTIONS))
+    assert image.keys() == {"points"}
+    assert image["points"].shape == (1, 2, 8)
+    assert caption.keys() == {"mean"}
+    match = loaded.match(photo, tf.constant(CAPTIONS))
+    assert match.keys() == {"scores"}
+    cosines = np.einsum("kd,md->km", image["points"][0], caption["mean"])
+    np.testing.assert_allclose(match["scores"], cosines.max(axis=0), rtol=1e-4, atol=1e-5)
+
+
 def test_keras_file_holds_no_code(run):
     import zipfile
 

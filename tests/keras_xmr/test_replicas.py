@@ -39,7 +39,7 @@ def runs(tmp_path_factory):
 def test_replicas_train_as_one_device_does(runs, replicas, case):
     one, many = runs[1], runs[replicas]
     weights = [key.rpartition("/")[2] for key in one if key.startswith(f"{case}/after/")]
-    assert len(weights) > 10
+    assert len(weights) >= 8
     for number in weights:
         before = one[f"{case}/before/{number}"]
         np.testing.assert_array_equal(many[f"{case}/before/{number}"], before)

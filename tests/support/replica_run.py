@@ -11,9 +11,12 @@ import sys
 from typing import Any
 
 import keras
+import methods
 import models
 import numpy as np
 import tensorflow as tf
+
+from keras_xmr.retriever import Retriever
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "even": ((8, 8), {"clip_norm": 0.5}),
@@ -25,6 +28,20 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 }
 """Sizes of the batches, and the options of the model."""
 
+METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "scores": (
+        "point",
+        ("triplet", "triplet_sum", "smooth_ap", "nt_xent", "supervised_contrastive"),
+    ),
+    "pvse": ("pvse", ("triplet", "diversity", "mmd", "uniformity")),
+    "dive": ("dive", ("nt_xent", "set_uniformity")),
+    "dvse": ("dvse", ("variance_aware_weighting", "dynamic_orthogonality")),
+}
+"""Cases of `methods.MODELS` with `methods.LOSSES`."""
+
+# Two steps, so that a warm-up of one ends; with classes most queries have several positives.
+CASES |= {name: ((7, 7), {"judgements": "classes"}) for name in METHODS}
+
 
 def strategy_of(replicas: int) -> tf.distribute.Strategy:
     if replicas == 1:
@@ -32,13 +49,20 @@ def strategy_of(replicas: int) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy([f"/cpu:{n}" for n in range(replicas)])
 
 
-def steps(strategy: tf.distribute.Strategy, sizes: tuple[int, ...], options: dict[str, Any]):
+def make(case: str, options: dict[str, Any]) -> Retriever:
+    """The model of a case."""
+    if case not in METHODS:
+        return getattr(models, options.pop("model", "pcme"))(**options)
+    return methods.build(methods.config(*METHODS[case]), clip_norm=1.0, **options)
+
+
+def steps(
+    strategy: tf.distribute.Strategy, case: str, sizes: tuple[int, ...], options: dict[str, Any]
+):
     """The model before and after steps of plain gradient descent."""
-    options = dict(options)
-    make = getattr(models, options.pop("model", "pcme"))
     mixed = options.pop("mixed", False)
     with strategy.scope():
-        model = make(**options)
+        model = make(case, options)
         model.compile(optimizer=keras.optimizers.SGD(0.05))
         model.optimizer.build(model.trainable_variables)
     before = [weight.numpy() for weight in model.trainable_weights]
@@ -86,7 +110,7 @@ def main(replicas: int, path: str) -> None:
     strategy = strategy_of(replicas)
     found: dict[str, Any] = {}
     for name, (sizes, options) in CASES.items():
-        before, model = steps(strategy, sizes, options)
+        before, model = steps(strategy, name, sizes, dict(options))
         for number, (start, weight) in enumerate(zip(before, model.trainable_weights, strict=True)):
             found[f"{name}/before/{number}"] = start
             found[f"{name}/after/{number}"] = weight.numpy()

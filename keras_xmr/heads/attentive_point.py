@@ -1,0 +1,54 @@
+"""The head of points with local attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import keras
+
+from keras_xmr.heads.base import Head
+from keras_xmr.layers import LocalResidual
+from keras_xmr.pooling import Pooling
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class AttentivePoint(Head):
+    """A point from a pooled vector and a local attention branch: the captions of DVSE.
+
+    LayerNorm(pooled + s(local)) on the unit sphere (Wei et al., section III-B).
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling.
+        activation: s.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND = "point"
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any],
+        *,
+        activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.activation = activation
+        self.pooling = self.new_pooling("pooling")
+        self.residual = LocalResidual(
+            dimension, activation=activation, dtype=self.dtype_policy, name="residual"
+        )
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.pooling.build(features_shape)
+        self.residual.build(features_shape)
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        points, _ = self.residual(features, self.pooling(features, mask=mask), mask=mask)
+        return {"mean": points[:, 0]}
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"activation": self.activation}

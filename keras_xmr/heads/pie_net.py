@@ -1,0 +1,60 @@
+"""The head of polysemous embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_xmr.heads.base import Head
+from keras_xmr.layers import LocalResidual
+from keras_xmr.options import Fraction, PositiveInt
+from keras_xmr.pooling import Pooling
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class PIENet(Head):
+    """A set of K embeddings from a pooled vector and K-headed local attention.
+
+    The polysemous instance embedding network of PVSE (Song and Soleymani 2019, section 3.2).
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling.
+        set_size: K.
+        dropout: Part of the residuals that is dropped in training.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND = "set"
+    KEYS = ("residuals",)
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any],
+        *,
+        set_size: PositiveInt = 4,
+        dropout: Fraction = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.set_size = set_size
+        self.dropout = dropout
+        self.pooling = self.new_pooling("pooling")
+        self.residual = LocalResidual(
+            dimension, set_size, dropout=dropout, dtype=self.dtype_policy, name="residual"
+        )
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.pooling.build(features_shape)
+        self.residual.build(features_shape)
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        pooled = self.pooling(features, mask=mask)
+        points, residuals = self.residual(features, pooled, mask=mask)
+        return {"points": points, "residuals": residuals}
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"set_size": self.set_size, "dropout": self.dropout}

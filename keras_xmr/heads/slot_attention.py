@@ -1,0 +1,114 @@
+"""The head of sets from slots that compete for local features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.heads.base import Head
+from keras_xmr.layers import L2Normalize
+from keras_xmr.options import PositiveInt
+from keras_xmr.pooling import Pooling
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SlotAttention(Head):
+    """A set of K embeddings from slots that compete for the local features: DiVE.
+
+    K learned slots ask for features by attention that is normalised over the slots first and over
+    the positions then, so that what one slot takes the others do not (Locatello et al. 2020). The
+    same block is applied several times; an embedding is LayerNorm(slot) + LayerNorm(pooled) on
+    the unit sphere (Kim et al. 2023, section 3.3). The residuals are the slots.
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling.
+        set_size: K.
+        iterations: How often the block is applied.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND = "set"
+    KEYS = ("residuals",)
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any],
+        *,
+        set_size: PositiveInt = 4,
+        iterations: PositiveInt = 4,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.set_size = set_size
+        self.iterations = iterations
+        self.pooling = self.new_pooling("pooling")
+        self.features_norm = self._norm("features_norm")
+        self.keys = self._linear("keys", use_bias=False)
+        self.values = self._linear("values", use_bias=False)
+        self.slots_norm = self._norm("slots_norm")
+        self.queries = self._linear("queries", use_bias=False)
+        self.update = self._linear("update")
+        self.hidden_norm = self._norm("hidden_norm")
+        self.hidden = keras.layers.Dense(
+            2 * dimension, activation="gelu", dtype=self.dtype_policy, name="hidden"
+        )
+        self.output_linear = self._linear("output")
+        self.residual_norm = self._norm("residual_norm")
+        self.pooled_norm = self._norm("pooled_norm")
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+
+    def _norm(self, name: str) -> keras.layers.LayerNormalization:
+        return keras.layers.LayerNormalization(epsilon=1e-5, dtype="float32", name=name)
+
+    def _linear(self, name: str, use_bias: bool = True) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            self.dimension, use_bias=use_bias, dtype=self.dtype_policy, name=name
+        )
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        batch = features_shape[0]
+        slots = (batch, self.set_size, self.dimension)
+        self.pooling.build(features_shape)
+        for layer in (self.features_norm, self.keys, self.values):
+            layer.build(features_shape)
+        for layer in (self.slots_norm, self.queries, self.update, self.hidden_norm, self.hidden):
+            layer.build(slots)
+        self.output_linear.build((batch, self.set_size, 2 * self.dimension))
+        self.residual_norm.build(slots)
+        self.pooled_norm.build((batch, self.dimension))
+        self.slots = self.add_weight(
+            name="slots",
+            shape=(self.set_size, self.dimension),
+            initializer=keras.initializers.RandomNormal(stddev=1.0),
+        )
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        pooled = self.pooled_norm(self.pooling(features, mask=mask))
+        context = self.features_norm(features)
+        keys, values = self.keys(context), self.values(context)
+        slots = ops.cast(self.slots, "float32")[None]
+        slots = ops.repeat(slots, ops.shape(features)[0], axis=0)
+        for _ in range(self.iterations):
+            taken = self._attend(self.queries(self.slots_norm(slots)), keys, values, mask)
+            slots = slots + ops.cast(self.update(taken), "float32")
+            changed = self.output_linear(self.hidden(self.hidden_norm(slots)))
+            slots = slots + ops.cast(changed, "float32")
+        residuals = self.residual_norm(slots)
+        return {"points": self.l2(residuals + pooled[:, None, :]), "residuals": residuals}
+
+    def _attend(self, queries: Any, keys: Any, values: Any, mask: Any) -> Any:
+        """What each slot takes: a weighted mean (B, K, D) of the values (B, L, D)."""
+        logits = ops.matmul(queries, ops.transpose(keys, (0, 2, 1)))
+        weights = ops.softmax(ops.cast(logits, "float32") / self.dimension**0.5, axis=1)
+        if mask is not None:
+            weights = ops.where(mask[:, None, :], weights, 0.0)
+        weights = weights / (ops.sum(weights, axis=2, keepdims=True) + 1e-7)
+        return ops.matmul(ops.cast(weights, values.dtype), values)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"set_size": self.set_size, "iterations": self.iterations}

@@ -1,0 +1,69 @@
+"""What local attention adds to a global vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from keras_xmr.layers.l2_normalize import L2Normalize
+from keras_xmr.layers.local_attention import LocalAttention
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class LocalResidual(keras.layers.Layer):
+    """K vectors LayerNorm(global + s(linear(local attention))) on the unit sphere.
+
+    The embedding of Song and Soleymani 2019, Eq. 2 and 3, where s is a sigmoid.
+
+    Args:
+        dimension: D.
+        heads: K.
+        activation: The name of s in `keras.activations`.
+        dropout: Part of the residuals that is dropped in training.
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Inputs are features (B, L, F), a global vector (B, D), and a boolean mask (B, L) or None.
+    Outputs are the vectors and the residuals s(...), float32 (B, K, D).
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        heads: int = 1,
+        activation: str = "sigmoid",
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.dimension = dimension
+        self.heads = heads
+        self.activation = activation
+        self.dropout_rate = dropout
+        self.attention = LocalAttention(heads=heads, dtype=self.dtype_policy, name="attention")
+        self.linear = keras.layers.Dense(
+            dimension, activation=activation, dtype=self.dtype_policy, name="linear"
+        )
+        self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-5, dtype="float32", name="norm")
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+
+    def build(self, features_shape: tuple[Any, ...], pooled_shape: Any = None) -> None:
+        self.attention.build(features_shape)
+        self.linear.build((features_shape[0], self.heads, features_shape[-1]))
+        self.norm.build((features_shape[0], self.heads, self.dimension))
+
+    def call(self, features: Any, pooled: Any, mask: Any = None) -> tuple[Any, Any]:
+        local, _ = self.attention(features, mask=mask)
+        residuals = self.dropout(keras.ops.cast(self.linear(local), "float32"))
+        vectors = keras.ops.cast(pooled, "float32")[:, None, :] + residuals
+        return self.l2(self.norm(vectors)), residuals
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "dimension": self.dimension,
+            "heads": self.heads,
+            "activation": self.activation,
+            "dropout": self.dropout_rate,
+        }

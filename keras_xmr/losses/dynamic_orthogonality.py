@@ -1,0 +1,78 @@
+"""The loss of DVSE that keeps sub-embeddings apart."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import NonNegativeFloat, Reduction
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class DynamicOrthogonality(Loss):
+    """How far the sub-embeddings of an item are from orthogonal, beyond a margin.
+
+    The sum of |<m v_i, m v_j>| over all ordered pairs of different sub-embeddings, less the
+    margin, where m is the dynamic mask of the item (Wei et al., Eq. 4; L_ort of its Eq. 12). A
+    side without sub-embeddings, or without the mask that is to be applied, adds nothing.
+
+    Args:
+        beta: The margin, up to which correlation is free.
+        masked: Whether the dynamic mask is applied; false is the L_ort of the ablation.
+        similarity: "normalized" takes cosines of the masked sub-embeddings; "literal" their
+            inner products as printed, which a sigmoid lifts far above any small margin.
+        reduction: "mean" divides by the number of items, "sum" does not.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("image", "caption")
+    READS_SCORES = False
+    TAKES_MIXED = True
+    NEEDS_KEYS = ("residuals",)
+    NEEDS_KEYS_IF = (("masked", "mask"),)
+
+    def __init__(
+        self,
+        *,
+        beta: NonNegativeFloat = 0.4,
+        masked: bool = True,
+        similarity: Literal["normalized", "literal"] = "normalized",
+        reduction: Reduction = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.beta = beta
+        self.masked = masked
+        self.similarity = similarity
+        self.reduction = reduction
+
+    def call(
+        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Any]:
+        del scores, relations
+        return {"image": self._side(image), "caption": self._side(caption)}
+
+    def _side(self, embedding: Embedding) -> Any:
+        if "residuals" not in embedding or (self.masked and "mask" not in embedding):
+            return ops.zeros(())
+        vectors = embedding["residuals"]
+        if self.masked:
+            vectors = vectors * embedding["mask"][:, None, :]
+        if self.similarity == "normalized":
+            vectors = ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)
+        products = ops.abs(ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1))))
+        others = ops.sum(products * (1.0 - ops.eye(vectors.shape[1])), axis=(1, 2))
+        hinges = ops.relu(others - self.beta)
+        return ops.sum(hinges) if self.reduction == "sum" else ops.mean(hinges)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "beta": self.beta,
+            "masked": self.masked,
+            "similarity": self.similarity,
+            "reduction": self.reduction,
+        }

@@ -1,0 +1,58 @@
+"""The smooth approximation of average precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import PositiveFloat
+from keras_xmr.queries import positive_pairs
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SmoothAP(Loss):
+    """1 - average precision with smooth ranks, mean of both directions (Brown et al. 2020).
+
+    The rank of a positive is 1 + the sum over all other candidates of sigmoid((their score - its
+    score) / temperature), among all candidates and among the positives of the query; the quotient
+    of both, averaged over the positives, is the smooth average precision (Bleeker and de Rijke
+    2022, Eq. 2 to 5). Memory is P x M for P pairs that match and M candidates.
+
+    Args:
+        temperature: How steep the sigmoid is. Smaller is nearer to the true average precision,
+            and has fewer gradients.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("image_to_text", "text_to_image")
+
+    def __init__(self, *, temperature: PositiveFloat = 0.01, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.temperature = temperature
+
+    def call(
+        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Any]:
+        del image, caption
+        positives = relations["positives"]
+        there = self._direction(scores, positives)
+        back = self._direction(ops.transpose(scores), ops.transpose(positives))
+        return {"image_to_text": 0.5 * there, "text_to_image": 0.5 * back}
+
+    def _direction(self, scores: Any, positives: Any) -> Any:
+        pairs = positive_pairs(scores, positives)
+        above = ops.sigmoid((pairs.scores - pairs.own) / self.temperature)
+        # The positive itself stands among the candidates too, with a sigmoid of one half.
+        rank = 0.5 + ops.sum(above, axis=1)
+        rank_in_positives = 0.5 + ops.sum(ops.where(pairs.positives, above, 0.0), axis=1)
+        return ops.sum(pairs.weight * (1.0 - rank_in_positives / rank))
+
+    def trivial_value(self, scores: Any, relations: Relations) -> Any:
+        return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"temperature": self.temperature}

@@ -1,0 +1,114 @@
+"""The losses of VSE0, VSE++ and, on sets, of PVSE."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import NonNegativeInt, PositiveFloat, Reduction
+from keras_xmr.queries import number_of_pairs, positive_pairs
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Triplet(Loss):
+    """Hinge loss of a query, one of its positives and a negative, in both directions.
+
+    max(0, margin + s(query, negative) - s(query, positive)) for every pair of a query and one of
+    its positives; over all negatives (VSE0) or the one that scores highest (VSE++), Faghri et al.
+    2018, Eq. 5 and 6. A positive of the query is never among its negatives. On the scores of
+    `max_cosine` it is the multiple-instance loss of Song and Soleymani 2019, Eq. 5.
+
+    Args:
+        margin: What a positive has to score more than a negative.
+        mining: "sum" takes all negatives, "hardest" the one that scores highest.
+        reduction: "sum" adds the hinges up, as the released code of VSE++ does; "mean" divides
+            by their number, as that of PVSE does. With "sum" mining every candidate counts, so
+            that is the number of pairs times the number of candidates.
+        warmup_steps: For so many first steps of a training, "hardest" takes all negatives: where
+            a model begins with the hardest ones it may never leave the state in which all
+            scores are equal.
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If there is a warm-up to what is mined anyway.
+    """
+
+    PARTS = ("image_to_text", "text_to_image")
+    NEEDS_STEP = True
+
+    def __init__(
+        self,
+        *,
+        margin: PositiveFloat = 0.2,
+        mining: Literal["sum", "hardest"] = "hardest",
+        reduction: Reduction = "sum",
+        warmup_steps: NonNegativeInt = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if mining == "sum" and warmup_steps:
+            raise ValueError("warmup_steps has no effect with mining 'sum'")
+        self.margin = margin
+        self.mining = mining
+        self.reduction = reduction
+        self.warmup_steps = warmup_steps
+
+    def call(
+        self,
+        scores: Any,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Any = None,
+    ) -> dict[str, Any]:
+        del image, caption
+        positives = relations["positives"]
+        there = self._direction(scores, positives, step)
+        back = self._direction(ops.transpose(scores), ops.transpose(positives), step)
+        return {"image_to_text": there, "text_to_image": back}
+
+    def _direction(self, scores: Any, positives: Any, step: Any) -> Any:
+        if self.mining == "sum":
+            return self._over_all(scores, positives)
+        if self.warmup_steps == 0 or step is None:
+            return self._over_hardest(scores, positives)
+        return ops.cond(
+            step < self.warmup_steps,
+            lambda: self._over_all(scores, positives),
+            lambda: self._over_hardest(scores, positives),
+        )
+
+    def _over_all(self, scores: Any, positives: Any) -> Any:
+        pairs = positive_pairs(scores, positives)
+        hinges = ops.relu(self.margin + (pairs.scores - pairs.own))
+        total = ops.sum(ops.where(pairs.positives, 0.0, hinges))
+        if self.reduction == "sum":
+            return total
+        candidates = ops.cast(ops.shape(scores)[1], "float32")
+        return total / (number_of_pairs(positives) * candidates)
+
+    def _over_hardest(self, scores: Any, positives: Any) -> Any:
+        # A query to which everything is right has no negative, and gets no hinge.
+        hardest = ops.max(ops.where(positives, _LOWEST, scores), axis=1, keepdims=True)
+        hinges = ops.relu(self.margin + (hardest - scores))
+        total = ops.sum(ops.where(positives, hinges, 0.0))
+        return total if self.reduction == "sum" else total / number_of_pairs(positives)
+
+    def trivial_value(self, scores: Any, relations: Relations) -> Any:
+        return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "margin": self.margin,
+            "mining": self.mining,
+            "reduction": self.reduction,
+            "warmup_steps": self.warmup_steps,
+        }
+
+
+# Below every score, and still finite: the difference of two infinities is not a number.
+_LOWEST = -1e30

@@ -1,0 +1,117 @@
+"""The loss of DVSE that weights sub-embeddings by their confidence."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_xmr import distances
+from keras_xmr.distances import root
+from keras_xmr.embeddings import Embedding, points
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import PositiveFloat, Reduction
+from keras_xmr.queries import number_of_pairs
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class VarianceAwareWeighting(Loss):
+    """Hardest-negative hinges of every sub-embedding, over the variance of the other scores.
+
+    hinge / sigma^2 + log sigma, added up over the K sub-embeddings, in both directions (Wei et
+    al., Eq. 11). The hinge is that of a query, one of its positives and its hardest negative, all
+    with the k-th sub-embeddings. sigma is 1 + the sample deviation of the scores of all
+    candidates but that positive: other positives stand in this mixed distribution too (Eq. 7, 8).
+
+    The scores are cosines of the embeddings, one matrix for each sub-embedding; what the matcher
+    makes of them is not used.
+
+    Args:
+        margin: alpha, what a positive has to score more than a negative.
+        sigma: "query" takes the deviation over the candidates of each query; "shared" takes in
+            both directions that over the captions; "one" sets sigma to 1, which weights all
+            sub-embeddings alike: the ablation of this loss.
+        stop_gradient: Whether sigma is a constant of the step.
+        reduction: "mean" divides by the number of pairs that match, "sum" does not.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("image_to_text", "text_to_image")
+    READS_SCORES = False
+    ACCEPTS = (("set", "point"), ("point", "set"), ("point", "point"))
+
+    def __init__(
+        self,
+        *,
+        margin: PositiveFloat = 0.2,
+        sigma: Literal["query", "shared", "one"] = "query",
+        stop_gradient: bool = False,
+        reduction: Reduction = "mean",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.margin = margin
+        self.sigma = sigma
+        self.stop_gradient = stop_gradient
+        self.reduction = reduction
+
+    def call(
+        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Any]:
+        del scores
+        cosines = _cosines(points(image), points(caption))
+        back, positives = ops.transpose(cosines, (0, 2, 1)), relations["positives"]
+        deviation = self._deviation(cosines)
+        deviation_back = self._deviation(back)
+        if self.sigma == "shared" and deviation is not None:
+            deviation_back = ops.transpose(deviation, (0, 2, 1))
+        return {
+            "image_to_text": self._direction(cosines, positives, deviation),
+            "text_to_image": self._direction(back, ops.transpose(positives), deviation_back),
+        }
+
+    def _deviation(self, scores: Any) -> Any:
+        """sigma (K, N, M) of each query with each candidate left out; None where it is 1."""
+        if self.sigma == "one":
+            return None
+        sigma = 1.0 + _deviation_of_others(scores)
+        return ops.stop_gradient(sigma) if self.stop_gradient else sigma
+
+    def _direction(self, scores: Any, positives: Any, sigma: Any) -> Any:
+        """The sum over all sub-embeddings and pairs of a query (row) and a positive."""
+        hardest = ops.max(ops.where(positives, _LOWEST, scores), axis=2, keepdims=True)
+        loss = ops.relu(self.margin + (hardest - scores))
+        if sigma is not None:
+            loss = loss / (sigma * sigma) + ops.log(sigma)
+        total = ops.sum(ops.where(positives, loss, 0.0))
+        return total if self.reduction == "sum" else total / number_of_pairs(positives)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "margin": self.margin,
+            "sigma": self.sigma,
+            "stop_gradient": self.stop_gradient,
+            "reduction": self.reduction,
+        }
+
+
+# Below every score, and still finite: the difference of two infinities is not a number.
+_LOWEST = -1e30
+
+
+def _cosines(images: Any, captions: Any) -> Any:
+    """Cosines (K, N, M) of sets (N, K, D) and points (M, 1, D), or the other way round."""
+    cosines = distances.set_cosines(images, captions)
+    size = images.shape[1] * captions.shape[1]
+    cosines = ops.transpose(cosines, (1, 3, 0, 2))
+    return ops.reshape(cosines, (size, ops.shape(images)[0], ops.shape(captions)[0]))
+
+
+def _deviation_of_others(scores: Any) -> Any:
+    """Sample deviations (..., M): of all numbers in the last axis but the one that stands there."""
+    others = ops.cast(ops.shape(scores)[-1] - 1, "float32")
+    centered = scores - ops.mean(scores, axis=-1, keepdims=True)
+    squares = ops.sum(centered * centered, axis=-1, keepdims=True)
+    squares = squares - centered * centered * (1.0 + 1.0 / ops.maximum(others, 1.0))
+    return root(squares / ops.maximum(others - 1.0, 1.0), smallest=1e-12)

@@ -1,0 +1,70 @@
+"""Matchers of sets of embeddings. A point is a set of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr import distances
+from keras_xmr.embeddings import Embedding, points
+from keras_xmr.matchers.base import Matcher
+from keras_xmr.options import PositiveFloat
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class MaxCosine(Matcher):
+    """Largest cosine of one of the image's points and one of the caption's.
+
+    Song and Soleymani 2019, Eq. 5.
+    """
+
+    ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        return ops.max(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class MeanCosine(Matcher):
+    """Mean of the cosines of all of the image's points with all of the caption's."""
+
+    ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        # The mean of all inner products is the inner product of the means.
+        centers = [
+            ops.mean(ops.normalize(points(e), axis=-1, order=2, epsilon=1e-12), axis=1)
+            for e in (image, caption)
+        ]
+        return ops.matmul(centers[0], ops.transpose(centers[1]))
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SmoothChamfer(Matcher):
+    """Smooth-Chamfer similarity of two sets (Kim et al. 2023, Eq. 5).
+
+    Every point of either set has a smooth maximum of its cosines with the other set, log sum
+    exp(alpha c) / alpha; their mean over each set, and of both sets, is the score. Unlike with
+    the one largest cosine, every point takes part in every score.
+
+    Args:
+        alpha: How near the smooth maximum is to the maximum.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
+
+    def __init__(self, *, alpha: PositiveFloat = 16.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.alpha = alpha
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        scaled = self.alpha * distances.set_cosines(points(image), points(caption))
+        of_images = ops.mean(ops.logsumexp(scaled, axis=3), axis=1)
+        of_captions = ops.mean(ops.logsumexp(scaled, axis=1), axis=2)
+        return (of_images + of_captions) / (2.0 * self.alpha)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"alpha": self.alpha}

@@ -1,0 +1,60 @@
+"""What losses over queries share. Every row of a score matrix is a query here."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+Tensor = Any
+
+
+class PositivePairs(NamedTuple):
+    """All P pairs of a query and one of its positives.
+
+    Attributes:
+        scores: Scores of all candidates of the query, float32 (P, M).
+        positives: Which of them are positives of the query, boolean (P, M).
+        own: The score of the positive of the pair itself, float32 (P, 1).
+        weight: Float32 (P,), with which a sum over the pairs is the mean over the positives of a
+            query, and then over the queries that have one.
+    """
+
+    scores: Tensor
+    positives: Tensor
+    own: Tensor
+    weight: Tensor
+
+
+def positive_pairs(scores: Tensor, positives: Tensor) -> PositivePairs:
+    """All pairs of a query and one of its positives, with the candidates of the query.
+
+    What it holds grows with the number of positives, not with the square of the candidates.
+
+    Args:
+        scores: Float32 (N, M), a query a row.
+        positives: Boolean (N, M).
+    """
+    rows, columns = ops.nonzero(positives)
+    candidates = ops.take(scores, rows, axis=0)
+    own = ops.take_along_axis(candidates, columns[:, None], axis=1)
+    weight = ops.take(query_weights(positives), rows, axis=0)
+    return PositivePairs(candidates, ops.take(positives, rows, axis=0), own, weight)
+
+
+def query_weights(positives: Tensor) -> Tensor:
+    """Weights (N,) that make a sum over positives the mean over a query's, then over queries.
+
+    A query without a positive does not count.
+
+    Args:
+        positives: Boolean (N, M), a query a row.
+    """
+    counts = ops.sum(ops.cast(positives, "float32"), axis=1)
+    queries = ops.sum(ops.cast(counts > 0, "float32"))
+    return 1.0 / (ops.maximum(counts, 1.0) * ops.maximum(queries, 1.0))
+
+
+def number_of_pairs(positives: Tensor) -> Tensor:
+    """How many pairs match, at least 1, as float32."""
+    return ops.maximum(ops.sum(ops.cast(positives, "float32")), 1.0)

@@ -1,0 +1,111 @@
+"""Every loss with every model: trained, or refused with the reason."""
+
+from __future__ import annotations
+
+import keras
+import methods
+import models
+import numpy as np
+import pytest
+
+from keras_xmr.config_file import ConfigError
+
+POINTS = {"point", "order", "mean_only"}
+SETS = {"pvse", "dive", "dvse"}
+
+REFUSED: dict[str, tuple[set[str], str]] = {
+    "soft_contrastive": (POINTS | SETS - {"mean_only"}, "log-odds of a match"),
+    "kl_divergence": (POINTS | SETS, "works on gaussian embeddings"),
+    "diversity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
+    "set_uniformity": (POINTS | {"gaussian"}, "reads the residuals of an embedding"),
+    "mmd": ({"gaussian"}, "works on set or point embeddings"),
+    "dynamic_orthogonality": (
+        POINTS | SETS | {"gaussian"},
+        "reads the mask and the residuals of an embedding",
+    ),
+    "dynamic_orthogonality_unmasked": (POINTS | {"gaussian"}, "heads that do: dynamic_sub"),
+    "variance_aware_weighting": (
+        {"gaussian", "pvse", "dive"},
+        "works on set and point, point and set, point and point embeddings",
+    ),
+}
+REFUSED["soft_contrastive"][0].discard("mean_only")
+REFUSED["dynamic_orthogonality"][0].discard("dvse")
+
+
+def is_refused(model: str, loss: str) -> bool:
+    return model in REFUSED.get(loss, (set(), ""))[0]
+
+
+PAIRS = [(model, loss) for model in methods.MODELS for loss in methods.LOSSES]
+
+
+@pytest.mark.parametrize(("model", "loss"), [p for p in PAIRS if is_refused(*p)])
+def test_pairs_that_make_no_sense_are_refused_with_the_reason(model, loss):
+    with pytest.raises(ConfigError, match=r"objective\.0\.name") as caught:
+        methods.config(model, [loss])
+    assert REFUSED[loss][1] in str(caught.value)
+
+
+@pytest.mark.parametrize(("model", "loss"), [p for p in PAIRS if not is_refused(*p)])
+def test_loss_trains_the_model(model, loss):
+    retriever = methods.build(methods.config(model, [loss]), clip_norm=1.0)
+    retriever.compile(optimizer=keras.optimizers.SGD(0.05), run_eagerly=True)
+    weights = retriever.trainable_weights
+    before = [weight.numpy() for weight in weights]
+    for step in range(3):
+        x, y = models.batch(8, seed=step)
+        retriever.train_on_batch(x, y)
+        assert np.isfinite(retriever.last_values.numpy()).all()
+    assert int(retriever.bad_step.numpy()) == 0
+    moved = [np.abs(w.numpy() - b).max() for w, b in zip(weights, before, strict=True)]
+    assert max(moved) > 0
+    learned = [m for m, w in zip(moved, weights, strict=True) if "temperature" in w.path]
+    assert all(m > 0 for m in learned)
+    assert len(learned) == ("learnable" in methods.LOSSES[loss])
+
+
+METHODS = {
+    "vsepp": ("point", ["triplet"]),
+    "pvse": ("pvse", ["triplet", "diversity", "mmd"]),
+    "dvse": ("dvse", ["variance_aware_weighting", "dynamic_orthogonality"]),
+    "smooth_ap": ("order", ["smooth_ap"]),
+    "nt_xent": ("dive", ["nt_xent", "set_uniformity"]),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_whole_model_is_saved_and_loaded(tmp_path, name):
+    model, losses = METHODS[name]
+    retriever = methods.build(methods.config(model, losses))
+    retriever.compile(optimizer=keras.optimizers.SGD(0.05), run_eagerly=True)
+    x, y = models.batch(8)
+    for _ in range(2):
+        retriever.train_on_batch(x, y)
+    retriever.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    before, after = retriever(x), loaded(x)
+    for side in ("image", "caption"):
+        for key, value in before[side].items():
+            np.testing.assert_array_equal(after[side][key], value)
+    np.testing.assert_array_equal(
+        loaded.score(after["image"], after["caption"]),
+        retriever.score(before["image"], before["caption"]),
+    )
+    for ours, theirs in zip(retriever.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_warm_up_follows_the_steps_of_the_training():
+    retriever = methods.build(methods.config("point", ["triplet"]))
+    retriever.compile(optimizer=keras.optimizers.SGD(0.0))
+    x, y = models.batch(8)
+    values = []
+    for _ in range(3):
+        retriever.reset_metrics()
+        values.append(retriever.train_on_batch(x, y, return_dict=True)["triplet"])
+    assert values[0] > values[1] == values[2]
+    # A model that is loaded in the middle goes on where it was.
+    twin = retriever.without_optimizer()
+    twin.compile(optimizer=keras.optimizers.SGD(0.0))
+    assert float(twin.train_on_batch(x, y, return_dict=True)["triplet"]) == values[2]

@@ -1,0 +1,290 @@
+"""The losses over any model's scores: triplet, Smooth-AP, NT-Xent, supervised contrastive."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import ranking_oracles as oracles
+import tensorflow as tf
+
+from keras_xmr.layers import Temperature
+from keras_xmr.losses import NTXent, SmoothAP, SupervisedContrastive, Triplet
+from keras_xmr.matchers import OrderEmbedding
+from keras_xmr.objective import Objective
+
+LOSSES = {
+    "triplet_sum": (
+        Triplet(mining="sum", margin=0.3),
+        oracles.triplet(0.3, hardest=False, mean=False),
+    ),
+    "triplet_sum_mean": (
+        Triplet(mining="sum", margin=0.3, reduction="mean"),
+        oracles.triplet(0.3, hardest=False, mean=True),
+    ),
+    "triplet_hardest": (Triplet(margin=0.3), oracles.triplet(0.3, hardest=True, mean=False)),
+    "triplet_hardest_mean": (
+        Triplet(margin=0.3, reduction="mean"),
+        oracles.triplet(0.3, hardest=True, mean=True),
+    ),
+    "smooth_ap": (SmoothAP(temperature=0.2), oracles.smooth_ap(0.2)),
+    "nt_xent": (NTXent(temperature=0.3), oracles.contrastive(0.3, others=False)),
+    "supervised_contrastive": (
+        SupervisedContrastive(temperature=0.3),
+        oracles.contrastive(0.3, others=True),
+    ),
+}
+
+RELATIONS = {
+    "pairs": np.eye(6, dtype=bool),
+    "siblings": np.equal.outer([0, 0, 1, 2, 2, 2], [0, 0, 1, 2, 2, 2]),
+    "not_square": np.equal.outer(np.arange(4), [0, 0, 0, 1, 2, 3, 3, 1]),
+    "queries_without_positives": np.equal.outer([0, 1, 2, 9], [0, 1, 1, 2, 8]),
+}
+
+
+def value(loss, scores, positives):
+    return sum(loss(scores, {}, {}, {"positives": positives}).values())
+
+
+def gradient(loss, scores, positives):
+    scores = tf.constant(scores, tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        total = value(loss, scores, positives)
+    return total, tape.gradient(total, scores)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss_and_gradients_equal_the_formula(random, name, relation):
+    loss, direction = LOSSES[name]
+    positives = RELATIONS[relation]
+    scores = random.uniform(-1, 1, positives.shape)
+
+    def oracle(scores):
+        return oracles.both(direction, scores, positives)
+
+    total, by_scores = gradient(loss, scores, positives)
+    np.testing.assert_allclose(total, oracle(scores), rtol=1e-5)
+    for _ in range(3):
+        along = random.normal(size=scores.shape)
+        expected = oracles.slope(oracle, [scores], [along])
+        np.testing.assert_allclose(np.sum(by_scores * along), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_order_of_the_batch_does_not_matter(random, name):
+    loss, _ = LOSSES[name]
+    scores = random.normal(size=(6, 6)).astype(np.float32)
+    positives = RELATIONS["siblings"]
+    rows, columns = random.permutation(6), random.permutation(6)
+    np.testing.assert_allclose(
+        value(loss, scores[rows][:, columns], positives[rows][:, columns]),
+        value(loss, scores, positives),
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("relation", [*RELATIONS, "all_match"])
+@pytest.mark.parametrize("size", [0.0, 1.0, -1e4])
+@pytest.mark.parametrize("name", LOSSES)
+def test_ties_give_finite_losses_and_gradients(name, size, relation):
+    loss, _ = LOSSES[name]
+    positives = RELATIONS.get(relation, np.ones((5, 5), bool))
+    total, by_scores = gradient(loss, np.full(positives.shape, size), positives)
+    assert np.isfinite(total)
+    assert np.isfinite(by_scores).all()
+    np.testing.assert_allclose(
+        total, loss.trivial_value(np.ones(positives.shape), {"positives": positives}), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("size", [1e3, 1e5])
+@pytest.mark.parametrize("name", LOSSES)
+def test_extreme_scores_give_finite_losses_and_gradients(random, name, size):
+    loss, _ = LOSSES[name]
+    total, by_scores = gradient(loss, size * random.normal(size=(6, 6)), RELATIONS["siblings"])
+    assert np.isfinite(total)
+    assert np.isfinite(by_scores).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_scores_of_half_precision_are_summed_in_float32(random, name, dtype):
+    loss, _ = LOSSES[name]
+    scores = tf.cast(random.normal(size=(6, 6)), dtype)
+    positives = RELATIONS["siblings"]
+    found = value(loss, scores, positives)
+    assert found.dtype == tf.float32
+    np.testing.assert_allclose(found, value(loss, tf.cast(scores, tf.float32), positives))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Triplet(margin=0.4, mining="hardest", reduction="mean", warmup_steps=3),
+        SmoothAP(temperature=0.02),
+        NTXent(temperature=0.2, learnable=True),
+        SupervisedContrastive(temperature=0.2, learnable=True),
+    ],
+)
+def test_losses_survive_their_config(random, loss):
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert copy.get_config() == loss.get_config()
+    scores = random.normal(size=(6, 6)).astype(np.float32)
+    positives = RELATIONS["siblings"]
+    np.testing.assert_array_equal(value(copy, scores, positives), value(loss, scores, positives))
+    assert [w.path for w in copy.weights] == [w.path for w in loss.weights]
+
+
+@pytest.mark.parametrize(("mining", "tag"), [("sum", "sum"), ("hardest", "max")])
+@pytest.mark.parametrize("order", [False, True])
+def test_triplet_matches_golden(golden, mining, tag, order):
+    case = golden("vsepp_triplet")
+    prefix = "order_" if order else ""
+    image, caption = (tf.constant(case.f32(f"in_{prefix}{side}")) for side in ("image", "caption"))
+    with tf.GradientTape() as tape:
+        tape.watch([image, caption])
+        if order:
+            scores = OrderEmbedding()({"mean": image}, {"mean": caption})
+        else:
+            scores = image @ tf.transpose(caption)
+        loss = Triplet(mining=mining, margin=float(case[f"in_{prefix}margin"]))
+        total = value(loss, scores, np.eye(8, dtype=bool))
+    gradients = tape.gradient(total, [image, caption])
+    np.testing.assert_allclose(scores, case[f"out_{prefix}scores"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(total, case[f"out_{prefix}{tag}_loss"], rtol=1e-4)
+    for side, found in zip(("image", "caption"), gradients, strict=True):
+        np.testing.assert_allclose(found, case[f"grad_{prefix}{tag}_{side}"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_smooth_ap_matches_golden(golden, number):
+    case = golden("smooth_ap")
+    images, captions = tf.constant(case.f32("in_images")), tf.constant(case.f32("in_captions"))
+    positives = np.equal.outer(np.arange(6), np.arange(30) // int(case["in_num_captions"]))
+    with tf.GradientTape() as tape:
+        tape.watch([images, captions])
+        loss = SmoothAP(temperature=float(case["in_temperatures"][number]))
+        parts = loss(images @ tf.transpose(captions), {}, {}, {"positives": positives})
+        total = sum(parts.values())
+    gradients = tape.gradient(total, [images, captions])
+    np.testing.assert_allclose(total, case["out_loss"][number], rtol=1e-4)
+    for part, key in (("image_to_text", "i2t"), ("text_to_image", "t2i")):
+        np.testing.assert_allclose(2 * parts[part], case[f"out_{key}_loss"][number], rtol=1e-4)
+    for found, key in zip(gradients, ("images", "captions"), strict=True):
+        np.testing.assert_allclose(found, case[f"grad_{key}"][number], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_smooth_ap_of_single_queries_matches_golden(golden, number):
+    # Each query is a free vector, and the gradient is of its average precision, not of the loss.
+    case = golden("smooth_ap")
+    sides = {"image": case.f32("in_images"), "caption": case.f32("in_captions")}
+    owner = np.arange(30) // int(case["in_num_captions"])
+    loss = SmoothAP(temperature=float(case["in_temperatures"][number]))
+    for side, other, tag in (("image", "caption", "i2t"), ("caption", "image", "t2i")):
+        for q in (0, 3, 5):
+            right = owner == q if side == "image" else np.arange(6) == owner[q]
+            query = tf.constant(sides[side][q : q + 1])
+            with tf.GradientTape() as tape:
+                tape.watch(query)
+                scores = query @ sides[other].T
+                parts = loss(scores, {}, {}, {"positives": right[None]})
+                precision = 1.0 - 2.0 * parts["image_to_text"]
+            np.testing.assert_allclose(precision, case[f"out_ap_{tag}"][number, q], rtol=1e-4)
+            np.testing.assert_allclose(
+                tape.gradient(precision, query)[0],
+                case[f"grad_ap_wrt_{side}_query"][number, q],
+                rtol=1e-4,
+                atol=1e-5,
+            )
+
+
+def test_siblings_are_never_negatives_of_a_triplet():
+    positives = RELATIONS["siblings"]
+    scores = np.where(positives, [[0.9, 0.1, 0.9, 0.1, 0.5, 0.9]], -1.0)
+    for mining in ("sum", "hardest"):
+        assert float(value(Triplet(mining=mining), scores, positives)) == 0
+
+
+def test_trivial_value_of_vsepp_is_twice_batch_times_margin():
+    # Where training sticks, as fartashf/vsepp#27 reports it.
+    relations = {"positives": np.eye(128, dtype=bool)}
+    found = Triplet(margin=0.2).trivial_value(tf.zeros((128, 128)), relations)
+    np.testing.assert_allclose(found, 2 * 128 * 0.2, rtol=1e-5)
+    mean = Triplet(margin=0.2, reduction="mean").trivial_value(tf.zeros((128, 128)), relations)
+    np.testing.assert_allclose(mean, 0.4, rtol=1e-5)
+
+
+def test_warm_up_takes_all_negatives_until_its_last_step(random):
+    scores = random.normal(size=(6, 6)).astype(np.float32)
+    relations = {"positives": RELATIONS["siblings"]}
+    objective = Objective([Triplet(warmup_steps=3)], [1.0])
+    everything, hardest = (
+        float(value(Triplet(mining=mining), scores, relations["positives"]))
+        for mining in ("sum", "hardest")
+    )
+    assert everything > hardest
+
+    @tf.function
+    def total(step):
+        return objective(scores, {}, {}, relations, step=step)[0]
+
+    found = [float(total(tf.constant(step, tf.int64))) for step in range(5)]
+    np.testing.assert_allclose(found, [everything] * 3 + [hardest] * 2, rtol=1e-6)
+    with pytest.raises(ValueError, match="no effect"):
+        Triplet(mining="sum", warmup_steps=3)
+
+
+def test_learned_temperature_has_a_floor_from_which_it_rises_again():
+    temperature = Temperature(0.07, learnable=True)
+    np.testing.assert_allclose(temperature.value(), 0.07, rtol=1e-6)
+    temperature.log_temperature.assign(np.log(0.0001))
+    with tf.GradientTape() as tape:
+        found = temperature.value()
+    np.testing.assert_allclose(found, 0.01, rtol=1e-5)
+    np.testing.assert_allclose(
+        tape.gradient(found, temperature.log_temperature.value), 0.01, rtol=1e-5
+    )
+
+
+def test_temperature_is_learned(random):
+    loss = NTXent(temperature=0.5, learnable=True)
+    scores = tf.constant(random.normal(size=(6, 6)), tf.float32)
+    positives = RELATIONS["siblings"]
+    with tf.GradientTape() as tape:
+        total = value(loss, scores, positives)
+    variable = loss.trainable_variables[0]
+    by_logarithm = tape.gradient(total, variable.value)
+    step = 1e-3
+    ahead, behind = (
+        float(value(NTXent(temperature=0.5 * np.exp(s)), scores, positives)) for s in (step, -step)
+    )
+    np.testing.assert_allclose(by_logarithm, (ahead - behind) / (2 * step), rtol=1e-2)
+
+
+@pytest.mark.parametrize("loss", [Triplet(mining="sum"), Triplet(), SmoothAP()])
+def test_large_batches_hold_no_cube(loss):
+    # A cube of all triplets of 2048 pairs would be 34 gigabytes.
+    scores = tf.random.stateless_normal((2048, 2048), seed=(1, 2))
+    _, by_scores = gradient(loss, scores, np.eye(2048, dtype=bool))
+    assert np.isfinite(by_scores).all()
+
+
+def test_losses_compile_with_xla(random):
+    scores = tf.constant(random.normal(size=(6, 6)), tf.float32)
+    positives = tf.constant(RELATIONS["siblings"])
+    for loss, _ in LOSSES.values():
+
+        @tf.function(jit_compile=True)
+        def compiled(scores, loss=loss):
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                total = value(loss, scores, positives)
+            return total, tape.gradient(total, scores)
+
+        total, by_scores = gradient(loss, scores, positives)
+        np.testing.assert_allclose(compiled(scores)[0], total, rtol=1e-4)
+        np.testing.assert_allclose(compiled(scores)[1], by_scores, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,240 @@
+"""The heads of sets of embeddings, and of points with local attention."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_xmr import pooling as poolings
+from keras_xmr.heads import AttentivePoint, DynamicSubEmbeddings, PIENet, Point, SlotAttention
+from keras_xmr.losses import DynamicOrthogonality, VarianceAwareWeighting
+from keras_xmr.matchers import MaxCosine, MeanCosine
+
+HEADS = {
+    "pie_net": lambda **o: PIENet(8, lambda: poolings.Mean(8), set_size=3, **o),
+    "dynamic_sub_embeddings": lambda **o: DynamicSubEmbeddings(
+        8, lambda: poolings.Attention(8), set_size=2, **o
+    ),
+    "slot_attention": lambda **o: SlotAttention(8, lambda: poolings.Mean(8), set_size=3, **o),
+    "attentive_point": lambda **o: AttentivePoint(8, lambda: poolings.BiGRU(8), **o),
+}
+
+
+def load_dvse(head, case, side: str) -> None:
+    """The weights of the reference, which pools without a linear layer."""
+    residual = head.residual
+    residual.attention.set_weights(
+        [case.f32(f"param_att_{side}_hidden").T, case.f32(f"param_att_{side}_heads").T]
+    )
+    residual.linear.set_weights(
+        [case.f32(f"param_fc_{side}_weight").T, case.f32(f"param_fc_{side}_bias")]
+    )
+    residual.norm.set_weights(
+        [case.f32(f"param_ln_{side}_gamma"), case.f32(f"param_ln_{side}_beta")]
+    )
+    head.pooling.linear.set_weights([np.eye(12, dtype=np.float32), np.zeros(12, np.float32)])
+
+
+def dvse(case):
+    """Both heads of the reference, with its weights, and their inputs."""
+    heads = {
+        "v": DynamicSubEmbeddings(12, lambda: poolings.Mean(12), set_size=3),
+        "t": AttentivePoint(12, lambda: poolings.Mean(12)),
+    }
+    inputs = {side: tf.constant(case.f32(f"in_z_{side}")) for side in heads}
+    for side, head in heads.items():
+        head(inputs[side])
+        load_dvse(head, case, side)
+    heads["v"].mask_projection.assign(case.f32("param_mask_weight").T)
+    return heads, inputs
+
+
+def test_dvse_heads_match_golden(golden):
+    case = golden("dvse")
+    heads, inputs = dvse(case)
+    image, caption = (heads[side](inputs[side]) for side in "vt")
+    for found, key in (
+        (image["points"], "out_v_normalized"),
+        (image["residuals"], "out_vhat"),
+        (caption["mean"], "out_t_normalized"),
+        (MaxCosine()(image, caption), "out_sim_max"),
+        (MeanCosine()(image, caption), "out_sim_mean"),
+    ):
+        np.testing.assert_allclose(found, case[key], rtol=1e-4, atol=1e-5, err_msg=key)
+    np.testing.assert_array_equal(image["mask"], case["out_mask"])
+    for side in "vt":
+        _, weights = heads[side].residual.attention(inputs[side])
+        np.testing.assert_allclose(
+            np.transpose(weights, (0, 2, 1)), case[f"out_attention_{side}"], rtol=1e-4, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("similarity", ["normalized", "literal"])
+def test_dvse_matches_golden(golden, similarity):
+    case = golden("dvse")
+    heads, inputs = dvse(case)
+    eta = float(case["in_eta"])
+    relations = {"positives": np.eye(6, dtype=bool)}
+
+    def objective(image, caption, reduction):
+        variance = VarianceAwareWeighting(margin=float(case["in_alpha"]), reduction=reduction)
+        orthogonality = DynamicOrthogonality(
+            beta=float(case["in_beta"]), similarity=similarity, reduction=reduction
+        )
+        parts = [
+            sum(loss(None, image, caption, relations).values())
+            for loss in (variance, orthogonality)
+        ]
+        return eta * parts[0] + (1 - eta) * parts[1]
+
+    variables = {}
+    for side, head in heads.items():
+        residual = head.residual
+        variables |= {
+            f"att_{side}_hidden": residual.attention.w1,
+            f"att_{side}_heads": residual.attention.w2,
+            f"fc_{side}_weight": residual.linear.kernel,
+            f"fc_{side}_bias": residual.linear.bias,
+            f"ln_{side}_gamma": residual.norm.gamma,
+            f"ln_{side}_beta": residual.norm.beta,
+        }
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        embeddings = [heads[side](inputs[side]) for side in "vt"]
+        loss = objective(*embeddings, "sum")
+    np.testing.assert_allclose(loss, case[f"out_L_{similarity}_sum"], rtol=1e-4)
+    np.testing.assert_allclose(
+        objective(*embeddings, "mean"), case[f"out_L_{similarity}_mean"], rtol=1e-4
+    )
+    by_inputs, by_variables = tape.gradient(
+        loss, [inputs, {name: variable.value for name, variable in variables.items()}]
+    )
+    for side in "vt":
+        expected = case[f"grad_{similarity}_z_{side}"]
+        np.testing.assert_allclose(by_inputs[side], expected, rtol=1e-4, atol=1e-5)
+    for name, gradient in by_variables.items():
+        np.testing.assert_allclose(
+            np.transpose(gradient),
+            case[f"grad_{similarity}_{name}"],
+            rtol=1e-4,
+            atol=2e-5,
+            err_msg=name,
+        )
+
+
+def test_pie_net_is_layer_norm_of_pooled_and_local(random):
+    head = HEADS["pie_net"]()
+    features = random.normal(size=(4, 5, 6)).astype(np.float32)
+    out = head(features)
+    local, weights = head.residual.attention(features)
+    assert weights.shape == (4, 3, 5)
+    linear = np.asarray(local) @ head.residual.linear.kernel + head.residual.linear.bias
+    residuals = 1 / (1 + np.exp(-linear))
+    np.testing.assert_allclose(out["residuals"], residuals, rtol=1e-4)
+    sums = np.asarray(head.pooling(features))[:, None] + residuals
+    sums -= sums.mean(axis=-1, keepdims=True)
+    np.testing.assert_allclose(
+        out["points"], sums / np.linalg.norm(sums, axis=-1, keepdims=True), rtol=1e-3, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_padding_never_changes_an_embedding(random, name):
+    head = HEADS[name]()
+    words = random.normal(size=(3, 5, 6)).astype(np.float32)
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]], bool)
+    short = head(words, mask=mask)
+    padded = np.where(mask[..., None], words, 50.0)
+    padded = np.concatenate([padded, np.full((3, 2, 6), -50.0)], axis=1).astype(np.float32)
+    longer = head(padded, mask=np.pad(mask, ((0, 0), (0, 2))))
+    for key, value in short.items():
+        np.testing.assert_allclose(longer[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_embeddings_are_float32_whatever_the_precision(random, name, precision):
+    keras.config.set_dtype_policy(precision)
+    try:
+        head = HEADS[name]()
+        out = head(random.normal(size=(2, 3, 4)).astype(np.float32))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert {keras.backend.standardize_dtype(value.dtype) for value in out.values()} == {"float32"}
+    key = "mean" if name == "attentive_point" else "points"
+    np.testing.assert_allclose(np.linalg.norm(out[key], axis=-1), 1, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("pie_net", {"dropout": 0.25}),
+        ("dynamic_sub_embeddings", {"activation": "tanh"}),
+        ("slot_attention", {"iterations": 2}),
+        ("attentive_point", {"activation": "relu"}),
+    ],
+)
+def test_heads_survive_their_config(random, name, options):
+    head = HEADS[name](**options)
+    features = random.normal(size=(2, 3, 4)).astype(np.float32)
+    before = head(features)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(head))
+    copy(features)
+    copy.set_weights(head.get_weights())
+    for key, value in copy(features).items():
+        np.testing.assert_array_equal(value, before[key])
+    paths = [weight.path for weight in head.weights]
+    assert len(set(paths)) == len(paths)
+
+
+def test_slots_share_out_the_features(random):
+    head = HEADS["slot_attention"]()
+    features = random.normal(size=(4, 5, 6)).astype(np.float32)
+    out = head(features)
+    points = np.asarray(out["points"])
+    assert np.abs(points[:, 0] - points[:, 1]).max() > 0.01
+    # Where nothing is told apart, every slot takes the mean.
+    keys = np.zeros((2, 5, 8), np.float32)
+    values = random.normal(size=(2, 5, 8)).astype(np.float32)
+    taken = head._attend(np.ones((2, 3, 8), np.float32), keys, values, None)
+    np.testing.assert_allclose(
+        taken, np.repeat(values.mean(1)[:, None], 3, 1), rtol=1e-4, atol=1e-5
+    )
+    # What one slot takes, the others do not.
+    queries, keys = np.eye(3, 8, dtype=np.float32)[None], 100 * np.eye(3, 8, dtype=np.float32)[None]
+    values = random.normal(size=(1, 3, 8)).astype(np.float32)
+    np.testing.assert_allclose(
+        head._attend(queries, keys, values, None), values, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_dropout_is_for_training_alone(random):
+    head = HEADS["pie_net"](dropout=0.5)
+    features = random.normal(size=(2, 3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(head(features)["points"], head(features)["points"])
+    assert (np.asarray(head(features, training=True)["residuals"]) == 0).any()
+
+
+def test_dynamic_mask_is_a_constant_of_the_item(random):
+    head = HEADS["dynamic_sub_embeddings"]()
+    features = tf.constant(random.normal(size=(40, 5, 6)), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(features)
+        mask = head(features)["mask"]
+    assert set(np.unique(mask)) == {0.0, 1.0}
+    assert len(np.unique(mask, axis=0)) > 1
+    assert tape.gradient(mask, features) is None
+    # What trains and freezes whole towers leaves it as it was drawn.
+    head.trainable = False
+    head.trainable = True
+    assert all(head.mask_projection is not weight for weight in head.trainable_weights)
+
+
+def test_absolute_points_stand_in_the_positive_orthant(random):
+    head = Point(8, lambda: poolings.Mean(8), absolute=True)
+    found = np.asarray(head(random.normal(size=(4, 5, 6)).astype(np.float32))["mean"])
+    assert (found >= 0).all()
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
+    assert head.get_config()["absolute"]

@@ -1,0 +1,379 @@
+"""The losses and matchers of sets of embeddings: PVSE, DVSE, smooth-Chamfer."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import ranking_oracles as oracles
+import tensorflow as tf
+
+from keras_xmr.losses import (
+    MMD,
+    Diversity,
+    DynamicOrthogonality,
+    SetUniformity,
+    Triplet,
+    Uniformity,
+    VarianceAwareWeighting,
+)
+from keras_xmr.losses.variance_aware_weighting import _cosines, _deviation_of_others
+from keras_xmr.matchers import MaxCosine, MeanCosine, OrderEmbedding, SmoothChamfer
+
+MATCHERS = {
+    "max_cosine": (MaxCosine(), oracles.max_cosine),
+    "mean_cosine": (MeanCosine(), oracles.mean_cosine),
+    "smooth_chamfer": (SmoothChamfer(alpha=5.0), lambda a, b: oracles.smooth_chamfer(a, b, 5.0)),
+}
+
+POSITIVES = np.equal.outer([0, 0, 1, 2], [0, 0, 1, 2])
+
+
+def on_sphere(gradient: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """A gradient by free vectors as one by what is divided by its norm first."""
+    return gradient - np.sum(gradient * vectors, axis=-1, keepdims=True) * vectors
+
+
+def total(loss, image, caption, positives, scores=None):
+    return sum(loss(scores, image, caption, {"positives": positives}).values())
+
+
+def embedding(vectors: np.ndarray) -> dict:
+    """A set of (N, K, D), a point of (N, D)."""
+    return {"points" if vectors.ndim == 3 else "mean": tf.cast(vectors, tf.float32)}
+
+
+@pytest.mark.parametrize(
+    "shapes", [((4, 3, 6), (5, 2, 6)), ((4, 3, 6), (5, 6)), ((4, 6), (5, 3, 6))]
+)
+@pytest.mark.parametrize("name", MATCHERS)
+def test_scores_and_gradients_equal_the_formula(random, name, shapes):
+    matcher, oracle = MATCHERS[name]
+    arrays = [random.normal(size=shape) for shape in shapes]
+    cotangent = random.normal(size=(4, 5))
+
+    def expected(image, caption):
+        sides = [side if side.ndim == 3 else side[:, None] for side in (image, caption)]
+        return oracle(*sides)
+
+    inputs = [tf.constant(array, tf.float32) for array in arrays]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        scores = matcher(*map(embedding, inputs))
+        scalar = tf.reduce_sum(scores * cotangent)
+    gradients = tape.gradient(scalar, inputs)
+    np.testing.assert_allclose(scores, expected(*arrays), rtol=1e-4, atol=1e-6)
+    along = [random.normal(size=shape) for shape in shapes]
+    slope = oracles.slope(lambda *x: np.sum(expected(*x) * cotangent), arrays, along)
+    found = sum(np.sum(g * d) for g, d in zip(gradients, along, strict=True))
+    np.testing.assert_allclose(found, slope, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MATCHERS)
+def test_sets_have_no_order(random, name):
+    matcher, _ = MATCHERS[name]
+    image, caption = random.normal(size=(2, 4, 3, 6)).astype(np.float32)
+    np.testing.assert_allclose(
+        matcher({"points": image[:, ::-1]}, {"points": caption[:, [1, 2, 0]]}),
+        matcher({"points": image}, {"points": caption}),
+        rtol=1e-4,
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("name", MATCHERS)
+def test_equal_and_empty_vectors_give_finite_gradients(name):
+    matcher, _ = MATCHERS[name]
+    for fill in (0.0, 1.0):
+        points = tf.fill((3, 2, 4), fill)
+        with tf.GradientTape() as tape:
+            tape.watch(points)
+            scores = matcher({"points": points}, {"points": points})
+            loss = total(Triplet(), {}, {}, np.eye(3, dtype=bool), scores)
+        assert np.isfinite(tape.gradient(loss, points)).all()
+
+
+def test_smooth_chamfer_is_near_chamfer_for_a_large_alpha(random):
+    image, caption = random.normal(size=(2, 4, 3, 6)).astype(np.float32)
+    cosines = np.einsum("nkd,mjd->nkmj", oracles.unit(image), oracles.unit(caption))
+    chamfer = 0.5 * (cosines.max(axis=3).mean(axis=1) + cosines.max(axis=1).mean(axis=2))
+    scores = SmoothChamfer(alpha=1000.0)({"points": image}, {"points": caption})
+    np.testing.assert_allclose(scores, chamfer, atol=2e-3)
+
+
+def test_order_embedding_works_in_slices_and_where_nothing_is_violated(random):
+    image, caption = random.normal(size=(2, 3, 70)).astype(np.float32)
+    expected = -np.linalg.norm(np.maximum(0, caption[None] - image[:, None]), axis=-1)
+    np.testing.assert_allclose(
+        OrderEmbedding()({"mean": image}, {"mean": caption}), expected, rtol=1e-5
+    )
+    above = tf.constant(np.abs(image) + 10)
+    with tf.GradientTape() as tape:
+        tape.watch(above)
+        scores = OrderEmbedding()({"mean": above}, {"mean": caption})
+    assert (scores.numpy() == 0).all()
+    assert (tape.gradient(scores, above).numpy() == 0).all()
+
+
+@pytest.mark.parametrize(
+    "matcher", [MaxCosine(), MeanCosine(), SmoothChamfer(alpha=3.0), OrderEmbedding()]
+)
+def test_matchers_survive_their_config(random, matcher):
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(matcher))
+    assert copy.get_config() == matcher.get_config()
+    key, shape = ("mean", (3, 6)) if isinstance(matcher, OrderEmbedding) else ("points", (3, 2, 6))
+    image, caption = ({key: random.normal(size=shape).astype(np.float32)} for _ in range(2))
+    np.testing.assert_array_equal(copy(image, caption), matcher(image, caption))
+
+
+@pytest.mark.parametrize(("mining", "tag"), [("sum", "sumviol"), ("hardest", "maxviol")])
+def test_pvse_matches_golden(golden, mining, tag):
+    case = golden("pvse_mil_triplet")
+    sides = ("image", "text")
+    points = [tf.constant(case.f32(f"in_{side}")) for side in sides]
+    residuals = [tf.constant(case.f32(f"in_{side}_residual")) for side in sides]
+    embeddings = [{"points": p, "residuals": r} for p, r in zip(points, residuals, strict=True)]
+    positives = np.eye(6, dtype=bool)
+    losses = {
+        "ranking": Triplet(mining=mining, reduction="mean", margin=float(case["in_margin"])),
+        "mmd": MMD(),
+        "div": Diversity(),
+    }
+    weights = {"mmd": float(case["in_mmd_weight"]), "div": float(case["in_div_weight"])}
+    with tf.GradientTape() as tape:
+        tape.watch([points, residuals])
+        scores = MaxCosine()(*embeddings)
+        values = {
+            name: total(loss, *embeddings, positives, scores) for name, loss in losses.items()
+        }
+        objective = sum(weights.get(name, 1.0) * value for name, value in values.items())
+    by_points, by_residuals = tape.gradient(objective, [points, residuals])
+    np.testing.assert_allclose(scores, case["out_scores"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values["ranking"], case[f"out_{tag}_ranking"], rtol=1e-4)
+    np.testing.assert_allclose(objective, case[f"out_{tag}_total"], rtol=1e-4)
+    for name in ("mmd", "div"):
+        np.testing.assert_allclose(values[name], case[f"out_{name}"], rtol=1e-4)
+    for side, found, vectors in zip(sides, by_points, points, strict=True):
+        # The reference multiplies unit vectors as they are; here cosines are taken of them.
+        ranking = case[f"grad_{tag}_ranking_{side}"]
+        others = case[f"grad_{tag}_total_{side}"] - ranking
+        expected = on_sphere(ranking, vectors.numpy()) + others
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    for side, found in zip(sides, by_residuals, strict=True):
+        expected = case[f"grad_{tag}_total_{side}_residual"]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tag", "options"),
+    [
+        ("", {}),
+        ("stopsigma_", {"stop_gradient": True}),
+        ("sharedsigma_", {"sigma": "shared"}),
+    ],
+)
+def test_variance_aware_weighting_matches_golden(golden, tag, options):
+    case = golden("dvse")
+    image = tf.constant(case.f32("out_v_normalized"))
+    caption = tf.constant(case.f32("out_t_normalized"))
+    loss = VarianceAwareWeighting(margin=float(case["in_alpha"]), reduction="sum", **options)
+    with tf.GradientTape() as tape:
+        tape.watch([image, caption])
+        found = total(loss, {"points": image}, {"mean": caption}, np.eye(6, dtype=bool))
+    expected = case["out_Lvar_shared_sigma" if tag == "sharedsigma_" else "out_Lvar"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    for gradient, key, vectors in zip(
+        tape.gradient(found, [image, caption]), "vt", (image, caption), strict=True
+    ):
+        by_unit = case[f"grad_{tag}Lvar_{key}_normalized"]
+        expected = on_sphere(by_unit, vectors.numpy())
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_deviations_of_the_mixed_distribution_match_golden(golden):
+    case = golden("dvse")
+    scores = _cosines(case.f32("out_v_normalized"), case.f32("out_t_normalized")[:, None])
+    np.testing.assert_allclose(np.transpose(scores, (1, 0, 2)), case["out_S"], rtol=1e-4, atol=1e-6)
+    for direction, key in ((scores, "i2t"), (np.transpose(scores, (0, 2, 1)), "t2i")):
+        own = np.diagonal(_deviation_of_others(direction), axis1=1, axis2=2)
+        np.testing.assert_allclose(own.T, case[f"out_std_{key}"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("similarity", ["normalized", "literal"])
+def test_dynamic_orthogonality_matches_golden(golden, similarity):
+    case = golden("dvse")
+    residuals, mask = case.f32("out_vhat"), case.f32("out_mask")
+    for beta, key in (
+        (0.0, f"out_offdiag_sum_{similarity}"),
+        (float(case["in_beta"]), f"out_Ldc_{similarity}_per_image"),
+        (float(case["in_beta_high"]), "out_Ldc_normalized_beta_high_per_image"),
+    ):
+        if "beta_high" in key and similarity == "literal":
+            continue
+        loss = DynamicOrthogonality(beta=beta, similarity=similarity, reduction="sum")
+        found = [
+            total(loss, {"residuals": r[None], "mask": m[None]}, {}, None)
+            for r, m in zip(residuals, mask, strict=True)
+        ]
+        np.testing.assert_allclose(found, case[key], rtol=1e-4, atol=1e-5)
+
+
+def pieces(random) -> dict[str, np.ndarray]:
+    return {
+        "image": random.normal(size=(4, 3, 6)),
+        "caption": random.normal(size=(4, 6)),
+        "image_residual": random.uniform(0.1, 1, size=(4, 3, 6)),
+        "caption_residual": random.uniform(0.1, 1, size=(4, 2, 6)),
+    }
+
+
+MASK = np.random.default_rng(3).integers(0, 2, (4, 6)) | np.array([1, 0, 0, 0, 0, 1])
+
+
+def both_sides(p):
+    return (
+        {
+            "points": p["image"],
+            "residuals": p["image_residual"],
+            "mask": tf.constant(MASK, "float32"),
+        },
+        {"mean": p["caption"], "residuals": p["caption_residual"]},
+    )
+
+
+REGULARIZERS = {
+    "diversity": (
+        Diversity(),
+        lambda p: oracles.diversity(p["image_residual"], p["caption_residual"]),
+    ),
+    "set_uniformity": (
+        SetUniformity(temperature=1.5),
+        lambda p: (
+            oracles.set_uniformity(p["image_residual"], 1.5)
+            + oracles.set_uniformity(p["caption_residual"], 1.5)
+        ),
+    ),
+    "mmd": (
+        MMD(gamma=0.7),
+        lambda p: oracles.mmd(p["image"].reshape(-1, 6), p["caption"], 0.7),
+    ),
+    **{
+        f"orthogonality_{similarity}_{masked}": (
+            DynamicOrthogonality(beta=0.3, similarity=similarity, masked=masked),
+            lambda p, options={"similarity": similarity, "masked": masked}: (
+                oracles.orthogonality(p["image_residual"], MASK, 0.3, options)
+                # Without a mask to apply, the captions count too.
+                + (
+                    0.0
+                    if options["masked"]
+                    else oracles.orthogonality(p["caption_residual"], np.ones((4, 6)), 0.3, options)
+                )
+            ),
+        )
+        for similarity in ("normalized", "literal")
+        for masked in (True, False)
+    },
+    **{
+        f"variance_{sigma}": (
+            VarianceAwareWeighting(margin=0.5, sigma=sigma),
+            lambda p, sigma=sigma: oracles.variance_aware(
+                p["image"], p["caption"], POSITIVES, 0.5, sigma
+            ),
+        )
+        for sigma in ("query", "shared", "one")
+    },
+}
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+def test_losses_on_sets_and_their_gradients_equal_the_formula(random, name):
+    loss, oracle = REGULARIZERS[name]
+    arrays = pieces(random)
+    inputs = {key: tf.constant(array, tf.float32) for key, array in arrays.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = total(loss, *both_sides(inputs), POSITIVES)
+    gradients = tape.gradient(value, inputs, unconnected_gradients="zero")
+    np.testing.assert_allclose(value, oracle(arrays), rtol=1e-4)
+    for _ in range(3):
+        along = {key: random.normal(size=array.shape) for key, array in arrays.items()}
+        slope = oracles.slope(
+            lambda *values: oracle(dict(zip(arrays, values, strict=True))),
+            list(arrays.values()),
+            list(along.values()),
+        )
+        found = sum(np.sum(gradients[key] * along[key]) for key in arrays)
+        np.testing.assert_allclose(found, slope, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+def test_identical_items_give_finite_losses_and_gradients(name):
+    loss, _ = REGULARIZERS[name]
+    for fill in (0.0, 0.5):
+        inputs = {
+            "image": tf.fill((4, 3, 6), fill),
+            "caption": tf.fill((4, 6), fill),
+            "image_residual": tf.fill((4, 3, 6), fill),
+            "caption_residual": tf.fill((4, 2, 6), fill),
+        }
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            value = total(loss, *both_sides(inputs), POSITIVES)
+        assert np.isfinite(value)
+        for gradient in tape.gradient(value, inputs, unconnected_gradients="zero").values():
+            assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_summed_in_float32(random, name, dtype):
+    loss, _ = REGULARIZERS[name]
+    half = {key: tf.cast(array, dtype) for key, array in pieces(random).items()}
+    value = total(loss, *both_sides(half), POSITIVES)
+    single = {key: tf.cast(array, tf.float32) for key, array in half.items()}
+    assert value.dtype == tf.float32
+    np.testing.assert_allclose(value, total(loss, *both_sides(single), POSITIVES), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+def test_losses_on_sets_survive_their_config_and_the_order_of_items(random, name):
+    loss, _ = REGULARIZERS[name]
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    assert copy.get_config() == loss.get_config()
+    image, caption = both_sides({k: tf.cast(v, tf.float32) for k, v in pieces(random).items()})
+    value = total(loss, image, caption, POSITIVES)
+    np.testing.assert_array_equal(total(copy, image, caption, POSITIVES), value)
+    order = [2, 0, 3, 1]
+    shuffled = [{k: tf.gather(v, order) for k, v in side.items()} for side in (image, caption)]
+    found = total(loss, *shuffled, POSITIVES[order][:, order])
+    np.testing.assert_allclose(found, value, rtol=1e-4)
+
+
+def test_one_sub_embedding_without_variance_is_vsepp(random):
+    # All of Table V taken away: no sub-embeddings, no weights, no mask.
+    image, caption = random.normal(size=(2, 6, 5)).astype(np.float32)
+    positives = np.equal.outer([0, 0, 1, 2, 2, 2], [0, 0, 1, 2, 2, 2])
+    loss = VarianceAwareWeighting(sigma="one", margin=0.4, reduction="sum")
+    found = total(loss, {"points": image[:, None]}, {"mean": caption}, positives)
+    scores = oracles.unit(image) @ oracles.unit(caption).T
+    expected = total(Triplet(margin=0.4), {}, {}, positives, scores)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_caption_sets_and_image_points_are_weighted_alike(random):
+    points, sets = random.normal(size=(6, 5)), random.normal(size=(6, 3, 5))
+    loss = VarianceAwareWeighting()
+    here = loss(None, embedding(sets), embedding(points), {"positives": np.eye(6, dtype=bool)})
+    there = loss(None, embedding(points), embedding(sets), {"positives": np.eye(6, dtype=bool)})
+    np.testing.assert_allclose(here["image_to_text"], there["text_to_image"], rtol=1e-5)
+    np.testing.assert_allclose(here["text_to_image"], there["image_to_text"], rtol=1e-5)
+
+
+def test_uniformity_spreads_all_points_of_sets(random):
+    image, caption = random.normal(size=(2, 4, 3, 6)).astype(np.float32)
+    flat = {"mean": image.reshape(-1, 6)}, {"mean": caption.reshape(-1, 6)}
+    np.testing.assert_allclose(
+        total(Uniformity(), {"points": image}, {"points": caption}, None),
+        total(Uniformity(), *flat, None),
+        rtol=1e-5,
+    )

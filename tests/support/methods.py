@@ -1,0 +1,104 @@
+"""Tiny models of every method, as the config puts them together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from keras_xmr.catalogue import Choice, components
+from keras_xmr.config import Config
+from keras_xmr.config_file import find_config, load_config
+from keras_xmr.objective import Objective
+from keras_xmr.retriever import Retriever
+
+MODELS: dict[str, dict[str, Any]] = {
+    "point": {"image": "point", "text": "attentive_point", "matcher": "cosine"},
+    "order": {
+        "image": {"name": "point", "absolute": True},
+        "text": {"name": "point", "absolute": True},
+        "matcher": "order_embedding",
+    },
+    "mean_only": {"image": "point", "text": "point", "matcher": "mean_only"},
+    "gaussian": {"image": "gaussian", "text": "gaussian", "matcher": "match_probability"},
+    "pvse": {
+        "image": {"name": "pie_net", "set_size": 2},
+        "text": {"name": "pie_net", "set_size": 3},
+        "matcher": "max_cosine",
+    },
+    "dive": {
+        "image": {"name": "slot_attention", "set_size": 2, "iterations": 2},
+        "text": {"name": "slot_attention", "set_size": 2},
+        "matcher": "smooth_chamfer",
+    },
+    "dvse": {
+        "image": {"name": "dynamic_sub_embeddings", "set_size": 2},
+        "text": "attentive_point",
+        "matcher": "mean_cosine",
+    },
+}
+"""The heads of the image tower and of the text tower, and the matcher."""
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "soft_contrastive": {},
+    "kl_divergence": {},
+    "uniformity": {},
+    "triplet_sum": {"name": "triplet", "mining": "sum"},
+    "triplet": {"warmup_steps": 1},
+    "smooth_ap": {"temperature": 0.1},
+    "nt_xent": {"learnable": True},
+    "supervised_contrastive": {"learnable": True},
+    "diversity": {},
+    "set_uniformity": {},
+    "mmd": {},
+    "dynamic_orthogonality": {},
+    "dynamic_orthogonality_unmasked": {"name": "dynamic_orthogonality", "masked": False},
+    "variance_aware_weighting": {},
+}
+"""The losses, and the options that they are tried with."""
+
+
+def config(model: str, losses: Sequence[str]) -> Config:
+    """The config of a model and losses.
+
+    Raises:
+        ConfigError: If they make no sense together.
+    """
+    parts = MODELS[model]
+    objective = [{"name": name, **LOSSES[name]} for name in losses]
+    values = {
+        "model.image.head": parts["image"],
+        "model.text.head": parts["text"],
+        "model.matcher": parts["matcher"],
+        "evaluation.matchers": [],
+        "objective": objective,
+    }
+    overrides = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+    return load_config(find_config("scenes_pcme"), overrides)
+
+
+def tower(choice: Choice, width: int, name: str, dimension: int = 6) -> keras.Model:
+    """A tower from features (B, 3, width) to an embedding."""
+    inputs = keras.Input((3, width), name=name)
+    features = keras.layers.Dense(5, activation="tanh", name="encoder")(inputs)
+    pooling = components("pooling")["mean"].load()
+    head = components("head")[choice.name].load()(
+        dimension, lambda: pooling(dimension), name="head", **choice.options()
+    )
+    return keras.Model(inputs, head(features), name=f"{name}_tower")
+
+
+def build(config: Config, **options: Any) -> Retriever:
+    """The tiny model of a config, for the batches of `models.batch`."""
+    keras.utils.set_random_seed(1)
+    matcher = config.model.matcher
+    losses = [components("loss")[c.name].load()(**c.options()) for c in config.objective]
+    return Retriever(
+        tower(config.model.image.head, 4, "image"),
+        tower(config.model.text.head, 3, "caption"),
+        components("matcher")[matcher.name].load()(**matcher.options()),
+        Objective(losses, [1.0] * len(losses)),
+        **options,
+    )
