@@ -63,7 +63,11 @@ def daa(**options: Any) -> Retriever:
 
 def msrm(residual: bool = False, **options: Any) -> Retriever:
     """A tiny MSRM."""
-    losses = [MahalanobisContrastive(), HypergraphContrastive(residual=residual)]
+    # With the small variances of these towers, distances are large.
+    losses = [
+        MahalanobisContrastive(temperature=0.1),
+        HypergraphContrastive(alpha=0.1, residual=residual),
+    ]
     return gaussian_model(Cosine(), losses, [0.8, 1.0], **options)
 
 

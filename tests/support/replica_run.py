@@ -23,7 +23,7 @@ CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "uneven": ((7,), {}),
     "classes": ((8,), {"judgements": "classes"}),
     "daa": ((7,), {"model": "daa"}),
-    "msrm": ((7,), {"model": "msrm", "clip_norm": 0.5}),
+    "msrm": ((7,), {"model": "msrm"}),
     "pcmepp": ((7,), {"model": "pcmepp", "mixed": True}),
 }
 """Sizes of the batches, and the options of the model."""
