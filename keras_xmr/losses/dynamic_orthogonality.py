@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import keras
 from keras import ops
@@ -23,7 +23,7 @@ class DynamicOrthogonality(Loss):
     Args:
         beta: The margin, up to which correlation is free.
         masked: Whether the dynamic mask is applied; false is the L_ort of the ablation.
-        similarity: "normalized" takes cosines of the masked sub-embeddings; "literal" their
+        normalize: Whether cosines of the masked sub-embeddings are taken; false takes their
             inner products as printed, which a sigmoid lifts far above any small margin.
         reduction: "mean" divides by the number of items, "sum" does not.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -40,14 +40,14 @@ class DynamicOrthogonality(Loss):
         *,
         beta: NonNegativeFloat = 0.4,
         masked: bool = True,
-        similarity: Literal["normalized", "literal"] = "normalized",
+        normalize: bool = True,
         reduction: Reduction = "mean",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.beta = beta
         self.masked = masked
-        self.similarity = similarity
+        self.normalize = normalize
         self.reduction = reduction
 
     def call(
@@ -62,7 +62,7 @@ class DynamicOrthogonality(Loss):
         vectors = embedding["residuals"]
         if self.masked:
             vectors = vectors * embedding["mask"][:, None, :]
-        if self.similarity == "normalized":
+        if self.normalize:
             vectors = ops.normalize(vectors, axis=-1, order=2, epsilon=1e-12)
         products = ops.abs(ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1))))
         others = ops.sum(products * (1.0 - ops.eye(vectors.shape[1])), axis=(1, 2))
@@ -73,6 +73,6 @@ class DynamicOrthogonality(Loss):
         return super().get_config() | {
             "beta": self.beta,
             "masked": self.masked,
-            "similarity": self.similarity,
+            "normalize": self.normalize,
             "reduction": self.reduction,
         }

@@ -8,6 +8,7 @@ import models
 import numpy as np
 import pytest
 
+from keras_xmr.catalogue import components
 from keras_xmr.config_file import ConfigError
 
 POINTS = {"point", "order", "mean_only"}
@@ -37,6 +38,13 @@ def is_refused(model: str, loss: str) -> bool:
     return model in REFUSED.get(loss, (set(), ""))[0]
 
 
+def needs_a_reader(model: str, loss: str) -> bool:
+    """Whether the matcher learns from scores, and the loss reads none."""
+    matcher = components("matcher")[methods.MODELS[model]["matcher"]].load()
+    name = methods.LOSSES[loss].get("name", loss)
+    return matcher.LOGITS and not components("loss")[name].load().READS_SCORES
+
+
 PAIRS = [(model, loss) for model in methods.MODELS for loss in methods.LOSSES]
 
 
@@ -49,7 +57,8 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(model, loss):
 
 @pytest.mark.parametrize(("model", "loss"), [p for p in PAIRS if not is_refused(*p)])
 def test_loss_trains_the_model(model, loss):
-    retriever = methods.build(methods.config(model, [loss]), clip_norm=1.0)
+    losses = [loss, *(["soft_contrastive"] if needs_a_reader(model, loss) else [])]
+    retriever = methods.build(methods.config(model, losses), clip_norm=1.0)
     retriever.compile(optimizer=keras.optimizers.SGD(0.05), run_eagerly=True)
     weights = retriever.trainable_weights
     before = [weight.numpy() for weight in weights]
@@ -94,6 +103,11 @@ def test_whole_model_is_saved_and_loaded(tmp_path, name):
     )
     for ours, theirs in zip(retriever.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+def test_a_matcher_that_nothing_trains_is_refused():
+    with pytest.raises(ConfigError, match="no loss of the objective reads its scores"):
+        methods.config("gaussian", ["kl_divergence"])
 
 
 def test_warm_up_follows_the_steps_of_the_training():

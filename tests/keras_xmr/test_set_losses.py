@@ -210,7 +210,9 @@ def test_dynamic_orthogonality_matches_golden(golden, similarity):
     ):
         if "beta_high" in key and similarity == "literal":
             continue
-        loss = DynamicOrthogonality(beta=beta, similarity=similarity, reduction="sum")
+        loss = DynamicOrthogonality(
+            beta=beta, normalize=similarity == "normalized", reduction="sum"
+        )
         found = [
             total(loss, {"residuals": r[None], "mask": m[None]}, {}, None)
             for r, m in zip(residuals, mask, strict=True)
@@ -258,9 +260,9 @@ REGULARIZERS = {
         lambda p: oracles.mmd(p["image"].reshape(-1, 6), p["caption"], 0.7),
     ),
     **{
-        f"orthogonality_{similarity}_{masked}": (
-            DynamicOrthogonality(beta=0.3, similarity=similarity, masked=masked),
-            lambda p, options={"similarity": similarity, "masked": masked}: (
+        f"orthogonality_{normalize}_{masked}": (
+            DynamicOrthogonality(beta=0.3, normalize=normalize, masked=masked),
+            lambda p, options={"normalize": normalize, "masked": masked}: (
                 oracles.orthogonality(p["image_residual"], MASK, 0.3, options)
                 # Without a mask to apply, the captions count too.
                 + (
@@ -270,7 +272,7 @@ REGULARIZERS = {
                 )
             ),
         )
-        for similarity in ("normalized", "literal")
+        for normalize in (True, False)
         for masked in (True, False)
     },
     **{

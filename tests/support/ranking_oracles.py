@@ -117,7 +117,7 @@ def orthogonality(
     found = []
     for item, kept in zip(residuals, mask, strict=True):
         vectors = item * kept if options["masked"] else item
-        if options["similarity"] == "normalized":
+        if options["normalize"]:
             vectors = unit(vectors)
         size = len(vectors)
         total = sum(
