@@ -177,5 +177,5 @@ def _documented_args(docstring: str) -> dict[str, str]:
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, re.M | re.S)
     if not section:
         return {}
-    found = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", section[1], re.M | re.S)
+    found = re.findall(r"^    (\w+): (.*?)(?=^    [\w*]+: |\Z)", section[1], re.M | re.S)
     return {name: " ".join(text.split()) for name, text in found}

@@ -1,18 +1,17 @@
 """Losses over the scores, the embeddings and the relations of one global batch. One file each."""
 
 from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
 from keras_xmr.losses.daa import DAA
 from keras_xmr.losses.diversity import Diversity
 from keras_xmr.losses.dynamic_orthogonality import DynamicOrthogonality
 from keras_xmr.losses.kl_divergence import KLDivergence
 from keras_xmr.losses.mmd import MMD
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
-from keras_xmr.losses.nt_xent import NTXent
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
 from keras_xmr.losses.set_uniformity import SetUniformity
 from keras_xmr.losses.smooth_ap import SmoothAP
 from keras_xmr.losses.soft_contrastive import SoftContrastive
-from keras_xmr.losses.supervised_contrastive import SupervisedContrastive
 from keras_xmr.losses.triplet import Triplet
 from keras_xmr.losses.uniformity import Uniformity
 from keras_xmr.losses.variance_aware_weighting import VarianceAwareWeighting

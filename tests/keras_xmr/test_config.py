@@ -234,6 +234,7 @@ def test_every_key_is_explained():
     for key in ("batch_size", "learning_rate", "max_skipped", "final_state", "zero_shot"):
         assert key in text or key in explain("model.text.pooling") + explain("data.source")
     assert "int = 7" in explain("model.matcher.match_probability")
+    assert "kwargs" not in text
     assert "Learning rate at its highest" in explain("train.phases")
     assert explain("train.precision").startswith("precision: float32 | mixed_float16")
     with pytest.raises(ConfigError, match="batch_size"):

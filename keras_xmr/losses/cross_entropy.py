@@ -1,0 +1,119 @@
+"""Cross entropies of a positive against other candidates."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.layers import Temperature
+from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.options import PositiveFloat
+from keras_xmr.queries import query_weights
+
+
+class _CrossEntropy(Loss):
+    """A cross entropy over scores divided by a temperature, mean of both directions."""
+
+    PARTS = ("image_to_text", "text_to_image")
+
+    def __init__(self, temperature: float, learnable: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.temperature = temperature
+        self.learnable = learnable
+        self.divide = Temperature(temperature, learnable, name="temperature")
+
+    def build(self, *shapes: Any, **more_shapes: Any) -> None:
+        """The temperature is there from the start."""
+
+    @abstractmethod
+    def entropy(self, logits: Any, positives: Any) -> Any:
+        """The cross entropy of each candidate (column) of each query (row), if it is a positive."""
+
+    def call(
+        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+    ) -> dict[str, Any]:
+        del image, caption
+        logits, positives = self.divide(scores), relations["positives"]
+        there = self._direction(logits, positives)
+        back = self._direction(ops.transpose(logits), ops.transpose(positives))
+        return {"image_to_text": 0.5 * there, "text_to_image": 0.5 * back}
+
+    def _direction(self, logits: Any, positives: Any) -> Any:
+        """Mean over the queries, and the positives of each."""
+        entropy = ops.where(positives, self.entropy(logits, positives), 0.0)
+        return ops.sum(query_weights(positives)[:, None] * entropy)
+
+    def trivial_value(self, scores: Any, relations: Relations) -> Any:
+        return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "temperature": self.temperature,
+            "learnable": self.learnable,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class NTXent(_CrossEntropy):
+    """Cross entropy of a positive against the negatives, mean of both directions.
+
+    The normalised, temperature-scaled cross entropy of Chen et al. 2020, across modalities: the
+    InfoNCE loss of Radford et al. 2021. A query with several positives has one cross entropy for
+    each, against that positive and all negatives, and their mean counts: one right answer does
+    not compete with another.
+
+    Args:
+        temperature: The scores are divided by it.
+        learnable: Whether the temperature is learned, beginning at `temperature`. It does not
+            fall below 0.01.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("image_to_text", "text_to_image")
+
+    def __init__(
+        self, *, temperature: PositiveFloat = 0.07, learnable: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(temperature, learnable, **kwargs)
+
+    def entropy(self, logits: Any, positives: Any) -> Any:
+        # Large logits would lose the digits by which they differ in the sum of their exponentials.
+        logits = logits - ops.stop_gradient(ops.max(logits, axis=1, keepdims=True))
+        negatives = ops.logsumexp(ops.where(positives, _LOWEST, logits), axis=1, keepdims=True)
+        return ops.softplus(negatives - logits)
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SupervisedContrastive(_CrossEntropy):
+    """Cross entropy of each positive against all candidates, mean of both directions.
+
+    Khosla et al. 2020, Eq. 2, across modalities: the anchors are the images and the captions in
+    turn, and the candidates of an anchor all items of the other modality. Unlike in `nt_xent` the
+    other positives of a query stand in the denominator, which draws all of a class together; made
+    for data with classes (`judgements: classes`).
+
+    Args:
+        temperature: The scores are divided by it.
+        learnable: Whether the temperature is learned, beginning at `temperature`. It does not
+            fall below 0.01.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    PARTS = ("image_to_text", "text_to_image")
+
+    def __init__(
+        self, *, temperature: PositiveFloat = 0.1, learnable: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(temperature, learnable, **kwargs)
+
+    def entropy(self, logits: Any, positives: Any) -> Any:
+        del positives
+        return -ops.log_softmax(logits, axis=1)
+
+
+# Below every logit, and still finite: a query without negatives keeps finite gradients.
+_LOWEST = -1e30
