@@ -9,11 +9,22 @@ import keras
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class L2Normalize(keras.layers.Layer):
-    """Divides vectors (..., D) by their Euclidean norm. A vector of zeros stays one."""
+    """Divides vectors by their Euclidean norm. A vector of zeros stays one.
 
-    def __init__(self, **kwargs: Any) -> None:
+    Args:
+        axis: The axis that the vectors lie on.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.axis = axis
 
     def call(self, inputs: Any) -> Any:
-        return keras.ops.normalize(inputs, axis=-1, order=2, epsilon=1e-12)
+        # Unlike that of `keras.ops.normalize`, the gradient is finite at a vector of zeros.
+        squares = keras.ops.sum(keras.ops.square(inputs), axis=self.axis, keepdims=True)
+        return inputs * keras.ops.rsqrt(keras.ops.maximum(squares, 1e-24))
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"axis": self.axis}
