@@ -3,7 +3,7 @@
 A component says in its class attributes what it takes and what it gives:
 
 * an encoder: `SIDE` ("image" or "text") and `INPUT` ("pixels", "regions" or "words");
-* a head: `KIND`, the kind of embedding that it makes;
+* a head: `KIND`, the kind of embedding that it makes, and `POOLS`, whether it needs a pooling;
 * a matcher: `ACCEPTS`, the pairs of kinds (image, caption) that it can score, and `LOGITS`,
   whether its scores are log-odds of a match;
 * a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), and `NEEDS_LOGITS`.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from keras_xmr.catalogue import Choice, components
 
 if TYPE_CHECKING:
-    from keras_xmr.config import Config
+    from keras_xmr.config import Config, TowerOptions
 
 Mistake = tuple[tuple[str | int, ...], str]
 
@@ -55,6 +55,7 @@ def _towers(config: Config) -> Iterator[Mistake]:
                 ("model", side, "encoder", "name"),
                 f"{encoder.name!r} encodes {made_for}s; for {side}s there are: {', '.join(names)}",
             )
+        yield from _pooling(side, getattr(config.model, side))
     image = config.model.image.encoder
     takes, holds = _constant("encoder", image, "INPUT"), config.data.source.holds
     if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
@@ -62,6 +63,22 @@ def _towers(config: Config) -> Iterator[Mistake]:
             ("model", "image", "encoder", "name"),
             f"{image.name!r} takes {takes}, but the source {config.data.source.name!r} holds "
             f"{holds}",
+        )
+
+
+def _pooling(side: str, tower: TowerOptions) -> Iterator[Mistake]:
+    pools = _constant("head", tower.head, "POOLS") is not False
+    key = ("model", side, "pooling")
+    if pools and tower.pooling is None:
+        yield (
+            key,
+            f"the head {tower.head.name!r} needs a pooling; there are: "
+            f"{', '.join(components('pooling'))}",
+        )
+    if not pools and tower.pooling is not None:
+        yield (
+            key,
+            f"has no effect: the head {tower.head.name!r} keeps every local feature; write null",
         )
 
 
@@ -78,8 +95,19 @@ def _matchers(config: Config) -> Iterator[Mistake]:
             yield (
                 (*key, "name"),
                 f"{matcher.name!r} scores {pairs} embeddings, but the heads make {kinds[0]} and "
-                f"{kinds[1]}",
+                f"{kinds[1]}{_heads_for(accepts, kinds)}",
             )
+
+
+def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> str:
+    """What to do about tokens where there are none, or where they are not wanted."""
+    if ("tokens", "tokens") in accepts:
+        return ": it compares single regions with single words, so both heads must be 'tokens'"
+    if "tokens" in kinds:
+        names = [n for n, m in components("matcher").items() if kinds in m.constants["ACCEPTS"]]
+        one_by_one = ", ".join(names) or "none, as both heads must make them"
+        return f": it knows one vector an item; matchers of tokens are: {one_by_one}"
+    return ""
 
 
 def _losses(config: Config) -> Iterator[Mistake]:

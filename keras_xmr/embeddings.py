@@ -10,7 +10,8 @@ in its keys:
 | set | `points` (B, K, D), and what the losses on sets need |
 | tokens | `tokens` (B, L, D), `mask` (B, L) |
 
-A matcher may add `samples` (B, J, D) to a Gaussian embedding.
+The mask of tokens is 1 where one counts and 0 in the padding, where tokens are 0 too. A matcher
+may add `samples` (B, J, D) to a Gaussian embedding, and `global` vectors (B, D) to tokens.
 """
 
 from __future__ import annotations

@@ -3,5 +3,6 @@
 from keras_xmr.heads.base import Head
 from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.point import Point
+from keras_xmr.heads.tokens import Tokens
 
-__all__ = ["Gaussian", "Head", "Point"]
+__all__ = ["Gaussian", "Head", "Point", "Tokens"]

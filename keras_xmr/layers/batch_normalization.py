@@ -18,6 +18,5 @@ def batch_normalization(**options: Any) -> keras.layers.BatchNormalization:
         **options: Passed on to `keras.layers.BatchNormalization`.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    return keras.layers.BatchNormalization(
-        momentum=0.9, epsilon=1e-5, synchronized=replicas > 1, **options
-    )
+    constants = {"momentum": 0.9, "epsilon": 1e-5, "synchronized": replicas > 1}
+    return keras.layers.BatchNormalization(**(constants | options))

@@ -7,6 +7,15 @@ from typing import Any
 import keras
 
 
+def l2_normalize(vectors: Any, axis: int = -1) -> Any:
+    """Vectors divided by their Euclidean norm; a vector of zeros stays one.
+
+    Unlike that of `keras.ops.normalize`, the gradient is finite at a vector of zeros.
+    """
+    squares = keras.ops.sum(keras.ops.square(vectors), axis=axis, keepdims=True)
+    return vectors * keras.ops.rsqrt(keras.ops.maximum(squares, 1e-24))
+
+
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class L2Normalize(keras.layers.Layer):
     """Divides vectors by their Euclidean norm. A vector of zeros stays one.
@@ -22,9 +31,7 @@ class L2Normalize(keras.layers.Layer):
         self.axis = axis
 
     def call(self, inputs: Any) -> Any:
-        # Unlike that of `keras.ops.normalize`, the gradient is finite at a vector of zeros.
-        squares = keras.ops.sum(keras.ops.square(inputs), axis=self.axis, keepdims=True)
-        return inputs * keras.ops.rsqrt(keras.ops.maximum(squares, 1e-24))
+        return l2_normalize(inputs, self.axis)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"axis": self.axis}

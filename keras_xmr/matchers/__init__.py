@@ -14,10 +14,14 @@ from keras_xmr.matchers.gaussian import (
     Wasserstein,
 )
 from keras_xmr.matchers.point import Cosine
+from keras_xmr.matchers.regions import SAF, SGR, SGRAF
 
 __all__ = [
     "ELK",
     "KL",
+    "SAF",
+    "SGR",
+    "SGRAF",
     "AverageL2",
     "Bhattacharyya",
     "Cosine",
