@@ -103,19 +103,33 @@ class _Similarity(Matcher):
         """Keeps the statistics (M,) of the captions of a training step, where there are some."""
         del statistics
 
-    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
-        smoothing = self.smoothing
+    def score(
+        self, weights: Weights, local: Tensor, whole: Tensor, mask: Tensor, training: bool
+    ) -> list[Tensor]:
+        """Scores pairs by how their words, and their global vectors, differ.
 
+        Args:
+            weights: What `pair_weights` gave.
+            local: Squared differences of words and the regions they attend to (N, C, L, D).
+            whole: Squared differences of the global vectors (N, C, D).
+            mask: 1 where a word counts (C, L).
+            training: Whether a model is trained.
+
+        Returns:
+            Scores (N, C), and in training `STATISTICS` statistics of each caption (C,).
+        """
+        whole = linear(whole, weights["global_similarity"])
+        local = linear(local, weights["local_similarity"])
+        nodes = l2_normalize(ops.concatenate([whole[:, :, None], local], axis=2))
+        counts = ops.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
+        vectors, statistics = self.reason(weights, nodes, counts, training)
+        return [ops.sigmoid(linear(vectors, weights["evaluation"])[..., 0]), *statistics]
+
+    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
         def score(weights: Weights, image: Embedding, caption: Embedding) -> list[Tensor]:
-            words, mask = caption["tokens"], caption["mask"]
-            attended = attend(image["tokens"], image["mask"], words, mask, smoothing)
-            local = linear(ops.square(attended - words), weights["local_similarity"])
-            whole = ops.square(image["global"][:, None] - caption["global"])
-            whole = linear(whole, weights["global_similarity"])
-            nodes = ops.concatenate([whole[:, :, None], local], axis=2)
-            counts = ops.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
-            vectors, statistics = self.reason(weights, l2_normalize(nodes), counts, training)
-            return [ops.sigmoid(linear(vectors, weights["evaluation"])[..., 0]), *statistics]
+            local = _differences(image, caption, self.smoothing)
+            whole = _between(image["global"], caption["global"])
+            return self.score(weights, local, whole, caption["mask"], training)
 
         scores, *statistics = in_tiles(
             score,
@@ -336,11 +350,33 @@ class SGRAF(Matcher):
         return embedding | found
 
     def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
-        saf, sgr = (
-            part(_of(part, image), _of(part, caption), training=training)
-            for part in (self.saf, self.sgr)
+        def score(weights: list[Weights], image: Embedding, caption: Embedding) -> list[Tensor]:
+            # Both attend alike, which is half of the work.
+            local = _differences(image, caption, self.saf.smoothing)
+            found = [
+                part.score(
+                    weights[number],
+                    local,
+                    _between(image[f"{part.name}_global"], caption[f"{part.name}_global"]),
+                    caption["mask"],
+                    training,
+                )
+                for number, part in enumerate((self.saf, self.sgr))
+            ]
+            return [0.5 * (found[0][0] + found[1][0]), *found[0][1:]]
+
+        scores, *statistics = in_tiles(
+            score,
+            [self.saf.pair_weights(), self.sgr.pair_weights()],
+            image,
+            caption,
+            self.saf.captions_at_once,
+            training,
+            self.saf.STATISTICS if training else 0,
         )
-        return 0.5 * (saf + sgr)
+        if training:
+            self.saf.keep(statistics)
+        return scores
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | self.options | {"steps": self.steps}
@@ -351,7 +387,12 @@ def _tensors(*variables: Any) -> list[Tensor]:
     return [tf.convert_to_tensor(variable) for variable in variables]
 
 
-def _of(part: _Similarity, embedding: Embedding) -> Embedding:
-    """What one of the two matchers has prepared."""
-    found = {name: embedding[name] for name in ("tokens", "mask")}
-    return found | {"global": embedding[f"{part.name}_global"]}
+def _differences(image: Embedding, caption: Embedding, smoothing: float) -> Tensor:
+    """Squared differences of words and the regions that they attend to (N, C, L, D)."""
+    words, mask = caption["tokens"], caption["mask"]
+    return ops.square(attend(image["tokens"], image["mask"], words, mask, smoothing) - words)
+
+
+def _between(image: Tensor, caption: Tensor) -> Tensor:
+    """Squared differences (N, C, D) of global vectors (N, D) and (C, D)."""
+    return ops.square(image[:, None] - caption)

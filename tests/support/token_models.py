@@ -29,16 +29,17 @@ class SumOfHinges(Loss):
         return {"hinges": ops.sum(ops.where(relations["positives"], 0.0, rows + columns))}
 
 
-def retriever(matcher: Any, dimension: int = 6) -> Retriever:
+def retriever(matcher: Any, image_tower: keras.Model | None = None) -> Retriever:
     """A model from regions (B, 3, 5) and word ids (B, L) to scores."""
     keras.utils.set_random_seed(1)
-    regions = keras.Input((REGIONS, WIDTH), name="image")
-    image = keras.Model(regions, Tokens(dimension, name="head")(regions), name="image_tower")
+    if image_tower is None:
+        regions = keras.Input((REGIONS, WIDTH), name="image")
+        image_tower = keras.Model(regions, Tokens(6, name="head")(regions), name="image_tower")
     ids = keras.Input((None,), dtype="int32", name="caption")
     words = keras.layers.Embedding(WORDS, 4, name="encoder")(ids)
-    head = Tokens(dimension, context="bi_gru", name="head")
+    head = Tokens(6, context="bi_gru", name="head")
     caption = keras.Model(ids, head(words, mask=ops.not_equal(ids, 0)), name="text_tower")
-    return Retriever(image, caption, matcher, Objective([SumOfHinges()], [1.0]), seed=3)
+    return Retriever(image_tower, caption, matcher, Objective([SumOfHinges()], [1.0]), seed=3)
 
 
 def batch(size: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
