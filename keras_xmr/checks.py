@@ -145,15 +145,22 @@ def _data(config: Config) -> Iterator[Mistake]:
             )
 
 
+def _unpooled(config: Config) -> list[str]:
+    sides = [side for side in ("image", "text") if getattr(config.model, side).pooling is None]
+    return [f"{side}.pooling" for side in sides]
+
+
 def _phases(config: Config) -> Iterator[Mistake]:
     parts = ["matcher", *(s for s in ("image", "text"))]
     parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
     for number, phase in enumerate(config.train.phases):
         key = ("train", "phases", number)
         for name in (*phase.freeze, *phase.learning_rates):
+            where = "freeze" if name in phase.freeze else "learning_rates"
             if name not in parts:
-                where = "freeze" if name in phase.freeze else "learning_rates"
                 yield (*key, where), f"there is no part {name!r}. There are: {', '.join(parts)}"
+            if name in _unpooled(config):
+                yield (*key, where), f"the tower of {name!r} has no pooling"
         if {"image", "text"} <= set(phase.freeze):
             yield (*key, "freeze"), "both towers are frozen: nothing is left to train"
         if phase.warmup_epochs > phase.epochs:

@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 import torch_layout
 
+from keras_xmr.config import TowerOptions
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.layers import GraphReasoning
 from keras_xmr.pooling import GPO, GRU
+from keras_xmr.towers import image_tower, parts_of
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -140,6 +142,31 @@ def test_statistics_of_batch_normalization_are_learned(random):
         )
     )
     np.testing.assert_allclose(moved, 0.9 + 0.1 * reasoned.var(axis=(0, 1)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["gpo", {"name": "gru", "batch_norm": True}])
+def test_vsrn_is_a_tower_that_trains_and_is_saved(random, tmp_path, pooling):
+    options = TowerOptions.model_validate(
+        {
+            "encoder": {"name": "vsrn", "dimension": 5, "blocks": 2},
+            "pooling": pooling,
+            "head": "point",
+        }
+    )
+    tower = image_tower(options, 6, InputSpec(regions=(4, 7)))
+    regions = random.normal(size=(3, 4, 7)).astype(np.float32)
+    target = random.normal(size=(3, 6)).astype(np.float32)
+    tower.compile(keras.optimizers.SGD(0.1), loss={"mean": "mse"})
+    start = [weight.numpy() for weight in parts_of(tower)["encoder"][0].trainable_weights]
+    for _ in range(3):
+        tower.train_on_batch(regions, {"mean": target})
+    encoder = parts_of(tower)["encoder"][0].trainable_weights
+    for weight, before in zip(encoder, start, strict=True):
+        if not weight.path.endswith("w/bias"):  # which batch normalisation takes away
+            assert (weight.numpy() != before).any(), weight.path
+    tower.save(tmp_path / "tower.keras")
+    loaded = keras.models.load_model(tmp_path / "tower.keras", safe_mode=True)
+    np.testing.assert_array_equal(loaded(regions)["mean"], tower(regions)["mean"])
 
 
 def load_gpo(pooling, weights):

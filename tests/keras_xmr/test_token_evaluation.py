@@ -84,6 +84,10 @@ def test_models_of_tokens_are_exported(tmp_path):
         (["model.image.head=tokens"], r"model\.image\.pooling: has no effect: the head 'tokens'"),
         (["model.image.pooling=null"], r"model\.image\.pooling: the head 'gaussian' needs a pool"),
         (["model.image.pooling=gpi"], r"gpo"),
+        (
+            [*TOKENS, "model.matcher=saf", "train.phases.0.freeze=[text.pooling]"],
+            r"freeze: the tower of 'text\.pooling' has no pooling",
+        ),
     ],
 )
 def test_what_does_not_fit_tokens_is_refused(overrides, says):
