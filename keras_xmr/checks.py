@@ -3,7 +3,8 @@
 A component says in its class attributes what it takes and what it gives:
 
 * an encoder: `SIDE` ("image" or "text") and `INPUT` ("pixels", "regions" or "words");
-* a head: `KIND`, the kind of embedding that it makes, and `KEYS`, what it holds beyond that;
+* a head: `KIND`, the kind of embedding that it makes, `KEYS`, what it holds beyond that, and
+  `POOLS`, whether it needs a pooling;
 * a matcher: `ACCEPTS`, the pairs of kinds (image, caption) that it can score, and `LOGITS`,
   whether its scores are log-odds of a match, and `DIRECTED`, whether a score depends on which
   side is the query;
@@ -23,7 +24,7 @@ from keras_xmr.catalogue import Choice, components
 from keras_xmr.judgements import EXTENDED_COCO
 
 if TYPE_CHECKING:
-    from keras_xmr.config import Config
+    from keras_xmr.config import Config, TowerOptions
 
 Mistake = tuple[tuple[str | int, ...], str]
 
@@ -64,6 +65,7 @@ def _towers(config: Config) -> Iterator[Mistake]:
                 ("model", side, "encoder", "name"),
                 f"{encoder.name!r} encodes {made_for}s; for {side}s there are: {', '.join(names)}",
             )
+        yield from _pooling(side, getattr(config.model, side))
     image = config.model.image.encoder
     takes, holds = _constant("encoder", image, "INPUT"), config.data.source.holds
     if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
@@ -71,6 +73,22 @@ def _towers(config: Config) -> Iterator[Mistake]:
             ("model", "image", "encoder", "name"),
             f"{image.name!r} takes {takes}, but the source {config.data.source.name!r} holds "
             f"{holds}",
+        )
+
+
+def _pooling(side: str, tower: TowerOptions) -> Iterator[Mistake]:
+    pools = _constant("head", tower.head, "POOLS") is not False
+    key = ("model", side, "pooling")
+    if pools and tower.pooling is None:
+        yield (
+            key,
+            f"the head {tower.head.name!r} needs a pooling; there are: "
+            f"{', '.join(components('pooling'))}",
+        )
+    if not pools and tower.pooling is not None:
+        yield (
+            key,
+            f"has no effect: the head {tower.head.name!r} keeps every local feature; write null",
         )
 
 
@@ -94,7 +112,7 @@ def _pair_of_kinds(
         yield (
             key,
             f"{choice.name!r} {verb} {pairs} embeddings, but the heads make {kinds[0]} and "
-            f"{kinds[1]}",
+            f"{kinds[1]}{_heads_for(accepts, kinds)}",
         )
 
 
@@ -118,6 +136,17 @@ def _keys_of_embeddings(
             f"the heads ({config.model.image.head.name}, {config.model.text.head.name}) do not "
             f"give; heads that do: {', '.join(names)}",
         )
+
+
+def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> str:
+    """What to do about tokens where there are none, or where they are not wanted."""
+    if ("tokens", "tokens") in accepts:
+        return ": it compares single regions with single words, so both heads must be 'tokens'"
+    if "tokens" in kinds:
+        names = [n for n, m in components("matcher").items() if kinds in m.constants["ACCEPTS"]]
+        one_by_one = ", ".join(names) or "none, as both heads must make them"
+        return f": it knows one vector an item; matchers of tokens are: {one_by_one}"
+    return ""
 
 
 def _losses(config: Config) -> Iterator[Mistake]:
@@ -229,15 +258,22 @@ def _judgements(config: Config) -> Iterator[Mistake]:
             yield key, f"{source!r} needs a package: pip install 'keras-xmr[eccv]'"
 
 
+def _unpooled(config: Config) -> list[str]:
+    sides = [side for side in ("image", "text") if getattr(config.model, side).pooling is None]
+    return [f"{side}.pooling" for side in sides]
+
+
 def _phases(config: Config) -> Iterator[Mistake]:
     parts = ["matcher", *(s for s in ("image", "text"))]
     parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
     for number, phase in enumerate(config.train.phases):
         key = ("train", "phases", number)
         for name in (*phase.freeze, *phase.learning_rates):
+            where = "freeze" if name in phase.freeze else "learning_rates"
             if name not in parts:
-                where = "freeze" if name in phase.freeze else "learning_rates"
                 yield (*key, where), f"there is no part {name!r}. There are: {', '.join(parts)}"
+            if name in _unpooled(config):
+                yield (*key, where), f"the tower of {name!r} has no pooling"
         if {"image", "text"} <= set(phase.freeze):
             yield (*key, "freeze"), "both towers are frozen: nothing is left to train"
         if phase.warmup_epochs > phase.epochs:

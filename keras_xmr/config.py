@@ -29,11 +29,13 @@ class OneOf:
 
     Args:
         family: The family, a key of `keras_xmr.catalogue.FAMILIES`.
+        optional: Whether null chooses none.
         **extra: Further fields of the section, as pydantic field definitions.
     """
 
-    def __init__(self, family: str, **extra: Any) -> None:
+    def __init__(self, family: str, optional: bool = False, **extra: Any) -> None:
         self.family = family
+        self.optional = optional
         self.extra = extra
 
     def choices(self) -> dict[str, type[Choice]]:
@@ -49,7 +51,8 @@ class OneOf:
         from pydantic_core import core_schema
 
         schemas = {name: handler.generate_schema(c) for name, c in self.choices().items()}
-        return core_schema.tagged_union_schema(schemas, discriminator="name")
+        union = core_schema.tagged_union_schema(schemas, discriminator="name")
+        return core_schema.nullable_schema(union) if self.optional else union
 
 
 def _by_name(value: Any) -> Any:
@@ -66,8 +69,8 @@ class TowerOptions(Section):
     encoder: Annotated[Choice, OneOf("encoder"), _BY_NAME]
     """Makes local features: positions of an image, regions, or words."""
 
-    pooling: Annotated[Choice, OneOf("pooling"), _BY_NAME]
-    """Makes one global vector of the local features."""
+    pooling: Annotated[Choice | None, OneOf("pooling", optional=True), _BY_NAME] = None
+    """Makes one global vector of the local features; none for a head that keeps them all."""
 
     head: Annotated[Choice, OneOf("head"), _BY_NAME]
     """Makes the embedding."""

@@ -11,8 +11,9 @@ in its keys:
 | tokens | `tokens` (B, L, D), `mask` (B, L) |
 
 The losses on sets need `residuals` (B, K, D), what local attention adds to the global vector, and
-`mask` (B, D), which coordinates count. A matcher may add `samples` (B, J, D) to a Gaussian
-embedding.
+`mask` (B, D), which coordinates count. The mask of tokens is 1 where one counts and 0 in the
+padding, where tokens are 0 too. A matcher may add `samples` (B, J, D) to a Gaussian embedding, and
+`global` vectors (B, D) to tokens.
 """
 
 from __future__ import annotations

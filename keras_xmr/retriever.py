@@ -150,14 +150,15 @@ class Retriever(keras.Model):
         self, embedded: dict[str, Embedding], y: dict[str, Tensor], training: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective over the global batch, and the numbers for the log."""
-        image, caption, y = _gather((embedded["image"], embedded["caption"], y))
+        image, caption = (_same_length(embedded[side]) for side in ("image", "caption"))
+        image, caption, y = _gather((image, caption, y))
         seeds = (None, None)
         if training:
             seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
             seeds = tf.unstack(tf.random.split(seed, 2))
         image = self.matcher.prepare(image, "image", seeds[0])
         caption = self.matcher.prepare(caption, "caption", seeds[1])
-        scores = self.matcher(image, caption)
+        scores = self.matcher(image, caption, training=training)
         loss, log = self.objective(
             scores,
             image,
@@ -284,6 +285,19 @@ def _dense(gradients: list[Tensor | None], variables: list[keras.Variable]) -> l
 
 def _num_replicas() -> int:
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
+def _same_length(embedding: Embedding) -> Embedding:
+    """Tokens padded to the longest of all replicas: each may have padded a batch of its own."""
+    if _num_replicas() == 1 or embeddings.kind(embedding) != "tokens":
+        return embedding
+    context = tf.distribute.get_replica_context()
+    length = tf.shape(embedding["mask"])[1]
+    spare = tf.reduce_max(context.all_gather(length[None], axis=0)) - length
+    return embedding | {
+        "tokens": tf.pad(embedding["tokens"], [[0, 0], [0, spare], [0, 0]]),
+        "mask": tf.pad(embedding["mask"], [[0, 0], [0, spare]]),
+    }
 
 
 def _gather(tensors: Any) -> Any:

@@ -4,9 +4,11 @@ from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.keras_applications import KerasApplications
 from keras_xmr.encoders.regions import Regions
 from keras_xmr.encoders.small_cnn import SmallCNN
+from keras_xmr.encoders.vsrn import VSRN
 from keras_xmr.encoders.word_embedding import WordEmbedding
 
 __all__ = [
+    "VSRN",
     "Encoder",
     "EncoderError",
     "InputSpec",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, image_batches
@@ -14,9 +15,11 @@ from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
+from keras_xmr.evaluation.ragged import Ragged, join
 from keras_xmr.retriever import Retriever
 
-Arrays = dict[str, np.ndarray]
+Arrays = Mapping[str, Any]
+"""An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,26 @@ def embed_split(
 def _predict(
     tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, batch: int, unit: str
 ) -> Arrays:
+    if embeddings.kind(tower.output) == "tokens":
+        return _predict_tokens(tower, dataset, name, total, unit)
     bar = _Bar(f"  {name}", total, batch, unit)
     wanted = embeddings.for_matching(tower.output)
     if wanted.keys() != tower.output.keys():
         # What only losses need would fill the memory of a large split.
         tower = keras.Model(tower.inputs, wanted)
     return dict(tower.predict(dataset, verbose=0, callbacks=[bar]))
+
+
+def _predict_tokens(
+    tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, unit: str
+) -> dict[str, Ragged]:
+    """Tokens of batches of different lengths, which `predict` cannot join."""
+    embed = tf.function(lambda inputs: tower(inputs, training=False), reduce_retracing=True)
+    batches = []
+    with Progress(f"  {name}", total, unit) as bar:
+        for inputs in dataset:
+            embedded = {key: value.numpy() for key, value in embed(inputs).items()}
+            counts = embedded["mask"] > 0
+            batches.append((embedded["tokens"][counts], counts.sum(axis=1)))
+            bar.update(len(counts))
+    return join(batches)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import tensorflow as tf
 
 from data_pipelines.progress import Progress
 from keras_xmr.evaluation.embed import Arrays
+from keras_xmr.evaluation.ragged import Ragged
 from keras_xmr.matchers import Matcher
 from keras_xmr.matchers.base import Side
 
@@ -44,7 +47,8 @@ def score_matrix(
     """Scores of all images (N) with all captions (M).
 
     Only one tile is computed at a time, so memory follows the answer. Scores do not depend on
-    the tile.
+    the tile. Captions of tokens are taken by length, so that a tile is cut to about the length of
+    all its captions, and padding costs nothing.
 
     Args:
         matcher: The matcher.
@@ -67,12 +71,11 @@ def score_matrix(
         )
 
     with Progress("  scoring", num_images * num_captions, "pairs", unit_scale=True) as bar:
-        for row in range(0, num_images, tile[0]):
-            image = _part(images, row, tile[0])
-            for column in range(0, num_captions, tile[1]):
-                caption = _part(captions, column, tile[1])
-                part = score(image, caption).numpy()
-                scores[row : row + tile[0], column : column + tile[1]] = part
+        for rows in _tiles(images, tile[0]):
+            image = _part(images, rows)
+            for columns in _tiles(captions, tile[1]):
+                part = score(image, _part(captions, columns)).numpy()
+                scores[np.ix_(rows, columns)] = part
                 bar.update(part.size)
     return scores
 
@@ -81,5 +84,15 @@ def _length(embedding: Arrays) -> int:
     return len(next(iter(embedding.values())))
 
 
-def _part(embedding: Arrays, start: int, size: int) -> dict[str, tf.Tensor]:
-    return {name: tf.constant(values[start : start + size]) for name, values in embedding.items()}
+def _tiles(embedding: Arrays, size: int) -> Iterator[np.ndarray]:
+    """The numbers of the items of each tile, in order, or by length where lengths differ."""
+    order = np.arange(_length(embedding))
+    values = next(iter(embedding.values()))
+    if isinstance(values, Ragged):
+        order = np.argsort(values.lengths, kind="stable")
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def _part(embedding: Arrays, items: np.ndarray) -> dict[str, tf.Tensor]:
+    return {name: tf.constant(values[items]) for name, values in embedding.items()}

@@ -7,6 +7,7 @@ from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.pie_net import PIENet
 from keras_xmr.heads.point import Point
 from keras_xmr.heads.slot_attention import SlotAttention
+from keras_xmr.heads.tokens import Tokens
 
 __all__ = [
     "AttentivePoint",
@@ -16,4 +17,5 @@ __all__ = [
     "PIENet",
     "Point",
     "SlotAttention",
+    "Tokens",
 ]

@@ -17,24 +17,30 @@ class Head(keras.layers.Layer):
     every embedding of that kind does, and implements `call(features, mask=None)`, where features
     are (B, L, F) and the mask, if there is one, is boolean (B, L). It returns an embedding with
     float32 tensors (see `keras_xmr.embeddings`). Its options are the keyword-only parameters of
-    its constructor.
+    its constructor. A head that makes no global vector says so in `POOLS`; a config then names no
+    pooling beside it.
 
     Args:
         dimension: D of the embedding.
         pooling: Makes a new pooling at each call, for the global vectors that the head needs.
-            From a config of the head, the serialized pooling.
+            From a config of the head, the serialized pooling. None for a head that pools nothing.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     KIND: ClassVar[str]
     KEYS: ClassVar[tuple[str, ...]] = ()
+    POOLS: ClassVar[bool] = True
 
     def __init__(
-        self, dimension: int, pooling: Callable[[], Pooling] | dict[str, Any], **kwargs: Any
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any] | None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dimension = dimension
+        self._make_pooling: Callable[[], Pooling] | None
         if isinstance(pooling, dict):
             config = pooling
             self._make_pooling = lambda: keras.saving.deserialize_keras_object(config)
@@ -42,11 +48,19 @@ class Head(keras.layers.Layer):
             self._make_pooling = pooling
 
     def new_pooling(self, name: str) -> Pooling:
-        """A pooling of the head's own."""
+        """A pooling of the head's own.
+
+        Raises:
+            TypeError: If the head was given none.
+        """
+        if self._make_pooling is None:
+            raise TypeError(f"{type(self).__name__} needs a pooling")
         pooling = self._make_pooling()
         pooling.name = name
         return pooling
 
     def get_config(self) -> dict[str, Any]:
-        pooling = keras.saving.serialize_keras_object(self.new_pooling("pooling"))
+        pooling = None
+        if self._make_pooling is not None:
+            pooling = keras.saving.serialize_keras_object(self.new_pooling("pooling"))
         return super().get_config() | {"dimension": self.dimension, "pooling": pooling}

@@ -1,17 +1,24 @@
 """Layers that several heads, encoders and poolings are made of."""
 
+from keras_xmr.layers.batch_normalization import batch_normalization
+from keras_xmr.layers.global_attention import GlobalAttention
+from keras_xmr.layers.graph_reasoning import GraphReasoning
 from keras_xmr.layers.hypergraph_convolution import HypergraphConvolution
-from keras_xmr.layers.l2_normalize import L2Normalize
+from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
 from keras_xmr.layers.local_attention import LocalAttention
 from keras_xmr.layers.local_residual import LocalResidual
 from keras_xmr.layers.preprocessing import Preprocessing
 from keras_xmr.layers.temperature import Temperature
 
 __all__ = [
+    "GlobalAttention",
+    "GraphReasoning",
     "HypergraphConvolution",
     "L2Normalize",
     "LocalAttention",
     "LocalResidual",
     "Preprocessing",
     "Temperature",
+    "batch_normalization",
+    "l2_normalize",
 ]

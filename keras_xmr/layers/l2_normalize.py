@@ -7,13 +7,31 @@ from typing import Any
 import keras
 
 
+def l2_normalize(vectors: Any, axis: int = -1) -> Any:
+    """Vectors divided by their Euclidean norm; a vector of zeros stays one.
+
+    Unlike that of `keras.ops.normalize`, the gradient is finite at a vector of zeros.
+    """
+    squares = keras.ops.sum(keras.ops.square(vectors), axis=axis, keepdims=True)
+    return vectors * keras.ops.rsqrt(keras.ops.maximum(squares, 1e-24))
+
+
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class L2Normalize(keras.layers.Layer):
-    """Divides vectors (..., D) by their Euclidean norm. A vector of zeros stays one."""
+    """Divides vectors by their Euclidean norm. A vector of zeros stays one.
 
-    def __init__(self, **kwargs: Any) -> None:
+    Args:
+        axis: The axis that the vectors lie on.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
+        self.axis = axis
 
     def call(self, inputs: Any) -> Any:
-        return keras.ops.normalize(inputs, axis=-1, order=2, epsilon=1e-12)
+        return l2_normalize(inputs, self.axis)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"axis": self.axis}

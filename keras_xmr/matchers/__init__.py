@@ -16,11 +16,15 @@ from keras_xmr.matchers.gaussian import (
 )
 from keras_xmr.matchers.msrm import Mahalanobis, MahalanobisCosine
 from keras_xmr.matchers.point import Cosine, OrderEmbedding
+from keras_xmr.matchers.regions import SAF, SGR, SGRAF
 from keras_xmr.matchers.sets import MaxCosine, MeanCosine, SmoothChamfer
 
 __all__ = [
     "ELK",
     "KL",
+    "SAF",
+    "SGR",
+    "SGRAF",
     "AverageL2",
     "Bhattacharyya",
     "ClosedFormSampled",

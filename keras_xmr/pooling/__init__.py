@@ -3,6 +3,8 @@
 from keras_xmr.pooling.attention import Attention
 from keras_xmr.pooling.base import Pooling
 from keras_xmr.pooling.bigru import BiGRU
+from keras_xmr.pooling.gpo import GPO
+from keras_xmr.pooling.gru import GRU
 from keras_xmr.pooling.mean import Mean
 
-__all__ = ["Attention", "BiGRU", "Mean", "Pooling"]
+__all__ = ["GPO", "GRU", "Attention", "BiGRU", "Mean", "Pooling"]

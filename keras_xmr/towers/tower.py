@@ -68,13 +68,10 @@ def _tower(
 ) -> keras.Model:
     encoder = _make("encoder", options.encoder)
     features, mask = encoder.features(inputs, spec)
-    head = _make(
-        "head",
-        options.head,
-        dimension=dimension,
-        pooling=lambda: _make("pooling", options.pooling, dimension=dimension),
-        name="head",
-    )
+    pooling = None
+    if options.pooling is not None:
+        pooling = lambda: _make("pooling", options.pooling, dimension=dimension)  # noqa: E731
+    head = _make("head", options.head, dimension=dimension, pooling=pooling, name="head")
     return keras.Model(inputs, head(features, mask=mask), name=name)
 
 

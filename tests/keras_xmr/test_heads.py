@@ -126,6 +126,8 @@ POOLINGS = {
     "attention": lambda: poolings.Attention(8),
     "bi_gru": lambda: poolings.BiGRU(8),
     "bi_gru_released": lambda: poolings.BiGRU(8, final_state="released"),
+    "gru": lambda: poolings.GRU(8),
+    "gpo": lambda: poolings.GPO(8, encoding=4, hidden=4),
 }
 
 

@@ -1,0 +1,78 @@
+"""The head of token embeddings."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_xmr.heads.base import Head
+from keras_xmr.layers import L2Normalize
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Tokens(Head):
+    """One vector for every region, position or word, for matchers that compare them one by one.
+
+    As SCAN and SGRAF have them (Lee et al. 2018; Diao et al. 2021, section 3.1): regions pass a
+    linear layer, words a bidirectional GRU.
+
+    Args:
+        dimension: D.
+        pooling: None: nothing is pooled.
+        context: What a token knows of its neighbours. "none": it passes a linear layer alone.
+            "bi_gru": the states of a bidirectional GRU at the token, its directions averaged.
+        normalize: Whether every token is divided by its norm.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND = "tokens"
+    POOLS = False
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: None = None,
+        *,
+        context: Literal["none", "bi_gru"] = "none",
+        normalize: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        if context not in ("none", "bi_gru"):
+            raise ValueError(f"context is 'none' or 'bi_gru', not {context!r}")
+        self.context = context
+        self.normalize = normalize
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+        if context == "none":
+            self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+        else:
+            self.gru = keras.layers.Bidirectional(
+                keras.layers.GRU(dimension, return_sequences=True, dtype=self.dtype_policy),
+                merge_mode="ave",
+                dtype=self.dtype_policy,
+                name="gru",
+            )
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        if self.context == "none":
+            self.linear.build(features_shape)
+        else:
+            self.gru.build(features_shape)
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        tokens = features
+        if self.context == "none":
+            tokens = self.linear(tokens)
+        if self.context == "bi_gru":
+            tokens = self.gru(tokens, mask=mask)
+        tokens = ops.cast(tokens, "float32")
+        tokens = self.l2(tokens) if self.normalize else tokens
+        if mask is None:
+            return {"tokens": tokens, "mask": ops.ones_like(tokens[..., 0])}
+        mask = ops.cast(mask, "float32")
+        return {"tokens": tokens * mask[..., None], "mask": mask}
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"context": self.context, "normalize": self.normalize}

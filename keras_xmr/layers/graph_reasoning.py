@@ -1,0 +1,46 @@
+"""Reasoning on a graph of regions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.layers.batch_normalization import batch_normalization
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class GraphReasoning(keras.layers.Layer):
+    """A graph convolution over all pairs of regions, with a residual (Li et al. 2019, Eq. 2, 3).
+
+    out = BatchNorm(W (R g(v))) + v, where R = theta(v) phi(v)^T / N for N regions. Scale and
+    shift of the normalisation start at 0, so that the block starts as the identity.
+
+    Inputs and outputs are features (B, N, F).
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.norm = batch_normalization(
+            gamma_initializer="zeros", dtype=self.dtype_policy, name="norm"
+        )
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.theta = self._linear("theta", features_shape)
+        self.phi = self._linear("phi", features_shape)
+        self.g = self._linear("g", features_shape)
+        self.w = self._linear("w", features_shape)
+        self.norm.build(features_shape)
+
+    def _linear(self, name: str, features_shape: tuple[Any, ...]) -> keras.layers.Dense:
+        layer = keras.layers.Dense(features_shape[-1], dtype=self.dtype_policy, name=name)
+        layer.build(features_shape)
+        return layer
+
+    def call(self, features: Any, training: bool | None = None) -> Any:
+        affinity = ops.matmul(self.theta(features), ops.transpose(self.phi(features), (0, 2, 1)))
+        affinity = affinity / ops.cast(ops.shape(features)[1], affinity.dtype)
+        reasoned = self.w(ops.matmul(affinity, self.g(features)))
+        return self.norm(reasoned, training=training) + features

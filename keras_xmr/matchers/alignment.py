@@ -1,0 +1,113 @@
+"""How regions and words are compared, a few captions at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.layers import l2_normalize
+
+Tensor = Any
+
+
+def linear(values: Tensor, weights: list[Tensor]) -> Tensor:
+    """values (..., F) times a kernel (F, G), plus a bias (G,), as one matrix product."""
+    kernel, bias = weights
+    flat = ops.matmul(ops.reshape(values, (-1, kernel.shape[0])), kernel) + bias
+    return ops.reshape(flat, (*ops.shape(values)[:-1], kernel.shape[1]))
+
+
+def attend(
+    regions: Tensor, region_mask: Tensor, words: Tensor, word_mask: Tensor, smoothing: float
+) -> Tensor:
+    """The mean of an image's regions that each word attends to, on the unit sphere.
+
+    Stacked cross attention of Lee et al. 2018, text to image, with the LeakyReLU of the released
+    code of Diao et al. 2021: weights softmax over regions of smoothing * LeakyReLU(v . t), the
+    latter divided by its norm over the words of the caption.
+
+    Args:
+        regions: Regions (N, R, D) of images.
+        region_mask: 1 where a region counts (N, R).
+        words: Words (C, L, D) of captions.
+        word_mask: 1 where a word counts (C, L).
+        smoothing: What the attention is multiplied by.
+
+    Returns:
+        (N, C, L, D).
+    """
+    n, r, width = ops.shape(regions)
+    c, length = ops.shape(words)[:2]
+    flat = ops.transpose(ops.reshape(words, (-1, width)))
+    affinity = ops.leaky_relu(ops.matmul(ops.reshape(regions, (-1, width)), flat), 0.1)
+    affinity = l2_normalize(ops.reshape(affinity, (n, r, c, length)) * word_mask)
+    affinity = ops.where(region_mask[:, :, None, None] > 0, smoothing * affinity, -1e9)
+    weights = ops.reshape(ops.softmax(affinity, axis=1), (n, r, c * length))
+    attended = ops.matmul(ops.transpose(weights, (0, 2, 1)), regions)
+    return l2_normalize(ops.reshape(attended, (n, c, length, width)))
+
+
+def in_tiles(
+    score: Callable[[Any, Embedding, Embedding], list[Tensor]],
+    weights: Any,
+    image: Embedding,
+    caption: Embedding,
+    captions_at_once: int,
+    training: bool,
+    numbers: int = 0,
+) -> list[Tensor]:
+    """Scores all images with all captions, a tile of captions of about one length at a time.
+
+    Args:
+        score: Makes scores (N, C), and numbers of each caption (C,), of `weights`, images, and C
+            captions, cut to the longest of them. It is a function of nothing else.
+        weights: A structure of float32 tensors.
+        image: Tokens of N images, with all that `score` reads; float32.
+        caption: Tokens of M captions, padded at their end.
+        captions_at_once: Captions of a tile.
+        training: Whether there will be gradients. Then tiles are not remembered, but computed
+            again for their gradients, so that memory stays that of one tile.
+        numbers: How many numbers `score` gives of each caption.
+
+    Returns:
+        Scores (N, M), and the numbers (M,) each, in the order of the captions.
+    """
+    captions = ops.shape(caption["mask"])[0]
+    order = ops.argsort(ops.sum(caption["mask"], axis=1))
+    tile = ops.minimum(captions_at_once, captions)
+    # The first tile is made whole by repeating the shortest caption in front.
+    spare = (-captions) % tile
+    places = ops.concatenate([ops.repeat(order[:1], spare), order], axis=0)
+    tiles = {
+        name: ops.reshape(ops.take(values, places, axis=0), (-1, tile, *ops.shape(values)[1:]))
+        for name, values in caption.items()
+    }
+
+    def flat_score(*tensors: Tensor) -> list[Tensor]:
+        weights, image, caption = tf.nest.pack_sequence_as(structure, tensors)
+        return score(weights, image, _cut(caption))
+
+    structure = (weights, image, dict.fromkeys(tiles))
+    scored = keras.remat(flat_score) if training else flat_score
+    # `keras.ops.map` would have ten tiles in memory at once, and compute the first one twice.
+    found = tf.map_fn(
+        lambda part: scored(*tf.nest.flatten((weights, image, part))),
+        tiles,
+        fn_output_signature=[tf.TensorSpec(None, tf.float32)] * (1 + numbers),
+        parallel_iterations=1,
+    )
+    scores = ops.reshape(ops.transpose(found[0], (1, 0, 2)), (ops.shape(found[0])[1], -1))
+    back = ops.argsort(order)
+    scores = ops.take(scores[:, spare:], back, axis=1)
+    return [scores, *(ops.take(ops.reshape(n, (-1,))[spare:], back, axis=0) for n in found[1:])]
+
+
+def _cut(caption: Embedding) -> Embedding:
+    """Captions without the padding that all of them have."""
+    longest = ops.maximum(ops.cast(ops.max(ops.sum(caption["mask"], axis=1)), "int32"), 1)
+    return caption | {name: caption[name][:, :longest] for name in ("tokens", "mask")}

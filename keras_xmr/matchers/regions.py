@@ -1,0 +1,398 @@
+"""Matchers of regions and words (Diao et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_xmr.embeddings import Embedding
+from keras_xmr.layers import GlobalAttention, l2_normalize
+from keras_xmr.matchers.alignment import attend, in_tiles, linear
+from keras_xmr.matchers.base import Matcher, Side
+from keras_xmr.options import Fraction, PositiveFloat, PositiveInt
+
+Tensor = Any
+Weights = dict[str, list[Tensor]]
+
+_MOMENTUM = 0.9
+_EPSILON = 1e-5
+
+
+class _Similarity(Matcher):
+    """What SAF and SGR share: a similarity vector of each word and of the whole, for each pair.
+
+    The vector of a word is W |v - t|^2 on the unit sphere, with t the word and v the mean of the
+    regions that attend to it; that of the whole likewise, with the global vectors of both sides
+    (Eq. 2 to 5). A subclass makes one vector of them in `reason`.
+
+    All pairs of a batch go in tiles of a few captions, sorted by length and cut to the longest of
+    the tile, so padding costs nothing. Memory is that of one tile, N * captions * words * D
+    numbers: in training too, where tiles are computed once more for their gradients.
+    """
+
+    STATISTICS = 0
+
+    def __init__(
+        self,
+        similarity_dimension: int,
+        smoothing: float,
+        dropout: float,
+        captions_at_once: int,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.similarity_dimension = similarity_dimension
+        self.smoothing = smoothing
+        self.dropout = dropout
+        self.captions_at_once = captions_at_once
+        self.image_attention = GlobalAttention(
+            dropout, batch_norm=True, dtype=self.dtype_policy, name="image_attention"
+        )
+        self.caption_attention = GlobalAttention(
+            dropout, dtype=self.dtype_policy, name="caption_attention"
+        )
+        self.local_similarity = self._dense(similarity_dimension, "local_similarity")
+        self.global_similarity = self._dense(similarity_dimension, "global_similarity")
+        self.evaluation = self._dense(1, "evaluation")
+
+    def _dense(self, width: int, name: str) -> keras.layers.Dense:
+        return keras.layers.Dense(width, dtype=self.dtype_policy, name=name)
+
+    def build(self, image_shape: Any, caption_shape: Any) -> None:
+        image, caption = image_shape["tokens"], caption_shape["tokens"]
+        for layer, shape in (
+            (self.image_attention, image),
+            (self.caption_attention, caption),
+            (self.local_similarity, caption),
+            (self.global_similarity, caption),
+            (self.evaluation, (None, self.similarity_dimension)),
+        ):
+            if not layer.built:
+                layer.build(tuple(shape))
+
+    def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
+        """Adds the global vectors (B, D), which pairs share."""
+        attention = self.image_attention if side == "image" else self.caption_attention
+        return embedding | {"global": attention(embedding["tokens"], embedding["mask"], seed=seed)}
+
+    def pair_weights(self) -> Weights:
+        """The weights that pairs are scored with, as tensors."""
+        layers = (self.local_similarity, self.global_similarity, self.evaluation)
+        return {layer.name: _tensors(layer.kernel, layer.bias) for layer in layers}
+
+    def reason(
+        self, weights: Weights, nodes: Tensor, counts: Tensor, training: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """One vector of the similarity vectors of each pair.
+
+        Args:
+            weights: What `pair_weights` gave.
+            nodes: Similarity vectors (N, C, 1 + L, S), that of the whole first.
+            counts: 1 where a vector counts, 0 in the padding of its caption (C, 1 + L).
+            training: Whether a model is trained.
+
+        Returns:
+            Vectors (N, C, S), and in training `STATISTICS` statistics of each caption (C,).
+        """
+        raise NotImplementedError
+
+    def keep(self, statistics: list[Tensor]) -> None:
+        """Keeps the statistics (M,) of the captions of a training step, where there are some."""
+        del statistics
+
+    def score(
+        self, weights: Weights, local: Tensor, whole: Tensor, mask: Tensor, training: bool
+    ) -> list[Tensor]:
+        """Scores pairs by how their words, and their global vectors, differ.
+
+        Args:
+            weights: What `pair_weights` gave.
+            local: Squared differences of words and the regions they attend to (N, C, L, D).
+            whole: Squared differences of the global vectors (N, C, D).
+            mask: 1 where a word counts (C, L).
+            training: Whether a model is trained.
+
+        Returns:
+            Scores (N, C), and in training `STATISTICS` statistics of each caption (C,).
+        """
+        whole = linear(whole, weights["global_similarity"])
+        local = linear(local, weights["local_similarity"])
+        nodes = l2_normalize(ops.concatenate([whole[:, :, None], local], axis=2))
+        counts = ops.pad(mask, ((0, 0), (1, 0)), constant_values=1.0)
+        vectors, statistics = self.reason(weights, nodes, counts, training)
+        return [ops.sigmoid(linear(vectors, weights["evaluation"])[..., 0]), *statistics]
+
+    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
+        def score(weights: Weights, image: Embedding, caption: Embedding) -> list[Tensor]:
+            local = _differences(image, caption, self.smoothing)
+            whole = _between(image["global"], caption["global"])
+            return self.score(weights, local, whole, caption["mask"], training)
+
+        scores, *statistics = in_tiles(
+            score,
+            self.pair_weights(),
+            image,
+            caption,
+            self.captions_at_once,
+            training,
+            self.STATISTICS if training else 0,
+        )
+        if training:
+            self.keep(statistics)
+        return scores
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "similarity_dimension": self.similarity_dimension,
+            "smoothing": self.smoothing,
+            "dropout": self.dropout,
+            "captions_at_once": self.captions_at_once,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SAF(_Similarity):
+    """Similarity attention filtration: a mean of similarity vectors, weighted by what they tell.
+
+    The weight of a vector is sigmoid(BatchNorm(w s)), over the sum of all weights of the pair
+    (Diao et al. 2021, Eq. 8 and 9). In training the statistics of that normalisation are of each
+    caption alone, over its words and all images, as in the released code, so that scores do not
+    depend on tiles there either.
+
+    Args:
+        similarity_dimension: S, width of the similarity vectors.
+        smoothing: What the attention of regions is multiplied by before its softmax.
+        dropout: Part of the numbers that are dropped in the attention for the global vectors.
+        captions_at_once: Captions of a tile.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("tokens", "tokens"),)
+    STATISTICS = 2
+
+    def __init__(
+        self,
+        *,
+        similarity_dimension: PositiveInt = 256,
+        smoothing: PositiveFloat = 9.0,
+        dropout: Fraction = 0.4,
+        captions_at_once: PositiveInt = 4,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(similarity_dimension, smoothing, dropout, captions_at_once, **kwargs)
+        self.gate = self._dense(1, "gate")
+
+    def build(self, image_shape: Any, caption_shape: Any) -> None:
+        super().build(image_shape, caption_shape)
+        self.gate.build((None, self.similarity_dimension))
+        self.gamma = self.add_weight(name="gamma", shape=(), initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=(), initializer="zeros")
+        # Every replica sees the global batch, so any of them has the statistics.
+        kept = {"shape": (), "trainable": False, "aggregation": "only_first_replica"}
+        self.moving_mean = self.add_weight(name="moving_mean", initializer="zeros", **kept)
+        self.moving_variance = self.add_weight(name="moving_variance", initializer="ones", **kept)
+
+    def pair_weights(self) -> Weights:
+        norm = [self.gamma, self.beta, self.moving_mean, self.moving_variance]
+        return super().pair_weights() | {
+            "gate": _tensors(self.gate.kernel, self.gate.bias),
+            "norm": _tensors(*norm),
+        }
+
+    def reason(
+        self, weights: Weights, nodes: Tensor, counts: Tensor, training: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        gate = linear(nodes, weights["gate"])[..., 0]
+        gamma, beta, mean, variance = weights["norm"]
+        statistics = []
+        if training:
+            total = ops.cast(ops.shape(nodes)[0], "float32") * ops.sum(counts, axis=1)
+            mean = ops.sum(gate * counts, axis=(0, 2)) / total
+            deviation = (gate - mean[:, None]) * counts
+            variance = ops.sum(ops.square(deviation), axis=(0, 2)) / total
+            statistics = [mean, variance * total / ops.maximum(total - 1.0, 1.0)]
+            mean, variance = mean[:, None], variance[:, None]
+        gate = (gate - mean) * ops.rsqrt(variance + _EPSILON) * gamma + beta
+        gate = ops.sigmoid(gate) * counts
+        gate = gate / (ops.sum(gate, axis=-1, keepdims=True) + 1e-8)
+        return l2_normalize(ops.sum(gate[..., None] * nodes, axis=2)), statistics
+
+    def keep(self, statistics: list[Tensor]) -> None:
+        """Moves the statistics as if the captions had come one after another."""
+        count = ops.cast(ops.shape(statistics[0])[0], "float32")
+        weights = ops.power(_MOMENTUM, count - 1.0 - ops.arange(count))
+        for moving, values in zip(
+            (self.moving_mean, self.moving_variance), statistics, strict=True
+        ):
+            moved = (1.0 - _MOMENTUM) * ops.sum(weights * ops.stop_gradient(values))
+            moving.assign(ops.power(_MOMENTUM, count) * moving + moved)
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SGR(_Similarity):
+    """Similarity graph reasoning: similarity vectors of a pair exchange what they know.
+
+    In each step, every vector becomes ReLU(W (softmax(Wq s (Wk s)^T) s)); that of the whole is
+    read out at the end (Diao et al. 2021, Eq. 6 and 7).
+
+    Args:
+        steps: Steps of reasoning.
+        similarity_dimension: S, width of the similarity vectors.
+        smoothing: What the attention of regions is multiplied by before its softmax.
+        dropout: Part of the numbers that are dropped in the attention for the global vectors.
+        captions_at_once: Captions of a tile.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("tokens", "tokens"),)
+
+    def __init__(
+        self,
+        *,
+        steps: PositiveInt = 3,
+        similarity_dimension: PositiveInt = 256,
+        smoothing: PositiveFloat = 9.0,
+        dropout: Fraction = 0.4,
+        captions_at_once: PositiveInt = 4,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(similarity_dimension, smoothing, dropout, captions_at_once, **kwargs)
+        self.steps = steps
+        self.step_layers = [
+            self._dense(similarity_dimension, f"{name}_{step}")
+            for step in range(steps)
+            for name in ("query", "key", "graph")
+        ]
+
+    def build(self, image_shape: Any, caption_shape: Any) -> None:
+        super().build(image_shape, caption_shape)
+        for layer in self.step_layers:
+            layer.build((None, self.similarity_dimension))
+
+    def pair_weights(self) -> Weights:
+        return super().pair_weights() | {
+            layer.name: _tensors(layer.kernel, layer.bias) for layer in self.step_layers
+        }
+
+    def reason(
+        self, weights: Weights, nodes: Tensor, counts: Tensor, training: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        for step in range(self.steps):
+            # Nothing but the first node is read after the last step.
+            asking = nodes if step < self.steps - 1 else nodes[:, :, :1]
+            query = linear(asking, weights[f"query_{step}"])
+            key = linear(nodes, weights[f"key_{step}"])
+            edges = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+            edges = ops.where(counts[:, None, :] > 0, edges, -1e9)
+            nodes = ops.matmul(ops.softmax(edges, axis=-1), nodes)
+            nodes = ops.relu(linear(nodes, weights[f"graph_{step}"]))
+        return nodes[:, :, 0], []
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"steps": self.steps}
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SGRAF(Matcher):
+    """The mean of the scores of SAF and SGR, on the same tokens.
+
+    Diao et al. 2021 train two models, one with each, and average the scores of both. Here one
+    model has both matchers and is trained by the loss of their mean: it costs one training and
+    one set of towers, and is not what the paper reports.
+
+    Args:
+        steps: Steps of reasoning of SGR.
+        similarity_dimension: S, width of the similarity vectors.
+        smoothing: What the attention of regions is multiplied by before its softmax.
+        dropout: Part of the numbers that are dropped in the attention for the global vectors.
+        captions_at_once: Captions of a tile.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("tokens", "tokens"),)
+
+    def __init__(
+        self,
+        *,
+        steps: PositiveInt = 3,
+        similarity_dimension: PositiveInt = 256,
+        smoothing: PositiveFloat = 9.0,
+        dropout: Fraction = 0.4,
+        captions_at_once: PositiveInt = 4,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.options: dict[str, Any] = {
+            "similarity_dimension": similarity_dimension,
+            "smoothing": smoothing,
+            "dropout": dropout,
+            "captions_at_once": captions_at_once,
+        }
+        self.steps = steps
+        self.saf = SAF(**self.options, name="saf")
+        self.sgr = SGR(steps=steps, **self.options, name="sgr")
+
+    def build(self, image_shape: Any, caption_shape: Any) -> None:
+        for part in (self.saf, self.sgr):
+            if not part.built:
+                part.build(image_shape, caption_shape)
+
+    def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
+        """Adds the global vectors (B, D) of both."""
+        seeds = (None, None) if seed is None else tf.unstack(tf.random.split(seed, 2))
+        found = {
+            f"{part.name}_global": part.prepare(embedding, side, seed)["global"]
+            for part, seed in zip((self.saf, self.sgr), seeds, strict=True)
+        }
+        return embedding | found
+
+    def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
+        def score(weights: list[Weights], image: Embedding, caption: Embedding) -> list[Tensor]:
+            # Both attend alike, which is half of the work.
+            local = _differences(image, caption, self.saf.smoothing)
+            found = [
+                part.score(
+                    weights[number],
+                    local,
+                    _between(image[f"{part.name}_global"], caption[f"{part.name}_global"]),
+                    caption["mask"],
+                    training,
+                )
+                for number, part in enumerate((self.saf, self.sgr))
+            ]
+            return [0.5 * (found[0][0] + found[1][0]), *found[0][1:]]
+
+        scores, *statistics = in_tiles(
+            score,
+            [self.saf.pair_weights(), self.sgr.pair_weights()],
+            image,
+            caption,
+            self.saf.captions_at_once,
+            training,
+            self.saf.STATISTICS if training else 0,
+        )
+        if training:
+            self.saf.keep(statistics)
+        return scores
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | self.options | {"steps": self.steps}
+
+
+def _tensors(*variables: Any) -> list[Tensor]:
+    # That of `keras.ops` would give the variables themselves, and their gradients twice.
+    return [tf.convert_to_tensor(variable) for variable in variables]
+
+
+def _differences(image: Embedding, caption: Embedding, smoothing: float) -> Tensor:
+    """Squared differences of words and the regions that they attend to (N, C, L, D)."""
+    words, mask = caption["tokens"], caption["mask"]
+    return ops.square(attend(image["tokens"], image["mask"], words, mask, smoothing) - words)
+
+
+def _between(image: Tensor, caption: Tensor) -> Tensor:
+    """Squared differences (N, C, D) of global vectors (N, D) and (C, D)."""
+    return ops.square(image[:, None] - caption)

@@ -1,0 +1,331 @@
+"""SAF, SGR and SGRAF: parity, tiles, padding, training and saving."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import token_models
+import torch_layout
+
+from keras_xmr.heads import Tokens
+from keras_xmr.layers import GlobalAttention
+from keras_xmr.matchers import SAF, SGR, SGRAF
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+TINY = {"similarity_dimension": 8}
+
+
+class Weights:
+    """Names the golden weights of one of the two modules."""
+
+    def __init__(self, golden, prefix: str) -> None:
+        self.golden = golden
+        self.prefix = prefix
+
+    def f32(self, key: str) -> np.ndarray:
+        return self.golden.f32(f"{self.prefix}{key}")
+
+
+def attention_layers(attention, prefix):
+    """The linear layers of an attention by their golden names."""
+    return {
+        f"{prefix}.embedding_local.0": attention.local,
+        f"{prefix}.embedding_global.0": attention.mean,
+        f"{prefix}.embedding_common.0": attention.common,
+    }
+
+
+def linear_layers(matcher):
+    layers = attention_layers(matcher.image_attention, "v_global_w")
+    layers |= attention_layers(matcher.caption_attention, "t_global_w")
+    layers |= {
+        "sim_tranloc_w": matcher.local_similarity,
+        "sim_tranglo_w": matcher.global_similarity,
+        "sim_eval_w": matcher.evaluation,
+    }
+    if isinstance(matcher, SAF):
+        return layers | {"SAF_module.attn_sim_w": matcher.gate}
+    names = ("graph_query_w", "graph_key_w", "sim_graph_w")
+    for number, layer in enumerate(matcher.step_layers):
+        layers[f"SGR_module.{number // 3}.{names[number % 3]}"] = layer
+    return layers
+
+
+def load(matcher, weights):
+    for name, layer in linear_layers(matcher).items():
+        torch_layout.dense(layer, weights, name)
+    for layer, name in (
+        (matcher.image_attention.local_norm, "v_global_w.embedding_local.1"),
+        (matcher.image_attention.mean_norm, "v_global_w.embedding_global.1"),
+    ):
+        keys = ("weight", "bias", "running_mean", "running_var")
+        layer.set_weights([weights.f32(f"{name}.{key}") for key in keys])
+    if isinstance(matcher, SAF):
+        for variable, key in (
+            (matcher.gamma, "weight"),
+            (matcher.beta, "bias"),
+            (matcher.moving_mean, "running_mean"),
+            (matcher.moving_variance, "running_var"),
+        ):
+            variable.assign(weights.f32(f"SAF_module.bn.{key}")[0])
+
+
+def score(matcher, image, caption, training=False, seed=None):
+    return matcher(
+        matcher.prepare(image, "image", seed),
+        matcher.prepare(caption, "caption", seed),
+        training=training,
+    )
+
+
+def golden_tokens(case):
+    words = case.f32("in_cap_emb")
+    mask = (np.arange(words.shape[1]) < case["in_cap_lens"][:, None]).astype(np.float32)
+    regions = case.f32("in_img_emb")
+    image = {"tokens": regions, "mask": np.ones(regions.shape[:2], np.float32)}
+    return image, {"tokens": words, "mask": mask}
+
+
+def assert_gradient(found, expected, key):
+    """Within float32's rounding, which goes by the largest entry."""
+    atol = max(1e-5, 1e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=atol, err_msg=key)
+
+
+@pytest.fixture
+def tokens(random):
+    """Seven images and captions of 1 to 6 words."""
+    words = random.normal(size=(7, 6, 5)).astype(np.float32)
+    mask = (np.arange(6) < np.array([[4], [6], [1], [2], [6], [3], [2]])).astype(np.float32)
+    image = random.normal(size=(7, 4, 5)).astype(np.float32)
+    return (
+        {"tokens": image, "mask": np.ones((7, 4), np.float32)},
+        {"tokens": words * mask[..., None], "mask": mask},
+    )
+
+
+@pytest.mark.parametrize("make", [SAF, SGR])
+def test_scores_and_gradients_match_golden(golden, make):
+    case = golden("sgraf")
+    tag = make.__name__.lower()
+    matcher = make(**TINY)
+    image, caption = golden_tokens(case)
+    score(matcher, image, caption)
+    load(matcher, Weights(case, f"param_{tag}."))
+    layers = linear_layers(matcher)
+    regions, words = tf.constant(image["tokens"]), tf.constant(caption["tokens"])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([regions, words])
+        scores = score(matcher, image | {"tokens": regions}, caption | {"tokens": words})
+        rows = tf.nn.relu(0.2 + scores - tf.linalg.diag_part(scores)[:, None])
+        columns = tf.nn.relu(0.2 + scores - tf.linalg.diag_part(scores)[None, :])
+        rows, columns = (tf.linalg.set_diag(x, tf.zeros(5)) for x in (rows, columns))
+        by_sum = tf.reduce_sum(rows) + tf.reduce_sum(columns)
+        by_hardest = tf.reduce_sum(tf.reduce_max(rows, 1)) + tf.reduce_sum(
+            tf.reduce_max(columns, 0)
+        )
+    np.testing.assert_allclose(scores, case[f"out_{tag}_sims"], **CLOSE)
+    np.testing.assert_allclose(by_sum, case[f"out_{tag}_loss_sum"], **CLOSE)
+    for loss, key in ((by_sum, "sum"), (by_hardest, "max")):
+        for ours, side in zip(tape.gradient(loss, [regions, words]), ("img", "cap"), strict=True):
+            name = f"grad_{tag}_{key}_{side}_emb"
+            assert_gradient(ours, case[name], name)
+    variables = {k: [layer.kernel.value, layer.bias.value] for k, layer in layers.items()}
+    for name, (kernel, bias) in tape.gradient(by_sum, variables).items():
+        key = f"grad_sum_{tag}.{name}"
+        assert_gradient(kernel.numpy().T, case[f"{key}.weight"], key)
+        assert_gradient(bias, case[f"{key}.bias"], key)
+    attention = matcher.image_attention
+    for norm, part in ((attention.local_norm, "local"), (attention.mean_norm, "global")):
+        for variable, kind in ((norm.gamma, "weight"), (norm.beta, "bias")):
+            key = f"grad_sum_{tag}.v_global_w.embedding_{part}.1.{kind}"
+            assert_gradient(tape.gradient(by_sum, variable.value), case[key], key)
+    if make is SAF:
+        for variable, key in ((matcher.gamma, "weight"), (matcher.beta, "bias")):
+            expected = case[f"grad_sum_saf.SAF_module.bn.{key}"][0]
+            assert_gradient(tape.gradient(by_sum, variable.value), expected, key)
+
+
+def test_sgraf_is_the_mean_of_both(golden):
+    case = golden("sgraf")
+    image, caption = golden_tokens(case)
+    matcher = SGRAF(**TINY)
+    score(matcher, image, caption)
+    load(matcher.saf, Weights(case, "param_saf."))
+    load(matcher.sgr, Weights(case, "param_sgr."))
+    np.testing.assert_allclose(score(matcher, image, caption), case["out_sgraf_sims"], **CLOSE)
+    found = matcher.prepare(image, "image")
+    np.testing.assert_allclose(found["saf_global"], case["out_saf_img_global"], **CLOSE)
+    np.testing.assert_allclose(found["sgr_global"], case["out_sgr_img_global"], **CLOSE)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("make", [SAF, SGR])
+def test_scores_and_gradients_do_not_depend_on_tiles_or_padding(tokens, make, training):
+    image, caption = tokens
+    matcher = make(**TINY)
+    seed = tf.constant([3, 4]) if training else None
+
+    @tf.function
+    def step(words, mask):
+        with tf.GradientTape() as tape:
+            tape.watch(words)
+            caption = {"tokens": words, "mask": mask}
+            scores = score(matcher, image, caption, training, seed)
+            loss = tf.reduce_sum(scores**2)
+        weight = matcher.local_similarity.kernel.value
+        return scores, *tape.gradient(loss, [words, weight])
+
+    matcher.dropout = matcher.caption_attention.dropout = 0.0  # as dropout sees the padded shape
+    score(matcher, image, caption)
+    matcher.captions_at_once = 100
+    words, mask = tf.constant(caption["tokens"]), tf.constant(caption["mask"])
+    whole, by_words, by_weight = step(words, mask)
+    assert whole.shape == (7, 7)
+    assert np.ptp(whole) > 1e-3
+    matcher.captions_at_once = 3
+    padded = tf.pad(words, ((0, 0), (0, 4), (0, 0))), tf.pad(mask, ((0, 0), (0, 4)))
+    scores, by_padded, by_same = step(*padded)
+    np.testing.assert_allclose(scores, whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(by_padded[:, :6], by_words, rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(by_padded[:, 6:], 0)
+    np.testing.assert_allclose(by_same, by_weight, rtol=1e-3, atol=1e-5)
+    assert np.abs(by_weight).max() > 1e-4
+    matcher.captions_at_once = 1
+    one = {k: v[2:3, :1] for k, v in caption.items()}
+    if not training:
+        np.testing.assert_allclose(
+            score(matcher, {k: v[:2] for k, v in image.items()}, one), whole[:2, 2:3], **CLOSE
+        )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_recomputed_gradients_are_those_of_the_remembered(tokens, compiled):
+    image, caption = tokens
+    matcher = SGR(**TINY, dropout=0.0, captions_at_once=4)
+    score(matcher, image, caption)
+    prepared = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
+    weights = [weight.value for weight in matcher.trainable_weights]
+
+    def gradients(training):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(matcher(*prepared, training=training) ** 2)
+        return tape.gradient(loss, weights, unconnected_gradients="zero")
+
+    if compiled:
+        gradients = tf.function(gradients)
+    for plain, recomputed in zip(gradients(False), gradients(True), strict=True):
+        np.testing.assert_allclose(recomputed, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_saf_normalises_by_the_statistics_of_each_caption(tokens):
+    image, caption = tokens
+    matcher = SAF(**TINY, dropout=0.0, captions_at_once=2)
+    score(matcher, image, caption)
+    prepared = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
+    together = np.asarray(matcher(*prepared, training=True))
+    moved = float(matcher.moving_mean.numpy()), float(matcher.moving_variance.numpy())
+    assert moved != (0.0, 1.0)
+    matcher.moving_mean.assign(0.0)
+    matcher.moving_variance.assign(1.0)
+    for number in range(7):
+        one = {k: v[number : number + 1] for k, v in prepared[1].items()}
+        alone = np.asarray(matcher(prepared[0], one, training=True))
+        np.testing.assert_allclose(alone[:, 0], together[:, number], rtol=1e-4, atol=1e-6)
+    kept = float(matcher.moving_mean.numpy()), float(matcher.moving_variance.numpy())
+    np.testing.assert_allclose(kept, moved, rtol=1e-5)
+    assert np.abs(together - np.asarray(matcher(*prepared))).max() > 1e-3
+
+
+def test_attention_drops_in_training_by_the_seed(tokens):
+    image, _ = tokens
+    layer = GlobalAttention(dropout=0.5)
+    plain = np.asarray(layer(image["tokens"], image["mask"]))
+    one, other = (
+        np.asarray(layer(image["tokens"], image["mask"], seed=tf.constant(seed)))
+        for seed in ([1, 2], [1, 3])
+    )
+    again = layer(image["tokens"], image["mask"], seed=tf.constant([1, 2]))
+    np.testing.assert_array_equal(again, one)
+    assert (one != other).any()
+    assert (one != plain).any()
+
+
+def test_regions_of_another_number_are_refused(tokens):
+    image, caption = tokens
+    matcher = SAF(**TINY)
+    score(matcher, image, caption)
+    fewer = {k: v[:, :3] for k, v in image.items()}
+    with pytest.raises(ValueError, match=r"each of 4 regions, but images have 3 regions; all"):
+        matcher.prepare(fewer, "image")
+
+
+@pytest.mark.parametrize("context", ["none", "bi_gru"])
+def test_padding_never_changes_a_token(random, context):
+    head = Tokens(4, context=context)
+    words = random.normal(size=(2, 5, 3)).astype(np.float32)
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], bool)
+    found = head(words, mask=mask)
+    assert (np.asarray(found["tokens"])[1, 2:] == 0).all()
+    np.testing.assert_array_equal(found["mask"], mask.astype(np.float32))
+    alone = head(words[1:, :2])
+    np.testing.assert_allclose(alone["tokens"][0], found["tokens"][1, :2], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(alone["mask"], 1)
+    norms = np.linalg.norm(found["tokens"], axis=-1)
+    np.testing.assert_allclose(norms[mask], 1.0, rtol=1e-5)
+
+
+def test_a_word_knows_its_neighbours_on_both_sides(random):
+    head = Tokens(4, context="bi_gru")
+    words = random.normal(size=(1, 3, 3)).astype(np.float32)
+    before = np.asarray(head(words)["tokens"])
+    for place in (0, 2):
+        changed = words.copy()
+        changed[0, place] += 1.0
+        assert np.abs(np.asarray(head(changed)["tokens"])[0, 1] - before[0, 1]).max() > 1e-4
+
+
+@pytest.mark.parametrize("make", [SAF, pytest.param(SGRAF, marks=pytest.mark.slow)])
+def test_models_train_save_and_load(tmp_path, make):
+    x, y = token_models.batch(8)
+    model = token_models.retriever(make(similarity_dimension=6, dropout=0.1, captions_at_once=3))
+    model.compile(optimizer=keras.optimizers.Adam(0.01))
+    before = [weight.numpy() for weight in model.trainable_weights]
+    losses = [float(model.train_on_batch(x, y, return_dict=True)["loss"]) for _ in range(3)]
+    assert np.isfinite(losses).all()
+    for weight, start in zip(model.trainable_weights, before, strict=True):
+        same = "key_" in weight.path and "bias" in weight.path  # softmax does not see it
+        same |= "common/bias" in weight.path or "common_" in weight.path
+        assert same or (weight.numpy() != start).any(), weight.path
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    embedded, again = model(x), loaded(x)
+    np.testing.assert_array_equal(
+        loaded.score(again["image"], again["caption"]),
+        model.score(embedded["image"], embedded["caption"]),
+    )
+
+
+@pytest.mark.slow
+def test_replicas_train_as_one_device_does(tmp_path):
+    # Also where each of them pads its captions to another length, and with batch normalisation.
+    script = Path(token_models.__file__).with_name("token_replica_run.py")
+    folders = [str(script.parents[2]), str(script.parent)]
+    found = []
+    for replicas in (1, 2):
+        path = tmp_path / f"{replicas}.npz"
+        command = [sys.executable, str(script), str(replicas), str(path)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        found.append(dict(np.load(path)))
+    assert any("moving_variance" in name for name in found[0])
+    for name, weight in found[0].items():
+        np.testing.assert_allclose(found[1][name], weight, rtol=1e-3, atol=1e-4, err_msg=name)
