@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_xmr.encoders.base import Encoder, InputSpec
+from keras_xmr.layers import batch_normalization
 from keras_xmr.options import Fraction, PositiveInt
 
 
@@ -16,6 +17,8 @@ class Regions(Encoder):
     Args:
         dimension: Width of a linear layer that every region passes; null for none.
         normalize: Whether every region is divided by its norm first.
+        batch_norm: Whether the numbers are then centred and scaled by the statistics of the
+            training: features often share a large part that tells nothing.
         dropout: Part of the numbers that are dropped in training.
     """
 
@@ -27,10 +30,12 @@ class Regions(Encoder):
         *,
         dimension: PositiveInt | None = None,
         normalize: bool = False,
+        batch_norm: bool = False,
         dropout: Fraction = 0.0,
     ) -> None:
         self.dimension = dimension
         self.normalize = normalize
+        self.batch_norm = batch_norm
         self.dropout = dropout
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
@@ -38,6 +43,9 @@ class Regions(Encoder):
         features = inputs
         if self.normalize:
             features = keras.layers.UnitNormalization(name="normalize")(features)
+        if self.batch_norm:
+            layer = batch_normalization(center=False, scale=False, name="batch_norm")
+            features = layer(features)
         if self.dropout:
             features = keras.layers.Dropout(self.dropout, seed=spec.seed, name="dropout")(features)
         if self.dimension is not None:

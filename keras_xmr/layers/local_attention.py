@@ -42,7 +42,8 @@ class LocalAttention(keras.layers.Layer):
         logits = keras.ops.transpose(keras.ops.cast(logits, "float32"), (0, 2, 1))
         if mask is not None:
             logits = keras.ops.where(mask[:, None, :], logits, -float("inf"))
-        weights = keras.ops.softmax(logits, axis=-1)
+        # The softmax of Keras warns of a single position, which precomputed features may have.
+        weights = keras.ops.exp(keras.ops.log_softmax(logits, axis=-1))
         return keras.ops.cast(weights, features.dtype) @ features, weights
 
     def get_config(self) -> dict[str, Any]:
