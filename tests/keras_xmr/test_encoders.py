@@ -8,7 +8,7 @@ import pytest
 
 from data_pipelines.text import SPECIAL
 from keras_xmr.config import TowerOptions
-from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, SmallCNN
+from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, Regions, SmallCNN
 from keras_xmr.towers import image_tower, parts_of, text_tower
 from keras_xmr.word_vectors import WordVectorsError, initial_vectors
 
@@ -202,3 +202,17 @@ def test_regions_pass_a_tower(random, shape):
     found = built(regions)
     np.testing.assert_allclose(built(3 * regions)["mean"], found["mean"], rtol=1e-4, atol=1e-5)
     assert found["log_variance"].shape == (3, 6)
+
+
+def test_regions_are_centred_by_the_statistics_of_the_training(random):
+    encoder = Regions(batch_norm=True)
+    inputs = keras.Input((4, 7))
+    features, _ = encoder.features(inputs, InputSpec(regions=(4, 7)))
+    model = keras.Model(inputs, features)
+    regions = (5.0 + 3.0 * random.normal(size=(64, 4, 7))).astype(np.float32)
+    centred = model(regions, training=True).numpy()
+    np.testing.assert_allclose(centred.mean((0, 1)), 0.0, atol=1e-4)
+    np.testing.assert_allclose(centred.std((0, 1)), 1.0, atol=1e-3)
+    for _ in range(60):
+        model(regions, training=True)
+    np.testing.assert_allclose(model(regions, training=False), centred, atol=0.05)
