@@ -95,11 +95,12 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: If the folder holds no run, or has been renamed.
     """
-    folder = folder.absolute()
+    folder = folder if folder.name else folder.absolute()
     path = folder / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"{folder} holds no run (no config.yaml); a run is in {_RUNS}")
-    config = load_config(path, [*overrides, f"output={folder.parent}"])
+    # The folder may have been moved as a whole since, or be named from elsewhere.
+    config = load_config(path, overrides).model_copy(update={"output": folder.parent})
     if config.folder != folder:
         raise ConfigError(f"{folder} holds the run {config.name!r}; a run is in {_RUNS}")
     return config

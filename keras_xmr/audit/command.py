@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import logging
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -64,7 +66,9 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     folder = main.folder.audit(options.split)
     judged = judged_pairs([truth.judgements, *truth.further.values()], _old_marks(folder, truth))
 
-    scores = _scores(main, [Run(load_run(run)) for run in runs] or [main], split)
+    models = [Run(load_run(run)) for run in runs] or [main]
+    _check_memory(judged.shape, len(models), options.split)
+    scores = _scores(main, models, split)
     candidates = _find(scores, judged, options)
     if not len(candidates):
         raise UserError(f"every pair of the split {options.split!r} is judged: nothing to ask")
@@ -83,8 +87,8 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     _write_candidates(folder / "candidates.csv", candidates, opinions, truth)
     entries = _entries(candidates, opinions, truth, split, options.thumbnail)
     command = (
-        f"python main.py --mode=audit --runs={main.folder.path} --marks=marks.csv "
-        f"--set audit.split={options.split}"
+        f"python main.py --mode=audit --runs={shlex.quote(str(main.folder.path))} "
+        f"--marks=marks.csv --set audit.split={options.split}"
     )
     write_sheet(folder / "sheet.html", f"{config.name}: {options.split}", entries, command)
     print(f"\n{_summary(candidates, opinions)}\n", flush=True)
@@ -146,6 +150,19 @@ def _old_marks(folder: Path, truth: GroundTruth) -> dict[Pair, Mark]:
 def _kinds(marks: Mapping[Pair, Mark]) -> str:
     kinds = [mark.kind for mark in marks.values()]
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("right", "wrong", "unsure"))
+
+
+def _check_memory(shape: tuple[int, int], models: int, split: str) -> None:
+    """Refuses a split whose score matrices this machine cannot hold."""
+    images, captions = shape
+    needed = 4 * images * captions * (models + min(models, 2))
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UserError(
+            f"the split {split!r} has {images:,} images and {captions:,} captions; the scores of "
+            f"{models} models take {needed / 1e9:,.1f} GB, and there are {there / 1e9:,.1f}. Audit "
+            "another split (audit.split), or fewer models"
+        )
 
 
 def _scores(main: Run, models: Sequence[Run], split: SplitRecords) -> dict[str, Scores]:

@@ -389,7 +389,7 @@ def test_a_run_is_read_from_its_folder_and_keeps_its_name(tmp_path):
 
 
 @pytest.mark.slow
-def test_from_two_runs_to_amended_judgements(tmp_path, capsys):
+def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
     runs = [
         Run(
             models.tiny_config(
@@ -462,3 +462,6 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys):
     assert not any(pair in again for pair in (first, second, third))
     with pytest.raises(UserError, match="given twice"):
         audit(runs[0].config, [folders[0], folders[0]])
+    monkeypatch.setattr("os.sysconf", lambda name: 16)
+    with pytest.raises(UserError, match="the scores of 2 models take"):
+        audit(runs[0].config, folders)
