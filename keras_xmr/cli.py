@@ -17,6 +17,7 @@ from data_pipelines.errors import UserError
 from keras_xmr.config import Config
 from keras_xmr.config_file import ConfigError, find_config, load_config, packaged_configs
 from keras_xmr.explain import explain
+from keras_xmr.run_folder import load_run
 
 DEMO = "scenes_pcme"
 
@@ -27,6 +28,7 @@ MODES = {
     "evaluate": "evaluate the trained model, and write a report with tables and plots",
     "export": "write model.keras, and a SavedModel for TF Serving",
     "relevance": "write how relevant each caption is to each image, by the captions alone",
+    "audit": "list unlabelled pairs that models believe in, for you to mark as right or wrong",
     "tune_reranker": "search the scales of fast re-ranking on the validation split",
 }
 
@@ -42,6 +44,9 @@ Without --config it runs the demo, {DEMO}: minutes on two cores, no network.
   --mode=MODE      one step of the run; without it, `all`:
 {{modes}}
   --set key=value  changes any key of the config; may be given several times
+  --runs=FOLDERS   with --mode=audit: the runs whose models are asked, separated by commas; the
+                   config of the first applies if there is no --config
+  --marks=FILE     with --mode=audit: the marks that the sheet has saved; writes judgements
   --captions=FILE  with --mode=relevance: captions that need no config: CSV with image,caption,
                    or the JSON of COCO or Karpathy
   --output=FILE    with --captions: where the relevance is written, something.npz
@@ -93,6 +98,8 @@ configs that come along:
 flags.DEFINE_string("config", DEMO, "A YAML file, or the name of a config that comes along.")
 flags.DEFINE_enum("mode", "all", list(MODES), "The step of the run.")
 flags.DEFINE_string("captions", None, "A captions file, for --mode=relevance.")
+flags.DEFINE_list("runs", [], "Folders of runs, for --mode=audit.")
+flags.DEFINE_string("marks", None, "Marks of a sheet, for --mode=audit.")
 flags.DEFINE_string("output", None, "Where the relevance, or the figures, of your files go.")
 flags.DEFINE_multi_string("set", [], "Changes a key of the config: key=value.")
 
@@ -158,6 +165,11 @@ def _start(rest: Sequence[str]) -> None:
     if own := given & {*_OWN_FILES, *_OWN_OPTIONS, "rerank"}:
         _evaluate_own_scores(values, given, sorted(own)[0])
         return
+    if values["mode"] == "audit":
+        _audit(values, given)
+        return
+    if useless := given & {"runs", "marks"}:
+        raise ConfigError(f"--{useless.pop()} goes with --mode=audit")
     config = load_config(find_config(values["config"]), values["set"])
     _set_up_logging()
     captions, output = values["captions"], values["output"]
@@ -188,6 +200,26 @@ def _relevance(config: Config, captions: Path, output: Path | None) -> None:
     relevance_of_file(captions, output, config.evaluation.splits, config.relevance)
 
 
+def _audit(values: dict[str, Any], given: set[str]) -> None:
+    """Looks for missing labels, or takes the marks that somebody has made."""
+    if useless := given & {"captions", "output"}:
+        raise ConfigError(f"--{useless.pop()} has no effect with --mode=audit; leave it out")
+    runs = [load_run(Path(run)).folder for run in values["runs"]]
+    if runs and "config" not in given:
+        config = load_run(runs[0], values["set"])
+    else:
+        config = load_config(find_config(values["config"]), values["set"])
+    _set_up_logging()
+    _quiet_tensorflow()
+
+    from keras_xmr.audit import command
+
+    if values["marks"] is None:
+        command.audit(config, runs)
+    else:
+        command.merge_marks(config, Path(values["marks"]))
+
+
 def _evaluate_own_scores(values: dict[str, Any], given: set[str], name: str) -> None:
     """Evaluates scores that a user brings; TensorFlow is not needed."""
     if values["mode"] != "evaluate":
@@ -215,11 +247,15 @@ def _evaluate_own_scores(values: dict[str, Any], given: set[str], name: str) -> 
 
 def _work(config: Config, mode: str) -> None:
     """Imports TensorFlow, and does what the mode asks for."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    _quiet_tensorflow()
 
     from keras_xmr.pipeline import run
 
     run(config, mode)
+
+
+def _quiet_tensorflow() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def _run(work: Callable[[], None]) -> None:

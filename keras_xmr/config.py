@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, create_model
 from data_pipelines.options import DataOptions, Section
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.options import (
+    Combination,
     Fraction,
     NonNegativeFloat,
     NonNegativeInt,
@@ -262,6 +263,29 @@ class EvaluationOptions(Section):
     `--mode=evaluate --scores=... --ground-truth=...` takes."""
 
 
+class AuditOptions(Section):
+    """What the mode `audit` looks for: unlabelled pairs that models believe in."""
+
+    split: Literal["train", "val", "test"] = "test"
+    """The split whose labels are audited."""
+
+    pairs: PositiveInt = 200
+    """The most pairs that the sheet shows."""
+
+    per_image: PositiveInt = 3
+    """The most pairs of one image, so that no image fills the sheet."""
+
+    per_caption: PositiveInt = 3
+    """The most pairs of one caption."""
+
+    combine: Combination = "mean"
+    """How the beliefs of several models become one: their mean, or the least of them. The belief
+    of a model is how far it ranks a pair ahead of the annotated ones, in both directions."""
+
+    thumbnail: Annotated[int, Field(ge=16, le=2048)] = 160
+    """The longer side of the pictures of the sheet, in pixels."""
+
+
 class ExportOptions(Section):
     """What is exported after training."""
 
@@ -302,6 +326,9 @@ class Config(Section):
 
     evaluation: EvaluationOptions = EvaluationOptions()
     """How it is evaluated."""
+
+    audit: AuditOptions = AuditOptions()
+    """How missing labels are looked for."""
 
     export: ExportOptions = ExportOptions()
     """What is exported."""

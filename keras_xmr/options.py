@@ -34,6 +34,9 @@ RelevanceMeasure = Literal["cider", "cider_d", "tf_idf"]
 RelevanceTokenizer = Literal["ptb", "java"]
 """What splits captions into words for that."""
 
+Combination = Literal["least", "mean"]
+"""How the beliefs of several models become one; see `keras_xmr.audit.candidates`."""
+
 ALIASES: dict[str, object] = {
     "PositiveInt": PositiveInt,
     "NonNegativeInt": NonNegativeInt,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 
 from data_pipelines.files import write_aside
 from keras_xmr.config import Config
-from keras_xmr.config_file import ConfigError, dump_config
+from keras_xmr.config_file import ConfigError, dump_config, load_config
 
 _PACKAGES = (
     "keras-xmr",
@@ -25,7 +26,10 @@ _PACKAGES = (
 )
 
 # What may change between two starts of a run without making it another run.
-_FREE = ("output", "evaluation", "export")
+_FREE = ("output", "evaluation", "audit", "export")
+
+
+_RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
 
 
 class RunFolder:
@@ -57,6 +61,10 @@ class RunFolder:
         """Where the relevance of the captions of a split goes."""
         return self.path / "relevance" / f"{split}.npz"
 
+    def audit(self, split: str) -> Path:
+        """Where the audit of a split goes."""
+        return self.path / "audit" / split
+
     def claim(self, config: Config) -> None:
         """Makes the folder and writes config and versions into it.
 
@@ -75,6 +83,27 @@ class RunFolder:
         self.logs.mkdir(parents=True, exist_ok=True)
         write_aside(self.config, dump_config(config).encode("utf-8"))
         write_aside(self.versions, json.dumps(_versions(config), indent=2).encode())
+
+
+def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
+    """The config of a run, from the folder that holds what it made.
+
+    Args:
+        folder: Such as `saved_models/scenes_pcme`.
+        overrides: Changes, as `load_config` takes them.
+
+    Raises:
+        ConfigError: If the folder holds no run, or has been renamed.
+    """
+    folder = folder if folder.name else folder.absolute()
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{folder} holds no run (no config.yaml); a run is in {_RUNS}")
+    # The folder may have been moved as a whole since, or be named from elsewhere.
+    config = load_config(path, overrides).model_copy(update={"output": folder.parent})
+    if config.folder != folder:
+        raise ConfigError(f"{folder} holds the run {config.name!r}; a run is in {_RUNS}")
+    return config
 
 
 def _differences(old: Any, new: Any, key: str = "") -> list[str]:

@@ -104,31 +104,45 @@ def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
     Raises:
         JudgementsError: If the file has no columns `image,caption`, or a row is malformed.
     """
+    for line, row in read_rows(path):
+        grade = parse_grade(row["grade"], f"{path}:{line}") if "grade" in row else 1.0
+        yield line, (row["image"], row.get("caption_id", row["caption"])), grade
+
+
+def read_rows(
+    path: Path, needed: Sequence[str] = _COLUMNS, usual: str = "image,caption,grade"
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the line and the fields, by column, of every row of a CSV file.
+
+    Args:
+        path: The file.
+        needed: The columns that it must have.
+        usual: A first line as it should be, for messages.
+
+    Raises:
+        JudgementsError: If a column is missing, or a row is malformed.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = next(reader, None) or []
-            missing = [column for column in _COLUMNS if column not in header]
+            missing = [column for column in needed if column not in header]
             if missing:
                 raise JudgementsError(
                     f"{path} has no column {missing[0]!r}: its first line is "
-                    f"{','.join(header)!r}, and should be 'image,caption,grade'"
+                    f"{','.join(header)!r}, and should be {usual!r}"
                 )
-            image, caption = (header.index(column) for column in _COLUMNS)
-            caption = header.index("caption_id") if "caption_id" in header else caption
-            grade = header.index("grade") if "grade" in header else None
             for row in reader:
-                where = f"{path}:{reader.line_num}"
                 if not row:
                     continue
                 if len(row) != len(header):
-                    raise JudgementsError(f"{where}: {len(row)} fields, not {len(header)}")
-                value = 1.0 if grade is None else _grade(row[grade], where)
-                yield reader.line_num, (row[image].strip(), row[caption].strip()), value
+                    raise JudgementsError(
+                        f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
+                    )
+                fields = (field.strip() for field in row)
+                yield reader.line_num, dict(zip(header, fields, strict=True))
     except FileNotFoundError:
-        raise JudgementsError(
-            f"{path} does not exist; it should hold image,caption,grade"
-        ) from None
+        raise JudgementsError(f"{path} does not exist; it should hold {usual}") from None
     except IsADirectoryError:
         raise JudgementsError(f"{path} is a folder; a CSV file is expected") from None
     except UnicodeDecodeError as error:
@@ -137,7 +151,8 @@ def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
         raise JudgementsError(f"{path}:{reader.line_num}: not valid CSV ({error})") from None
 
 
-def _grade(text: str, where: str) -> float:
+def parse_grade(text: str, where: str) -> float:
+    """A grade as a number from 0 on; `where` names the line in messages."""
     try:
         grade = float(text)
     except ValueError:

@@ -1,0 +1,295 @@
+"""Finds the unlabelled pairs that models believe in: candidates for missing labels.
+
+What is judged already is a sparse matrix (images, captions): a stored number above 0 says that a
+pair is right, a stored 0 that it is wrong. All other pairs are unlabelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+
+from keras_xmr.options import Combination
+from keras_xmr.reranking.base import in_tiles, refuse_non_finite
+
+Scores = tuple[np.ndarray, np.ndarray | None]
+"""The scores (images, captions) of a model by which captions are ranked for images, and those by
+which images are ranked for captions, if they are others."""
+
+_ROWS = 128
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Unlabelled pairs, those that the models believe in most first.
+
+    Attributes:
+        images: The image of each pair, int64 (pairs,).
+        captions: The caption of each pair, int64 (pairs,).
+        belief: By what they are ordered, float32 (pairs,); see `belief_matrix`.
+    """
+
+    images: np.ndarray
+    captions: np.ndarray
+    belief: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where some candidates of a query stand, among its unlabelled ones, from 1.
+
+    Attributes:
+        own: The rank of each, int64 (pairs,).
+        annotated: The rank of the last right answer of its query, int64 (pairs,).
+    """
+
+    own: np.ndarray
+    annotated: np.ndarray
+
+    @property
+    def ahead(self) -> np.ndarray:
+        """Whether it is ranked before a right answer: bool (pairs,)."""
+        return self.own < self.annotated
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What one model thinks of some pairs.
+
+    Attributes:
+        scores: The score of each, by which its caption is ranked for its image: (pairs,).
+        captions: Where its caption stands for its image.
+        images: Where its image stands for its caption.
+    """
+
+    scores: np.ndarray
+    captions: Ranks
+    images: Ranks
+
+    @property
+    def agrees(self) -> np.ndarray:
+        """Whether the belief of the model in a pair is above 0: bool (pairs,)."""
+        return self.captions.ahead & self.images.ahead
+
+
+def find_candidates(
+    scores: Mapping[str, Scores],
+    judged: scipy.sparse.csr_array,
+    *,
+    pairs: int,
+    per_image: int,
+    per_caption: int,
+    combine: Combination,
+) -> Candidates:
+    """The unlabelled pairs that some models believe in most.
+
+    Goes through all unlabelled pairs in falling belief, those of equal belief by image and then
+    by caption, and takes a pair unless its image, or its caption, has been taken as often as it
+    may be. Exact. Memory: that of `belief_matrix`.
+
+    Args:
+        scores: Of each model, by its name.
+        judged: What is judged already, sparse (images, captions).
+        pairs: The most pairs.
+        per_image: The most pairs of one image.
+        per_caption: The most pairs of one caption.
+        combine: How the beliefs of several models become one; see `belief_matrix`.
+
+    Raises:
+        ValueError: If there are no scores, shapes differ, or a score is not finite.
+    """
+    belief = belief_matrix(scores, judged, combine)
+    images_left = np.full(belief.shape[0], per_image)
+    captions_left = np.full(belief.shape[1], per_caption)
+    taken: list[tuple[int, int, float]] = []
+    while len(taken) < pairs and len(best := _best(belief, 4 * pairs)):
+        for image, caption in zip(*np.divmod(best, belief.shape[1]), strict=True):
+            if len(taken) < pairs and images_left[image] and captions_left[caption]:
+                taken.append((int(image), int(caption), float(belief[image, caption])))
+                belief[image, caption] = -np.inf
+                images_left[image] -= 1
+                captions_left[caption] -= 1
+        # What was passed over is in a full row or column: nothing comes up twice.
+        belief[images_left == 0] = -np.inf
+        belief[:, captions_left == 0] = -np.inf
+    images, captions, values = zip(*taken, strict=True) if taken else ((), (), ())
+    return Candidates(
+        np.array(images, np.int64), np.array(captions, np.int64), np.array(values, np.float32)
+    )
+
+
+def belief_matrix(
+    scores: Mapping[str, Scores], judged: scipy.sparse.csr_array, combine: Combination
+) -> np.ndarray:
+    """How much some models together believe in each unlabelled pair.
+
+    A model believes in a pair as far as it ranks it ahead of what is known to be right. Of a
+    query, let r be the rank of an unlabelled candidate, and a that of the last right answer,
+    both counted among unlabelled candidates alone; then its lead is log2(a / r), above 0 where
+    the candidate has the higher score. The belief in a pair is the lesser of its two leads:
+    that of the caption for the image, and that of the image for the caption. Leads of models
+    whose scores have nothing to do with each other can be compared.
+
+    Ranks by themselves, or their fusion (Cormack et al. 2009), would list near misses: the
+    first wrong answer to an exact query has a high rank, but stands behind the right one.
+
+    Ties never help: of candidates with equal scores each has the last of their ranks, and none
+    of them is ahead of a right answer with that score. A query without right answers has
+    nothing to be ahead of; there a is the rank after all candidates.
+
+    Args:
+        scores: Of each model, by its name.
+        judged: What is judged already, sparse (images, captions).
+        combine: Whether the belief of several models is that of the model that believes least,
+            or their mean.
+
+    Returns:
+        Float32 (images, captions); minus infinity where a pair is judged already. Besides it,
+        one more such matrix is held where there are several models.
+
+    Raises:
+        ValueError: If there are no scores, shapes differ, or a score is not finite.
+    """
+    belief = None
+    for name, model in scores.items():
+        _check(name, model, judged.shape)
+        own = _belief_of(model, judged)
+        if belief is None:
+            belief = own
+        elif combine == "least":
+            np.minimum(belief, own, out=belief)
+        else:
+            belief += own
+    if belief is None:
+        raise ValueError("there are no scores")
+    if combine == "mean":
+        belief /= np.float32(len(scores))
+    belief[_stored(judged)] = -np.inf
+    return belief
+
+
+def opinion(
+    scores: Scores, judged: scipy.sparse.csr_array, images: np.ndarray, captions: np.ndarray
+) -> Opinion:
+    """What one model thinks of some unlabelled pairs.
+
+    Args:
+        scores: Of the model.
+        judged: What is judged already, sparse (images, captions).
+        images: The image of each pair, int (pairs,).
+        captions: The caption of each pair.
+    """
+    by_image, by_caption = _both(scores)
+    return Opinion(
+        by_image[images, captions],
+        _ranks_of(by_image, judged, images, captions),
+        _ranks_of(by_caption.T, judged.T.tocsr(), captions, images),
+    )
+
+
+def _both(scores: Scores) -> tuple[np.ndarray, np.ndarray]:
+    by_image, by_caption = scores
+    return by_image, by_image if by_caption is None else by_caption
+
+
+def _check(name: str, scores: Scores, shape: tuple[int, int]) -> None:
+    for matrix in (matrix for matrix in scores if matrix is not None):
+        if matrix.shape != shape:
+            raise ValueError(
+                f"the scores of {name} have the shape {matrix.shape}, but there are {shape[0]} "
+                f"images and {shape[1]} captions"
+            )
+        for first in range(0, len(matrix), _ROWS):
+            refuse_non_finite(matrix[first : first + _ROWS], first)
+
+
+def _belief_of(scores: Scores, judged: scipy.sparse.csr_array) -> np.ndarray:
+    """The lesser lead of every pair, with one model."""
+    by_image, by_caption = _both(scores)
+    belief = np.full(judged.shape, np.inf, np.float32)
+    _lower_to_leads(belief, by_image, judged)
+    _lower_to_leads(belief.T, by_caption.T, judged.T.tocsr())
+    return belief
+
+
+def _lower_to_leads(belief: np.ndarray, scores: np.ndarray, judged: scipy.sparse.csr_array) -> None:
+    """Lowers the belief to the leads of the columns, where those are less."""
+
+    def lower(first: int) -> None:
+        rows = slice(first, first + _ROWS)
+        block = np.array(scores[rows], order="C")
+        known = judged[rows]
+        places = _stored(known)
+        last = _last_right(block[places], places[0], known.data, len(block))
+        block[places] = -np.inf
+        annotated = 1 + np.count_nonzero(block > last[:, None], axis=1)
+        leads = np.log2(annotated.astype(np.float32))[:, None] - np.log2(_ranks(block))
+        np.minimum(belief[rows], leads, out=belief[rows])
+
+    in_tiles(lower, len(scores), _ROWS)
+
+
+def _last_right(scores: np.ndarray, rows: np.ndarray, grades: np.ndarray, count: int) -> np.ndarray:
+    """The lowest score of a right answer of each row; minus infinity where there is none."""
+    last = np.full(count, np.inf, scores.dtype)
+    np.minimum.at(last, rows[grades > 0], scores[grades > 0])
+    return np.where(np.isposinf(last), -np.inf, last)
+
+
+def _ranks(block: np.ndarray) -> np.ndarray:
+    """How many scores of its row are at least as high as each score: float32 (rows, columns)."""
+    order = np.argsort(block, axis=1)
+    in_order = np.take_along_axis(block, order, axis=1)
+    starts = np.zeros(block.shape, np.float32)
+    places = np.arange(1, block.shape[1], dtype=np.float32)
+    starts[:, 1:] = np.where(in_order[:, 1:] > in_order[:, :-1], places, 0)
+    ranks = np.empty(block.shape, np.float32)
+    below = np.maximum.accumulate(starts, axis=1)
+    np.put_along_axis(ranks, order, np.float32(block.shape[1]) - below, axis=1)
+    return ranks
+
+
+def _ranks_of(
+    scores: np.ndarray, judged: scipy.sparse.csr_array, rows: np.ndarray, columns: np.ndarray
+) -> Ranks:
+    """Where some columns stand for some rows."""
+    own, annotated = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    for number, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+        values = np.array(scores[row])
+        score = values[column]
+        known = slice(*judged.indptr[row : row + 2])
+        places, right = judged.indices[known], judged.data[known] > 0
+        last = values[places[right]].min(initial=np.inf) if right.any() else -np.inf
+        values[places] = -np.inf
+        own[number] = np.count_nonzero(values >= score)
+        annotated[number] = 1 + np.count_nonzero(values > last)
+    return Ranks(own, annotated)
+
+
+def _best(belief: np.ndarray, count: int) -> np.ndarray:
+    """The flat places of the highest finite beliefs: the highest first, then in their order."""
+    places, values = np.empty(0, np.int64), np.empty(0, np.float32)
+    for first in range(0, len(belief), _ROWS):
+        block = belief[first : first + _ROWS].ravel()
+        # Of equal beliefs the earlier places count, and those are in already.
+        found = np.flatnonzero(block > (values[-1] if len(values) == count else -np.inf))
+        if len(found) > count:
+            # Equal ones at the edge are all kept, so that their order decides below.
+            edge = np.partition(block[found], len(found) - count)[len(found) - count]
+            found = found[block[found] >= edge]
+        places = np.concatenate([places, found + first * belief.shape[1]])
+        values = np.concatenate([values, block[found]])
+        order = np.argsort(-values, kind="stable")[:count]
+        places, values = places[order], values[order]
+    return places
+
+
+def _stored(matrix: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """The rows and columns of the stored numbers."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices

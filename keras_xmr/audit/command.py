@@ -1,0 +1,312 @@
+"""The mode `audit`: a sheet of pairs that may lack a label, and judgements amended by its marks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import write_aside
+from data_pipelines.records import SplitRecords, parse
+from keras_xmr.audit.candidates import Candidates, Opinion, Scores, find_candidates, opinion
+from keras_xmr.audit.marks import (
+    Mark,
+    Pair,
+    judged_pairs,
+    merge,
+    read_marks,
+    write_judgements,
+    write_marks,
+)
+from keras_xmr.audit.precision import Precision, measure_precision, precision_table
+from keras_xmr.audit.sheet import Entry, Vote, thumbnail, write_sheet
+from keras_xmr.config import AuditOptions, Config
+from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.evaluation.evaluate import ground_truth
+from keras_xmr.judgements import GroundTruth
+from keras_xmr.pipeline import Run
+from keras_xmr.run_folder import load_run
+
+_LOGGER = logging.getLogger(__name__)
+_TOGETHER = "all together"
+
+
+def audit(config: Config, runs: Sequence[Path] = ()) -> None:
+    """Writes the pairs that may lack a label, as a sheet to mark and as a table.
+
+    Writes `sheet.html`, `candidates.csv` and `audit.json` to `<run>/audit/<split>/`, and prints
+    the precision of the list if the data set knows all that is right. Pairs of
+    `data.judgements` and `evaluation.judgements`, and those that have been marked, are not asked.
+
+    Args:
+        config: The config of the run whose labels are audited; its section `audit` applies.
+        runs: Folders of the runs whose models are asked; the model of `config` if there are none.
+
+    Raises:
+        UserError: If a model is not trained, a run has other images or captions, or there is
+            nothing to ask.
+    """
+    options = config.audit
+    main = Run(config)
+    split = main.records.split(options.split)
+    truth = ground_truth(main.records, split, config.data.judgements, config.evaluation.judgements)
+    # What is true is not what is labelled: it measures the list, and has no part in it.
+    exhaustive = truth.further.pop("truth", None)
+    folder = main.folder.audit(options.split)
+    judged = judged_pairs([truth.judgements, *truth.further.values()], _old_marks(folder, truth))
+
+    models = [Run(load_run(run)) for run in runs] or [main]
+    _check_memory(judged.shape, len(models), options.split)
+    scores = _scores(main, models, split)
+    candidates = _find(scores, judged, options)
+    if not len(candidates):
+        raise UserError(f"every pair of the split {options.split!r} is judged: nothing to ask")
+    opinions = {
+        name: opinion(own, judged, candidates.images, candidates.captions)
+        for name, own in scores.items()
+    }
+    precision: dict[str, Precision] = {}
+    if exhaustive is not None:
+        lists = {name: _find({name: own}, judged, options) for name, own in scores.items()}
+        lists = lists if len(lists) == 1 else {_TOGETHER: candidates, **lists}
+        precision = {name: measure_precision(v, exhaustive, judged) for name, v in lists.items()}
+
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_figures(folder / "audit.json", options, candidates, opinions, precision)
+    _write_candidates(folder / "candidates.csv", candidates, opinions, truth)
+    entries = _entries(candidates, opinions, truth, split, options.thumbnail)
+    command = (
+        f"python main.py --mode=audit --runs={shlex.quote(str(main.folder.path))} "
+        f"--marks=marks.csv --set audit.split={options.split}"
+    )
+    write_sheet(folder / "sheet.html", f"{config.name}: {options.split}", entries, command)
+    print(f"\n{_summary(candidates, opinions)}\n", flush=True)
+    if precision:
+        print(f"{precision_table(options.split, precision)}\n", flush=True)
+    _LOGGER.info("sheet: %s\ntable: %s", folder / "sheet.html", folder / "candidates.csv")
+
+
+def merge_marks(config: Config, path: Path) -> None:
+    """Adds marks to those that have been made before, and writes amended judgements.
+
+    Writes all marks as `marks-<split>.csv`, and the annotated judgements with them as
+    `judgements-<split>.csv`, to `<run>/audit/<split>/`.
+
+    Args:
+        config: The config of the run whose labels are audited.
+        path: The marks, as the sheet saves them.
+
+    Raises:
+        UserError: If the marks cannot be read; nothing is written then.
+    """
+    name = config.audit.split
+    main = Run(config)
+    truth = ground_truth(main.records, main.records.split(name), config.data.judgements)
+    folder = main.folder.audit(name)
+    old = _old_marks(folder, truth)
+    new = read_marks(path, truth.image_ids, truth.caption_ids)
+    marks, changed = merge(old, new)
+    for (image, caption), before in changed.items():
+        print(
+            f"changed: image {truth.image_ids[image]}, caption {truth.caption_ids[caption]}: "
+            f"{before} before, {new[image, caption]} now"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_marks(_marks_file(folder), marks, truth.image_ids, truth.caption_ids)
+    judgements = folder / f"judgements-{name}.csv"
+    write_judgements(judgements, truth.judgements, marks, truth.image_ids, truth.caption_ids)
+    amended = judged_pairs([truth.judgements], marks)
+    print(
+        f"\n{len(new):,} marks read ({_kinds(new)}), {len(new.keys() - old.keys()):,} of them new, "
+        f"{len(changed):,} changed\n{len(marks):,} marks in all ({_kinds(marks)})\n"
+        f"{truth.judgements.grades.nnz:,} right pairs before, "
+        f"{np.count_nonzero(amended.data):,} now\n",
+        flush=True,
+    )
+    _LOGGER.info("judgements: %s", judgements)
+    _LOGGER.info("to measure against them: --set evaluation.judgements=[%s]", judgements)
+
+
+def _marks_file(folder: Path) -> Path:
+    return folder / f"marks-{folder.name}.csv"
+
+
+def _old_marks(folder: Path, truth: GroundTruth) -> dict[Pair, Mark]:
+    path = _marks_file(folder)
+    return read_marks(path, truth.image_ids, truth.caption_ids) if path.exists() else {}
+
+
+def _kinds(marks: Mapping[Pair, Mark]) -> str:
+    kinds = [mark.kind for mark in marks.values()]
+    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("right", "wrong", "unsure"))
+
+
+def _check_memory(shape: tuple[int, int], models: int, split: str) -> None:
+    """Refuses a split whose score matrices this machine cannot hold."""
+    images, captions = shape
+    needed = 4 * images * captions * (models + min(models, 2))
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise UserError(
+            f"the split {split!r} has {images:,} images and {captions:,} captions; the scores of "
+            f"{models} models take {needed / 1e9:,.1f} GB, and there are {there / 1e9:,.1f}. Audit "
+            "another split (audit.split), or fewer models"
+        )
+
+
+def _scores(main: Run, models: Sequence[Run], split: SplitRecords) -> dict[str, Scores]:
+    """The scores of every model, by the name of its run, or its folder where two have one name."""
+    names = [run.config.name for run in models]
+    scores: dict[str, Scores] = {}
+    for run in models:
+        unique = names.count(run.config.name) == 1
+        name = run.config.name if unique else str(run.folder.path)
+        if name in scores:
+            raise UserError(f"--runs: {run.folder.path} is given twice")
+        _LOGGER.info("== scores of %s", run.folder.path)
+        part = split if run is main else run.records.split(split.split)
+        if part.image_keys != split.image_keys or part.captions != split.captions:
+            raise UserError(
+                f"{run.folder.path} has other images or captions in the split {split.split!r} "
+                f"than {main.folder.path}; models are asked together about the same pairs"
+            )
+        options = run.config.evaluation
+        embedded = embed_split(
+            run.model, part, run.tokenizer, run.config.data.image, options.batch_size
+        )
+        scores[name] = score_matrices(
+            run.model.matcher, embedded.images, embedded.captions, options.tile
+        )
+    return scores
+
+
+def _find(
+    scores: Mapping[str, Scores], judged: scipy.sparse.csr_array, options: AuditOptions
+) -> Candidates:
+    try:
+        return find_candidates(
+            scores,
+            judged,
+            pairs=options.pairs,
+            per_image=options.per_image,
+            per_caption=options.per_caption,
+            combine=options.combine,
+        )
+    except ValueError as error:
+        raise UserError(f"these scores cannot be audited: {error}") from None
+
+
+def _agreement(opinions: Mapping[str, Opinion]) -> np.ndarray:
+    """How many models agree with each pair, int (pairs,)."""
+    return np.sum([found.agrees for found in opinions.values()], axis=0)
+
+
+def _summary(candidates: Candidates, opinions: Mapping[str, Opinion]) -> str:
+    agreement = _agreement(opinions)
+    lines = [f"{len(candidates):,} unlabelled pairs that {', '.join(opinions)} believe in most"]
+    for count in range(len(opinions), -1, -1):
+        pairs = np.count_nonzero(agreement == count)
+        lines.append(f"  ahead of annotated pairs with {count} of {len(opinions)}: {pairs:,}")
+    return "\n".join(lines)
+
+
+def _write_figures(
+    path: Path,
+    options: AuditOptions,
+    candidates: Candidates,
+    opinions: Mapping[str, Opinion],
+    precision: Mapping[str, Precision],
+) -> None:
+    agreement = np.bincount(_agreement(opinions), minlength=len(opinions) + 1)
+    figures = {
+        "options": options.model_dump(mode="json"),
+        "models": list(opinions),
+        "pairs": len(candidates),
+        "pairs_by_models_that_agree": agreement.tolist(),
+    }
+    if precision:
+        figures["chance"] = next(iter(precision.values())).chance
+        figures["precision"] = {name: found.first for name, found in precision.items()}
+    write_aside(path, json.dumps(figures, indent=1).encode())
+
+
+def _write_candidates(
+    path: Path, candidates: Candidates, opinions: Mapping[str, Opinion], truth: GroundTruth
+) -> None:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    columns = ("score", "caption rank", "annotated caption rank", "image rank")
+    parts = [
+        f"{model}: {name}" for model in opinions for name in (*columns, "annotated image rank")
+    ]
+    writer.writerow(["image", "caption", "text", "belief", "models that agree", *parts])
+    agreement = _agreement(opinions)
+    for n, (image, caption) in enumerate(_pairs(candidates)):
+        votes = [_vote(found, n) for found in opinions.values()]
+        writer.writerow(
+            [
+                truth.image_ids[image],
+                truth.caption_ids[caption],
+                truth.texts[caption],
+                f"{candidates.belief[n]:.4f}",
+                agreement[n],
+                *(value for vote in votes for value in astuple(vote)[1:]),
+            ]
+        )
+    write_aside(path, buffer.getvalue().encode("utf-8"))
+
+
+def _entries(
+    candidates: Candidates,
+    opinions: Mapping[str, Opinion],
+    truth: GroundTruth,
+    split: SplitRecords,
+    side: int,
+) -> list[Entry]:
+    written = {image: np.flatnonzero(truth.caption_image == image) for image in candidates.images}
+    return [
+        Entry(
+            image=truth.image_ids[image],
+            caption=truth.caption_ids[caption],
+            text=truth.texts[caption],
+            annotated=[truth.texts[c] for c in written[image].tolist()],
+            belief=float(candidates.belief[n]),
+            votes={name: _vote(found, n) for name, found in opinions.items()},
+            picture=_picture(split, image, side),
+        )
+        for n, (image, caption) in enumerate(_pairs(candidates))
+    ]
+
+
+def _pairs(candidates: Candidates) -> list[tuple[int, int]]:
+    return list(zip(candidates.images.tolist(), candidates.captions.tolist(), strict=True))
+
+
+def _vote(found: Opinion, n: int) -> Vote:
+    return Vote(
+        agrees=bool(found.agrees[n]),
+        score=float(found.scores[n]),
+        caption_rank=int(found.captions.own[n]),
+        annotated_caption_rank=int(found.captions.annotated[n]),
+        image_rank=int(found.images.own[n]),
+        annotated_image_rank=int(found.images.annotated[n]),
+    )
+
+
+def _picture(split: SplitRecords, image: int, side: int) -> bytes | None:
+    """A small picture of an image; None of an image that is there as features alone."""
+    if split.holds != "images":
+        return None
+    encoded = parse(tf.constant(split.read(image)), split.holds)["encoded"].numpy()
+    return thumbnail(encoded, side)

@@ -1,0 +1,197 @@
+"""What people say of candidate pairs: reads, merges and writes their marks."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import scipy.sparse
+
+from data_pipelines.files import write_aside
+from keras_xmr.judgements import Judgements, JudgementsError
+from keras_xmr.judgements.files import parse_grade, read_rows
+
+Kind = Literal["right", "wrong", "unsure"]
+Pair = tuple[int, int]
+"""The numbers of an image and a caption."""
+
+COLUMNS = ("image", "caption", "mark", "grade")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What somebody says of a pair.
+
+    Attributes:
+        kind: Whether the pair is right, wrong, or the reader cannot tell.
+        grade: How right it is: above 0 if it is right, else 0.
+    """
+
+    kind: Kind
+    grade: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.grade:g})" if self.kind == "right" else self.kind
+
+
+def read_marks(
+    path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]
+) -> dict[Pair, Mark]:
+    """Reads marks from a CSV file with the columns `image,caption,mark` and perhaps `grade`.
+
+    A mark is right, wrong or unsure. The grade of a pair that is right is 1 if it is empty.
+
+    Args:
+        path: The file, as the sheet saves it.
+        image_ids: The ids of the images, as the column `image` names them.
+        caption_ids: The ids of the captions.
+
+    Raises:
+        JudgementsError: If the file is not such a file, names an id that is not known, has a
+            mark or a grade that cannot be, or marks a pair twice and differently.
+    """
+    ids = {"image": image_ids, "caption": caption_ids}
+    numbers = {kind: {id_: n for n, id_ in enumerate(known)} for kind, known in ids.items()}
+    marks: dict[Pair, Mark] = {}
+    lines: dict[Pair, int] = {}
+    for line, row in read_rows(path, COLUMNS[:3], ",".join(COLUMNS)):
+        where = f"{path}:{line}"
+        for kind, known in numbers.items():
+            if row[kind] not in known:
+                raise JudgementsError(
+                    f"{where}: there is no {kind} {row[kind]!r}; there are {len(known):,}, such as "
+                    f"{ids[kind][0]!r}. Do the marks belong to this data set and split?"
+                )
+        pair = numbers["image"][row["image"]], numbers["caption"][row["caption"]]
+        mark = _mark(row["mark"], row.get("grade", ""), where)
+        if marks.setdefault(pair, mark) != mark:
+            raise JudgementsError(
+                f"{where}: image {row['image']!r} and caption {row['caption']!r} are marked "
+                f"{mark} here, and {marks[pair]} in line {lines[pair]}; keep one of the two lines"
+            )
+        lines.setdefault(pair, line)
+    return marks
+
+
+def merge(
+    old: Mapping[Pair, Mark], new: Mapping[Pair, Mark]
+) -> tuple[dict[Pair, Mark], dict[Pair, Mark]]:
+    """Adds new marks to old ones; where both mark a pair, the new mark counts.
+
+    Returns:
+        All marks, the old ones first; and the old marks of the pairs whose mark has changed.
+    """
+    changed = {pair: mark for pair, mark in old.items() if new.get(pair, mark) != mark}
+    return {**old, **new}, changed
+
+
+def judged_pairs(
+    judgements: Iterable[Judgements], marks: Mapping[Pair, Mark]
+) -> scipy.sparse.csr_array:
+    """What is judged already, as `find_candidates` takes it.
+
+    A pair is right if any of the judgements says so, unless a mark says otherwise. A pair that
+    somebody was unsure of is not asked again: it stands with those that are wrong.
+
+    Args:
+        judgements: One or several of the same shape.
+        marks: The marks that have been made.
+
+    Returns:
+        Sparse float32 (images, captions); a stored 0 says that a pair is not right.
+    """
+    first, *others = (found.grades for found in judgements)
+    for other in others:
+        first = first.maximum(other)
+    return _with_marks(first, marks)
+
+
+def write_marks(
+    path: Path, marks: Mapping[Pair, Mark], image_ids: Sequence[str], caption_ids: Sequence[str]
+) -> None:
+    """Writes marks so that `read_marks` gives the same again."""
+    rows = (
+        (image_ids[i], caption_ids[c], mark.kind, _number(mark.grade) if mark.grade else "")
+        for (i, c), mark in marks.items()
+    )
+    _write_csv(path, COLUMNS, rows)
+
+
+def write_judgements(
+    path: Path,
+    annotated: Judgements,
+    marks: Mapping[Pair, Mark],
+    image_ids: Sequence[str],
+    caption_ids: Sequence[str],
+) -> None:
+    """Writes annotated judgements, amended by marks, so that `read_judgements` can read them.
+
+    A pair that is marked wrong has grade 0; one that somebody was unsure of stays as it was.
+
+    Args:
+        path: The file: `image,caption,grade`, by image and then by caption.
+        annotated: What was right before.
+        marks: The marks.
+        image_ids: The ids of the images.
+        caption_ids: The ids of the captions.
+    """
+    decided = {pair: mark for pair, mark in marks.items() if mark.kind != "unsure"}
+    grades = _with_marks(annotated.grades, decided)
+    images = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
+    rows = (
+        (image_ids[i], caption_ids[c], _number(grade))
+        for i, c, grade in zip(images, grades.indices, grades.data, strict=True)
+    )
+    _write_csv(path, ("image", "caption", "grade"), rows)
+
+
+def _mark(kind: str, grade: str, where: str) -> Mark:
+    if kind not in get_args(Kind):
+        raise JudgementsError(
+            f"{where}: the mark is {kind!r}; it should be {', '.join(get_args(Kind))}"
+        )
+    value = parse_grade(grade, where) if grade else float(kind == "right")
+    if (value > 0) != (kind == "right"):
+        raise JudgementsError(
+            f"{where}: a pair that is {kind} has the grade {grade}; the grade of what is right is "
+            "above 0, and there is none else"
+        )
+    return Mark(kind, value)  # type: ignore[arg-type]
+
+
+def _with_marks(
+    grades: scipy.sparse.csr_array, marks: Mapping[Pair, Mark]
+) -> scipy.sparse.csr_array:
+    """The grades with those of marks in place of their own; a grade of 0 is stored."""
+    rows = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
+    pairs = np.array(list(marks), np.int64).reshape(-1, 2)
+    width = grades.shape[1]
+    kept = ~np.isin(rows * width + grades.indices, pairs[:, 0] * width + pairs[:, 1])
+    values = np.array([mark.grade for mark in marks.values()], np.float32)
+    places = (
+        np.concatenate([rows[kept], pairs[:, 0]]),
+        np.concatenate([grades.indices[kept], pairs[:, 1]]),
+    )
+    merged = scipy.sparse.csr_array(
+        (np.concatenate([grades.data[kept], values]), places), shape=grades.shape
+    )
+    merged.sort_indices()
+    return merged
+
+
+def _number(grade: float) -> str:
+    """The shortest text that gives the same float32 again."""
+    return str(np.format_float_positional(np.float32(grade), trim="-"))
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    write_aside(path, buffer.getvalue().encode("utf-8"))

@@ -1,0 +1,212 @@
+"""The sheet on which people mark candidate pairs: one page that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from data_pipelines.files import write_aside
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
+article { display: flex; gap: 1em; padding: 1em 0; border-top: 1px solid #ddd; }
+article > :first-child { flex: 0 0 auto; min-width: 100px; overflow-wrap: anywhere; }
+h2 { font-size: 17px; margin: 0 0 0.3em; }
+ul { margin: 0.2em 0 0.6em; padding-left: 1.2em; color: #555; }
+table { border-collapse: collapse; font-size: 13px; margin: 0.6em 0; }
+td, th { padding: 0.15em 0.7em; border-bottom: 1px solid #eee; text-align: right; }
+td:first-child, th:first-child { text-align: left; }
+label { margin-right: 1em; }
+input[type=number] { width: 5em; }
+.note { color: #666; font-size: 13px; }
+.bar { position: sticky; top: 0; background: white; padding: 0.6em 0; }
+"""
+
+# Element ids and `data-` attributes are all that the script shares with the page.
+_SCRIPT = """
+"use strict";
+let saved = true;
+
+function field(text) {
+  return '"' + text.replaceAll('"', '""') + '"';
+}
+
+function marksFile(pairs) {
+  const lines = ["image,caption,mark,grade"];
+  for (const pair of pairs) {
+    const mark = pair.querySelector("input[type=radio]:checked");
+    if (mark) {
+      const grade = pair.querySelector("input[type=number]").value;
+      const graded = [mark.value, mark.value === "right" ? grade : ""];
+      const fields = [pair.dataset.image, pair.dataset.caption, ...graded];
+      lines.push(fields.map(field).join(","));
+    }
+  }
+  return lines.join("\\n") + "\\n";
+}
+
+function save() {
+  const link = document.createElement("a");
+  const file = new Blob([marksFile(document.querySelectorAll("article"))], {type: "text/csv"});
+  link.href = URL.createObjectURL(file);
+  link.download = "marks.csv";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  saved = true;
+}
+
+function count() {
+  saved = false;
+  const marked = document.querySelectorAll("input[type=radio]:checked").length;
+  document.getElementById("marked").textContent = marked;
+}
+
+document.getElementById("save").addEventListener("click", save);
+document.addEventListener("change", count);
+window.addEventListener("beforeunload", (event) => {
+  if (!saved) {
+    event.preventDefault();
+  }
+});
+"""
+
+# Nothing may be loaded, whatever stands in a caption.
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What one model says of a pair, in words for the sheet.
+
+    Attributes:
+        agrees: Whether it ranks the pair ahead of annotated ones in both directions.
+        score: Its score.
+        caption_rank: Rank of the caption among the unlabelled ones of the image.
+        annotated_caption_rank: Rank of the last annotated caption of the image.
+        image_rank: Rank of the image among the unlabelled ones of the caption.
+        annotated_image_rank: Rank of the last annotated image of the caption.
+    """
+
+    agrees: bool
+    score: float
+    caption_rank: int
+    annotated_caption_rank: int
+    image_rank: int
+    annotated_image_rank: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One pair of the sheet.
+
+    Attributes:
+        image: The id of the image.
+        caption: The id of the caption.
+        text: The caption.
+        annotated: The captions that are right for the image.
+        belief: How much the models believe in the pair.
+        votes: What each model says, by its name.
+        picture: The image as JPEG, or None if there is none to see.
+    """
+
+    image: str
+    caption: str
+    text: str
+    annotated: Sequence[str]
+    belief: float
+    votes: Mapping[str, Vote]
+    picture: bytes | None = None
+
+
+def thumbnail(encoded: bytes, side: int) -> bytes:
+    """A small JPEG of an image file.
+
+    Args:
+        encoded: The image file.
+        side: Its longer side will be at most this, in pixels.
+    """
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(encoded)) as image:
+        small = image.convert("RGB")
+        small.thumbnail((side, side))
+        small.save(buffer, "JPEG", quality=85)
+    return buffer.getvalue()
+
+
+def write_sheet(path: Path, title: str, entries: Sequence[Entry], how_to_merge: str) -> None:
+    """Writes the page: pairs to look at, marks to set, and a button that saves them as CSV.
+
+    Args:
+        path: The page.
+        title: What was audited.
+        entries: The pairs.
+        how_to_merge: The command that takes the marks.
+    """
+    page = f"""<!doctype html>
+<html lang="en"><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{_text(title)}</title><style>{_STYLE}</style>
+<h1>{_text(title)}</h1>
+<p>Nobody has annotated these pairs, but models rank them ahead of pairs that are. Say which
+captions are right for their image. What you do not mark stays as it is.</p>
+<p class="note">Belief: the mean number of doublings of rank by which a pair is ahead of the last
+annotated one, in the direction in which it is less. Ranks count unlabelled pairs alone.</p>
+<p class="note">Then: <code>{_text(how_to_merge)}</code></p>
+<p class="bar"><button id="save">save marks</button>
+<span id="marked">0</span> of {len(entries)} marked</p>
+{"".join(_article(number, entry) for number, entry in enumerate(entries, 1))}
+<script>{_SCRIPT}</script></html>
+"""
+    write_aside(path, page.encode("utf-8"))
+
+
+def _article(number: int, entry: Entry) -> str:
+    captions = "".join(f"<li>{_text(caption)}</li>" for caption in entry.annotated)
+    agree = sum(vote.agrees for vote in entry.votes.values())
+    name = f"pair-{number}"
+    marks = "".join(
+        f'<label><input type="radio" name="{name}" value="{kind}"> {kind}</label>'
+        for kind in ("right", "wrong", "unsure")
+    )
+    return f"""
+<article id="{name}" data-image="{_text(entry.image)}" data-caption="{_text(entry.caption)}">
+<div>{_picture(entry)}</div>
+<div><h2>{number}. {_text(entry.text)}</h2>
+{marks}<label>grade if right <input type="number" value="1" min="0.01" step="any"></label>
+<p class="note">image {_text(entry.image)}, caption {_text(entry.caption)}; belief
+{entry.belief:.2f}, {agree} of {len(entry.votes)} models agree. Annotated captions of the image:</p>
+<ul>{captions}</ul>
+<table><tr><th>model</th><th>score</th><th>caption's rank</th><th>annotated</th>
+<th>image's rank</th><th>annotated</th><th>agrees</th></tr>
+{"".join(_vote(model, vote) for model, vote in entry.votes.items())}</table></div>
+</article>"""
+
+
+def _vote(model: str, vote: Vote) -> str:
+    cells = (
+        _text(model),
+        f"{vote.score:.3f}",
+        f"{vote.caption_rank:,}",
+        f"{vote.annotated_caption_rank:,}",
+        f"{vote.image_rank:,}",
+        f"{vote.annotated_image_rank:,}",
+        "yes" if vote.agrees else "no",
+    )
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _picture(entry: Entry) -> str:
+    if entry.picture is None:
+        return _text(entry.image)
+    content = base64.b64encode(entry.picture).decode()
+    return f'<img src="data:image/jpeg;base64,{content}" alt="{_text(entry.image)}">'
+
+
+def _text(text: str) -> str:
+    return html.escape(text, quote=True)
