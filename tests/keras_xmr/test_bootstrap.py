@@ -62,7 +62,9 @@ def test_intervals_cover_the_true_difference_as_often_as_they_say(random):
         right = hard + 0.5 * random.normal(size=80)
         found = paired_bootstrap(left, right, resamples=400, seed=trial)
         covered += found.low <= 0.3 <= found.high
-        false_alarms += paired_bootstrap(left - 0.3, right, resamples=400, seed=trial).p_value < 0.05
+        false_alarms += (
+            paired_bootstrap(left - 0.3, right, resamples=400, seed=trial).p_value < 0.05
+        )
     # 95 % of 400 are 380; four standard deviations are 17.
     assert 360 <= covered <= 397
     assert 3 <= false_alarms <= 40
