@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -156,17 +156,37 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
 
 
 def _check_same_queries(runs: Sequence[RunResult]) -> None:
-    first = runs[0].queries
+    first = runs[0]
     for run in runs[1:]:
-        for kind in ("image_ids", "caption_ids"):
-            mine, theirs = getattr(run.queries, kind), getattr(first, kind)
-            if np.array_equal(mine, theirs):
-                continue
-            what = f"{runs[0].folder} and {run.folder} have different {run.split} sets"
-            odd = sorted(set(mine.tolist()) ^ set(theirs.tolist()))
-            why = (
-                f"{len(odd)} {kind} are in one alone, such as {odd[0]!r}"
-                if odd
-                else (f"the {kind} are in another order")
-            )
-            raise ComparisonError(f"{what}: {why}. Only runs on the same data can be compared")
+        names = str(first.folder), str(run.folder)
+        mine, theirs = first.queries, run.queries
+        check_same_ids(names, run.split, "image", mine.image_ids, theirs.image_ids)
+        check_same_ids(names, run.split, "caption", mine.caption_ids, theirs.caption_ids)
+
+
+def check_same_ids(
+    names: tuple[str, str], split: str, kind: str, left: Iterable[str], right: Iterable[str]
+) -> None:
+    """Checks that two runs are tested on the same images, or captions, in the same order.
+
+    Args:
+        names: The names of both runs.
+        split: The split.
+        kind: "image" or "caption".
+        left: The ids of the first run.
+        right: The ids of the second.
+
+    Raises:
+        ComparisonError: If the ids differ.
+    """
+    mine, theirs = list(map(str, left)), list(map(str, right))
+    if mine == theirs:
+        return
+    odd = sorted(set(mine) ^ set(theirs))
+    why = f"the {kind} ids are in another order"
+    if odd:
+        why = f"{len(odd)} {kind} ids are in one alone, such as {odd[0]!r}"
+    raise ComparisonError(
+        f"{names[0]} and {names[1]} have different {split} sets: {why}. "
+        "Only runs on the same data can be compared"
+    )

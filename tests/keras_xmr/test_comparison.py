@@ -15,6 +15,7 @@ from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, s
 from models import tiny_config
 
 from data_pipelines.errors import UserError
+from data_pipelines.prepare import prepare
 from keras_xmr.comparison import compare, execute
 from keras_xmr.comparison.boards import Figure, boards
 from keras_xmr.comparison.pairs import compare_pairs, resamples_for, wins
@@ -205,7 +206,7 @@ def test_runs_that_cannot_be_compared(folders, tmp_path):
     with pytest.raises(ConfigError, match=r"relevance\.measure is cider in one, and cider_d"):
         read_runs([folders[0], cider_d.path])
     moved = finished_run(tmp_path, "moved", 0, 1.0, prefix="new ")
-    with pytest.raises(ComparisonError, match="different test sets: 120 image_ids are in one"):
+    with pytest.raises(ComparisonError, match="different test sets: 120 image ids are in one"):
         read_runs([folders[0], moved.path])
     moved.queries("test").unlink()
     with pytest.raises(ComparisonError, match="evaluate this run again"):
@@ -296,6 +297,31 @@ def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(execute.subprocess, "run", command)
     compare(plan_runs(*plan), [])
     assert command.started == [("train", names[1]), ("evaluate", names[1])]
+
+
+def test_records_that_cannot_be_written_fail_all_their_runs(tmp_path, monkeypatch):
+    overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
+    runs = plan_runs(["scenes_vse*"], [0, 1], overrides)
+    command = Command(tmp_path, ("prepare", "scenes_vse0-seed0"))
+    monkeypatch.setattr(execute.subprocess, "run", command)
+    with pytest.raises(UserError, match="4 of 4 runs failed"):
+        compare(runs, [])
+    assert command.started == [("prepare", "scenes_vse0-seed0")]
+
+
+def test_other_test_sets_are_seen_before_the_training(tmp_path, monkeypatch):
+    runs = []
+    for name, test in (("few", 4), ("many", 5)):
+        source = f"data.source={{name: scenes, train: 4, val: 4, test: {test}}}"
+        config = tiny_config(tmp_path, f"name={name}", source, f"data.records={tmp_path / name}")
+        prepare(config.data)
+        (tmp_path / f"{name}.yaml").write_text(dump_config(config))
+        runs += plan_runs([str(tmp_path / f"{name}.yaml")], [0])
+    command = Command(tmp_path)
+    monkeypatch.setattr(execute.subprocess, "run", command)
+    with pytest.raises(ComparisonError, match=r"few-seed0 and many-seed0(.|\n)*test/000004"):
+        compare(runs, [])
+    assert not command.started
 
 
 def test_another_evaluation_is_done_again(tmp_path):
