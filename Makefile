@@ -6,7 +6,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types tests format clean
+# What `make compare` compares: names of configs, or patterns, and seeds.
+CONFIGS ?= scenes_*
+SEEDS ?= 0,1,2
+
+.PHONY: help demo compare test lint types tests format clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,6 +22,10 @@ $(VENV)/.installed: pyproject.toml
 
 demo: $(VENV)/.installed  ## Train, evaluate and export PCME on the embedded data set
 	$(BIN)/python main.py
+
+compare: $(VENV)/.installed  ## Train and compare all methods on the embedded data set: hours
+	$(BIN)/python main.py --mode=compare --configs='$(CONFIGS)' --seeds=$(SEEDS) \
+		--output=saved_models/compare-scenes
 
 test: lint types tests  ## Formatter, linter, type checker and the whole test suite
 

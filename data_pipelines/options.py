@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from data_pipelines.sources import AnySource
 
+MANIFEST = "manifest.json"
+"""The file of a folder of records that is written last."""
+
 
 class Section(BaseModel):
     """A section of a config: typed, frozen, no unknown keys; its docstrings are its help."""
@@ -115,3 +118,8 @@ class DataOptions(Section):
 
     text: TextOptions = TextOptions()
     """How captions become words."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the records are finished."""
+        return (self.records / MANIFEST).exists()

@@ -19,10 +19,9 @@ import tensorflow as tf
 
 from data_pipelines.files import write_aside
 from data_pipelines.images import to_jpeg
-from data_pipelines.options import DataOptions
+from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import (
-    MANIFEST,
     VERSION,
     WORDS,
     Records,

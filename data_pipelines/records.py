@@ -24,10 +24,10 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
+from data_pipelines.options import MANIFEST
 from data_pipelines.sources import Caption, EncodedImage, Entry, Regions, Split
 
 VERSION = 1
-MANIFEST = "manifest.json"
 
 # TFRecord frames a record as: length (8 bytes), its CRC (4), the record, its CRC (4).
 _HEADER, _FOOTER = 12, 4

@@ -13,6 +13,9 @@ def _is_command_line() -> bool:
     It answers `--help` and mistakes in a config before TensorFlow is imported, which takes
     seconds, and imports what it needs later. Everybody else gets all of it at once.
     """
+    if sys.argv[:1] == ["-m"]:  # `python -m` imports the package before it knows the file.
+        words = sys.orig_argv
+        return "-m" in words and words[words.index("-m") + 1] == "keras_xmr"
     main = sys.modules.get("__main__")
     if getattr(main, "COMMAND_LINE_OF_KERAS_XMR", False):
         return True

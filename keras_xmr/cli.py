@@ -30,6 +30,7 @@ MODES = {
     "relevance": "write how relevant each caption is to each image, by the captions alone",
     "audit": "list unlabelled pairs that models believe in, for you to mark as right or wrong",
     "tune_reranker": "search the scales of fast re-ranking on the validation split",
+    "compare": "train and evaluate several configs, and test which differences are real",
 }
 
 USAGE = f"""\
@@ -79,6 +80,17 @@ scores of any other model, with neither config nor training:
   In COCO's files the order is that of the lists "images" and "annotations"; in a split file
   that of its images, with their captions one after another; in CSV that of first occurrence.
 
+several methods:
+
+  --mode=compare --configs=NAMES --seeds=0,1,2
+
+  --configs=NAMES  files or names of configs, with commas between them, or patterns such as
+                   'scenes_*'; may be given several times. --set changes all of them
+  --seeds=NUMBERS  every config is run with each of these seeds, as <config>-seed<seed>; 0 by
+                   default. What has been trained or evaluated before is not done again
+  --runs=FOLDERS   folders of finished runs, in place of configs or beside them
+  --output=FOLDER  where tables, plots and statistics go; saved_models/comparison by default
+
 examples:
   python main.py
   python main.py --config configs/coco_pcme.yaml --set data.source.root=/data/coco
@@ -87,6 +99,7 @@ examples:
   python main.py --explain=train.phases
   python main.py --mode=relevance --captions captions.csv --set relevance.measure=cider_d
   python main.py --mode=evaluate --scores=clip.npy --ground-truth=captions_val2014.json
+  python main.py --mode=compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
 
 Everything that a run makes is in saved_models/<name>/. A run that was stopped, or killed, goes
 on where it was when it is started again.
@@ -98,9 +111,11 @@ configs that come along:
 flags.DEFINE_string("config", DEMO, "A YAML file, or the name of a config that comes along.")
 flags.DEFINE_enum("mode", "all", list(MODES), "The step of the run.")
 flags.DEFINE_string("captions", None, "A captions file, for --mode=relevance.")
-flags.DEFINE_list("runs", [], "Folders of runs, for --mode=audit.")
 flags.DEFINE_string("marks", None, "Marks of a sheet, for --mode=audit.")
 flags.DEFINE_string("output", None, "Where the relevance, or the figures, of your files go.")
+flags.DEFINE_multi_string("configs", [], "Configs to compare, with commas between them.")
+flags.DEFINE_list("seeds", ["0"], "The seeds of each config that is compared.")
+flags.DEFINE_list("runs", [], "Folders of finished runs, to compare or to audit.")
 flags.DEFINE_multi_string("set", [], "Changes a key of the config: key=value.")
 
 _OWN_FILES = {
@@ -119,6 +134,12 @@ flags.DEFINE_string("split", None, "The split of a Karpathy file.")
 flags.DEFINE_multi_string("judgements", [], "Further judgements, by name or file.")
 flags.DEFINE_multi_string("rerank", [], "Re-rankers, as in evaluation.rerankers.")
 flags.DEFINE_integer("folds", 0, "Folds of the images.", lower_bound=0)
+_NEEDS_MODE = {
+    "configs": "--mode=compare",
+    "seeds": "--mode=compare",
+    "runs": "--mode=compare or --mode=audit",
+    "marks": "--mode=audit",
+}
 _OWN_OPTIONS = ("similarity", "split", "judgements", "folds")
 
 
@@ -165,17 +186,19 @@ def _start(rest: Sequence[str]) -> None:
     if own := given & {*_OWN_FILES, *_OWN_OPTIONS, "rerank"}:
         _evaluate_own_scores(values, given, sorted(own)[0])
         return
-    if values["mode"] == "audit":
-        _audit(values, given)
-        return
-    if useless := given & {"runs", "marks"}:
-        raise ConfigError(f"--{useless.pop()} goes with --mode=audit")
+    for mode, work in (("audit", _audit), ("compare", _compare)):
+        if values["mode"] == mode:
+            work(values, given)
+            return
+    if useless := [name for name in _NEEDS_MODE if name in given]:
+        raise ConfigError(f"--{useless[0]} needs {_NEEDS_MODE[useless[0]]}")
     config = load_config(find_config(values["config"]), values["set"])
     _set_up_logging()
     captions, output = values["captions"], values["output"]
     if output and not captions:
         raise ConfigError(
-            "--output goes with --captions or --scores; a run writes to saved_models/<name>/"
+            "--output goes with --captions, --scores or --mode=compare; a run writes to "
+            "saved_models/<name>/"
         )
     if captions is None:
         _work(config, values["mode"])
@@ -202,7 +225,7 @@ def _relevance(config: Config, captions: Path, output: Path | None) -> None:
 
 def _audit(values: dict[str, Any], given: set[str]) -> None:
     """Looks for missing labels, or takes the marks that somebody has made."""
-    if useless := given & {"captions", "output"}:
+    if useless := given & {"captions", "output", "configs", "seeds"}:
         raise ConfigError(f"--{useless.pop()} has no effect with --mode=audit; leave it out")
     runs = [load_run(Path(run)).folder for run in values["runs"]]
     if runs and "config" not in given:
@@ -218,6 +241,33 @@ def _audit(values: dict[str, Any], given: set[str]) -> None:
         command.audit(config, runs)
     else:
         command.merge_marks(config, Path(values["marks"]))
+
+
+def _compare(values: dict[str, Any], given: set[str]) -> None:
+    """Compares methods; those that are trained for it run TensorFlow in their own processes."""
+    if useless := given & {"config", "captions", "marks"}:
+        raise ConfigError(f"--{useless.pop()} has no effect with --mode=compare; see --help")
+    if (useless := given & {"seeds", "set"}) and "configs" not in given:
+        raise ConfigError(f"--{useless.pop()} needs --configs: finished runs stay as they are")
+    _set_up_logging()
+
+    from keras_xmr.comparison import compare
+    from keras_xmr.comparison.plan import plan_runs
+
+    planned = plan_runs(_listed(values["configs"]), _seeds(values["seeds"]), values["set"])
+    folders = [Path(name) for name in values["runs"]]
+    compare(planned, folders, Path(values["output"]) if values["output"] else None)
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    """The names in texts with commas between them."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def _seeds(texts: Sequence[str]) -> list[int]:
+    if wrong := [text for text in texts if not text.isdecimal()]:
+        raise ConfigError(f"--seeds: {wrong[0]!r} is not a whole number from 0 on")
+    return [int(text) for text in texts]
 
 
 def _evaluate_own_scores(values: dict[str, Any], given: set[str], name: str) -> None:

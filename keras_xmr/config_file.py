@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import difflib
+import fnmatch
+import glob
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -70,6 +72,24 @@ def find_config(name: str) -> Path:
         raise ConfigError(f"--config: {path} is a folder, not a YAML file")
     hint = _nearest(path.stem, known)
     raise ConfigError(f"--config: there is no file {path}, nor a config of that name.{hint}")
+
+
+def find_configs(pattern: str) -> list[Path]:
+    """The files of configs that a pattern such as `scenes_*` or `mine/*.yaml` names, in order.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    if not set("*?[") & set(pattern):
+        return [find_config(pattern)]
+    known = packaged_configs()
+    found = [known[name] for name in fnmatch.filter(known, pattern)]
+    found = found or [Path(name) for name in sorted(glob.glob(pattern))]
+    if not found:
+        raise ConfigError(
+            f"there is no config that {pattern!r} names. There are: {', '.join(known)}."
+        )
+    return found
 
 
 def packaged_configs() -> dict[str, Path]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
 from data_pipelines.prepare import check_plan, prepare
-from data_pipelines.records import MANIFEST, Records
+from data_pipelines.records import Records
 from data_pipelines.report import data_report
 from data_pipelines.text import Tokenizer, read_vocabulary
 from keras_xmr.build import build_model, build_tokenizer
@@ -43,7 +43,7 @@ def run(config: Config, mode: str) -> None:
     begin = time.perf_counter()
     steps = Run(config)
     if mode == "all":
-        if not (config.data.records / MANIFEST).exists():
+        if not config.data.is_prepared:
             steps.prepare()
         steps.train()
         steps.evaluate()

@@ -65,24 +65,56 @@ class RunFolder:
         """Where the audit of a split goes."""
         return self.path / "audit" / split
 
+    def metrics(self, split: str) -> Path:
+        """The figures of the evaluation of a split."""
+        return self.evaluation(split) / "metrics.json"
+
+    def queries(self, split: str) -> Path:
+        """The metrics of every query of a split."""
+        return self.evaluation(split) / f"queries-{split}.npz"
+
+    def check(self, config: Config) -> None:
+        """Checks that the folder is free for this run.
+
+        Raises:
+            ConfigError: If the folder holds a run with another config.
+        """
+        if changes := self._changes(config, _FREE):
+            raise ConfigError(
+                f"{self.path} holds a run with another config:\n  "
+                + "\n  ".join(changes[:10])
+                + "\nGive this run another name (--set name=...), or delete the folder"
+            )
+
     def claim(self, config: Config) -> None:
         """Makes the folder and writes config and versions into it.
 
         Raises:
             ConfigError: If the folder holds a run with another config.
         """
-        if self.config.exists():
-            old = yaml.safe_load(self.config.read_text("utf-8"))
-            changes = list(_differences(old, yaml.safe_load(dump_config(config))))
-            if changes:
-                raise ConfigError(
-                    f"{self.path} holds a run with another config:\n  "
-                    + "\n  ".join(changes[:10])
-                    + "\nGive this run another name (--set name=...), or delete the folder"
-                )
+        self.check(config)
         self.logs.mkdir(parents=True, exist_ok=True)
-        write_aside(self.config, dump_config(config).encode("utf-8"))
+        content = dump_config(config).encode("utf-8")
+        # Its time tells which evaluations were made with it.
+        if not self.config.exists() or self.config.read_bytes() != content:
+            write_aside(self.config, content)
         write_aside(self.versions, json.dumps(_versions(config), indent=2).encode())
+
+    def is_evaluated(self, config: Config) -> bool:
+        """Whether the training has ended, and every split was evaluated with this very config."""
+        if not self.done.exists() or self._changes(config, ("output",)):
+            return False
+        begin = self.config.stat().st_mtime_ns
+        splits = config.evaluation.splits
+        files = [path for split in splits for path in (self.metrics(split), self.queries(split))]
+        return all(path.exists() and path.stat().st_mtime_ns >= begin for path in files)
+
+    def _changes(self, config: Config, free: tuple[str, ...]) -> list[str]:
+        """How the config differs from that of the folder, if there is one."""
+        if not self.config.exists():
+            return []
+        old = yaml.safe_load(self.config.read_text("utf-8"))
+        return _differences(old, yaml.safe_load(dump_config(config)), free)
 
 
 def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
@@ -106,10 +138,12 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
     return config
 
 
-def _differences(old: Any, new: Any, key: str = "") -> list[str]:
+def _differences(old: Any, new: Any, free: tuple[str, ...], key: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
-        names = [n for n in {**old, **new} if key or n not in _FREE]
-        inner = [_differences(old.get(n), new.get(n), f"{key}.{n}".lstrip(".")) for n in names]
+        names = [n for n in {**old, **new} if key or n not in free]
+        inner = [
+            _differences(old.get(n), new.get(n), free, f"{key}.{n}".lstrip(".")) for n in names
+        ]
         return [line for lines in inner for line in lines]
     return [] if old == new else [f"{key}: {old} there, {new} now"]
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,22 +17,17 @@ from keras_xmr.evaluation.plots import write_plots
 from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
-from keras_xmr.metrics import Table, write_queries
+from keras_xmr.metrics import write_queries
+from keras_xmr.pages import data_url, figure, html_table, page
 
 _EXAMPLES = 6
 _SHOWN = 6
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
-table { border-collapse: collapse; margin: 0.5em 0 1.5em; font-size: 13px; }
-td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right; }
-td:first-child, th:first-child { text-align: left; }
-figure { display: inline-block; margin: 0 1em 1em 0; }
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
 .answers img { height: 110px; border: 4px solid #ccc; }
 .answers .right img, li.right { border-color: #2a2; color: #171; }
 .answers .true img, li.true { border-color: #8c8; color: #385; }
-.note { color: #666; font-size: 13px; }
 """
 
 
@@ -57,18 +50,13 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
     write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)
     plots = write_plots(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
-    parts += [_html_table(table) for table in result_tables(evaluation)]
+    parts += [html_table(table) for table in result_tables(evaluation)]
     parts += [f"<p>{html.escape(line)}</p>" for line in uncertainty_lines(evaluation)]
     for name, path in plots.items():
-        source = _data_url(path.read_bytes(), "image/png")
-        parts.append(f'<figure><img src="{source}" alt="{html.escape(name)}"></figure>')
+        parts.append(figure(path.read_bytes(), name))
     parts += _examples(evaluation, records)
-    page = (
-        f"<!doctype html><meta charset='utf-8'><title>{html.escape(title)}</title>"
-        f"<style>{_STYLE}</style>{''.join(parts)}"
-    )
     path = folder / "report.html"
-    write_aside(path, page.encode("utf-8"))
+    write_aside(path, page(title, parts, _STYLE).encode("utf-8"))
     return path
 
 
@@ -102,14 +90,6 @@ def _save_array(path: Path, array: np.ndarray) -> None:
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
-
-
-def _html_table(table: Table) -> str:
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-    body = "".join(row(cells, "td") for cells in table.rows)
-    return f"<h2>{html.escape(table.title)}</h2><table>{row(table.header, 'th')}{body}</table>"
 
 
 def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
@@ -165,8 +145,4 @@ def _picture(records: SplitRecords, image: int) -> str:
     if records.holds != "images":
         return f"<span>{key}</span>"
     jpeg = parse(tf.constant(records.read(image)), records.holds)["encoded"].numpy()
-    return f'<img src="{_data_url(jpeg, "image/jpeg")}" alt="{key}" title="{key}">'
-
-
-def _data_url(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+    return f'<img src="{data_url(jpeg, "image/jpeg")}" alt="{key}" title="{key}">'

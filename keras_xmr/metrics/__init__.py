@@ -26,7 +26,7 @@ from keras_xmr.metrics.retrieval import (
     fold_members,
 )
 from keras_xmr.metrics.semantic import semantic_precision
-from keras_xmr.metrics.tables import Table, measured_tables, reranked_title
+from keras_xmr.metrics.tables import Table, judgements_title, measured_tables, reranked_title
 
 __all__ = [
     "PRECISION_AT",
@@ -41,6 +41,7 @@ __all__ = [
     "evaluate_folds",
     "evaluate_scores",
     "fold_members",
+    "judgements_title",
     "measure",
     "measured_tables",
     "plausible_match",

@@ -17,9 +17,11 @@ from keras_xmr.metrics.retrieval import RetrievalMetrics
 def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTruth) -> None:
     """Writes the metrics of every query of some score matrices.
 
-    The file holds `image_ids` and `caption_ids`, and for each matrix and metric a float32 array
-    in their order: `<matrix>/i2t_<metric>` (images,) and `<matrix>/t2i_<metric>` (captions,),
-    and `<matrix>/<judgements>/...` for further judgements. NaN says that a query has no value.
+    The file holds `image_ids` and `caption_ids`, with `caption_image`, the image that each
+    caption was written for, and the `captions` themselves, if they are known; and for each
+    matrix and metric a float32 array in their order: `<matrix>/i2t_<metric>` (images,) and
+    `<matrix>/t2i_<metric>` (captions,), and `<matrix>/<judgements>/...` for further judgements.
+    NaN says that a query has no value.
 
     Args:
         path: The `.npz` file.
@@ -29,7 +31,10 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
     arrays: dict[str, np.ndarray] = {
         "image_ids": np.array(truth.image_ids, np.str_),
         "caption_ids": np.array(truth.caption_ids, np.str_),
+        "caption_image": np.asarray(truth.caption_image, np.int64),
     }
+    if len(truth.texts):
+        arrays["captions"] = np.array(truth.texts, np.str_)
     for name, found in measured.items():
         arrays |= _arrays(name, found.metrics)
         for kind, metrics in found.further.items():

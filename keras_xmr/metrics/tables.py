@@ -41,6 +41,11 @@ class Table:
         return f"{self.title}\n\n{table(self.header, self.rows)}"
 
 
+def judgements_title(name: str) -> str:
+    """What judgements of this name are called in titles."""
+    return _NAMES.get(name, name)
+
+
 def reranked_title(title: str, reranker: str) -> str:
     """The title of tables of re-ranked scores: it says that they are."""
     return f"{title}: re-ranked by {reranker}, all queries at once (transductive)"
@@ -64,7 +69,7 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
         )
     for kind in next(iter(measured.values())).further:
         further = {name: m.further[kind] for name, m in measured.items()}
-        tables += _tables(f"{title}, {_NAMES.get(kind, kind)}", further, first)
+        tables += _tables(f"{title}, {judgements_title(kind)}", further, first)
     return tables
 
 

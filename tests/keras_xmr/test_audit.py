@@ -374,7 +374,7 @@ def test_a_folder_that_holds_no_run_is_told_before_tensorflow_is_imported(tmp_pa
     assert done.returncode == 2
     assert "holds no run" in done.stderr
     done = start("--marks=x.csv", cwd=tmp_path)
-    assert "--marks goes with --mode=audit" in done.stderr
+    assert "--marks needs --mode=audit" in done.stderr
 
 
 def test_a_run_is_read_from_its_folder_and_keeps_its_name(tmp_path):

@@ -14,6 +14,7 @@ def test_help_needs_no_tensorflow(tmp_path):
     for word in ("--mode", "--set", "prepare", "scenes_pcme", "--explain"):
         assert word in done.stdout
     assert start("--explain=train", cwd=tmp_path).returncode == 0
+    assert "--configs" in start("--help", cwd=tmp_path, program=("-m", "keras_xmr")).stdout
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_dvse_matches_golden(golden, similarity):
     def objective(image, caption, reduction):
         variance = VarianceAwareWeighting(margin=float(case["in_alpha"]), reduction=reduction)
         orthogonality = DynamicOrthogonality(
-            beta=float(case["in_beta"]), similarity=similarity, reduction=reduction
+            beta=float(case["in_beta"]), normalize=similarity == "normalized", reduction=reduction
         )
         parts = [
             sum(loss(None, image, caption, relations).values())

@@ -12,7 +12,12 @@ ROOT = Path(__file__).parent.parent.parent
 TRIPWIRE = "raise SystemExit('TensorFlow was imported')\n"
 
 
-def start(*arguments: str, cwd: Path, tripwire: bool = True) -> subprocess.CompletedProcess:
+def start(
+    *arguments: str,
+    cwd: Path,
+    tripwire: bool = True,
+    program: tuple[str, ...] = (str(ROOT / "main.py"),),
+) -> subprocess.CompletedProcess:
     """Runs main.py; with a tripwire it ends where TensorFlow is imported."""
     path = cwd / "tripwire"
     path.mkdir(exist_ok=True)
@@ -20,7 +25,7 @@ def start(*arguments: str, cwd: Path, tripwire: bool = True) -> subprocess.Compl
         (path / f"{module}.py").write_text(TRIPWIRE)
     extra = {"PYTHONPATH": f"{path}:{ROOT}" if tripwire else str(ROOT)}
     return subprocess.run(
-        [sys.executable, str(ROOT / "main.py"), *arguments],
+        [sys.executable, *program, *arguments],
         cwd=cwd,
         env={"PATH": "/usr/bin:/bin", **extra},
         capture_output=True,

@@ -77,6 +77,17 @@ def pcmepp(**options: Any) -> Retriever:
     return gaussian_model(ClosedFormSampled(), losses, [1.0, 0.01], **options)
 
 
+def all_of_gaussians(**options: Any) -> Retriever:
+    """A tiny model with every loss that works on Gaussian embeddings."""
+    makers = (pcme, daa, msrm, pcmepp)
+    objectives = [make().objective for make in makers]
+    losses = [loss for objective in objectives for loss in objective.losses_]
+    weights = [weight for objective in objectives for weight in objective.weights_]
+    return gaussian_model(
+        MatchProbability(scale=5.0, shift=5.0, samples=3), losses, weights, **options
+    )
+
+
 class WithRelevance(Loss):
     """Gives a loss some relevance, which depends on nothing but the place in the batch."""
 

@@ -20,21 +20,25 @@ from keras_xmr.retriever import Retriever
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "even": ((8, 8), {"clip_norm": 0.5}),
-    "uneven": ((7,), {}),
-    "classes": ((8,), {"judgements": "classes"}),
-    "daa": ((7,), {"model": "daa"}),
-    "msrm": ((7,), {"model": "msrm"}),
-    "pcmepp": ((7,), {"model": "pcmepp", "mixed": True}),
+    "gaussian": ((7,), {"model": "all_of_gaussians", "mixed": True}),
 }
 """Sizes of the batches, and the options of the model."""
 
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "scores": (
-        "point",
-        ("triplet", "triplet_sum", "smooth_ap", "nt_xent", "supervised_contrastive"),
+    "set": (
+        "pvse",
+        (
+            "triplet",
+            "triplet_sum",
+            "smooth_ap",
+            "nt_xent",
+            "supervised_contrastive",
+            "diversity",
+            "mmd",
+            "uniformity",
+            "set_uniformity",
+        ),
     ),
-    "pvse": ("pvse", ("triplet", "diversity", "mmd", "uniformity")),
-    "dive": ("dive", ("nt_xent", "set_uniformity")),
     "dvse": ("dvse", ("variance_aware_weighting", "dynamic_orthogonality")),
 }
 """Cases of `methods.MODELS` with `methods.LOSSES`."""

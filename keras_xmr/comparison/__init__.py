@@ -1,0 +1,5 @@
+"""Compares methods: trains what is missing, gathers figures, and tests their differences."""
+
+from keras_xmr.comparison.command import compare
+
+__all__ = ["compare"]

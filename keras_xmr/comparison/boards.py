@@ -1,0 +1,185 @@
+"""Means and deviations over seeds, and the tables of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from keras_xmr.comparison.results import Methods, RunResult
+from keras_xmr.metrics import Table, judgements_title, reranked_title
+
+ANNOTATED = "metrics"
+"""The kind of judgements that runs list without a name: those of the data set."""
+
+UNCERTAINTY = "uncertainty_of_truth"
+
+_LABELS = {
+    "recall_1": "R@1",
+    "recall_5": "R@5",
+    "recall_10": "R@10",
+    "r_precision": "R-P",
+    "map_at_r": "mAP@R",
+    "asp": "ASP",
+    "pmrp": "PMRP",
+}
+COLUMNS = {
+    f"{side}_{name}": f"{side}\n{label}"
+    for side in ("i2t", "t2i")
+    for name, label in _LABELS.items()
+} | {"rsum": "RSUM", UNCERTAINTY: "rank corr.\nof sigma"}
+"""The metrics of the tables, and their titles."""
+
+
+def kind_title(judgements: str) -> str:
+    """What a kind of judgements is called in titles."""
+    own = {ANNOTATED: "annotated answers", "folds": "mean over folds, annotated answers"}
+    return own.get(judgements) or judgements_title(judgements)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A metric of a method.
+
+    Attributes:
+        values: Its value in each run: a fraction, a count, or a correlation.
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over runs."""
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample standard deviation over runs; None of a single run."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+
+@dataclass
+class Board:
+    """Figures that may stand beside each other.
+
+    Attributes:
+        judgements: The kind of judgements that was measured against.
+        matchers: "own" if every method is scored with the matcher that it was trained with,
+            "further" for others.
+        reranker: The re-ranker; None without one.
+        rows: The figures of each row, by metric.
+    """
+
+    judgements: str
+    matchers: str
+    reranker: str | None
+    rows: dict[str, dict[str, Figure]] = field(default_factory=dict)
+
+    def title(self, split: str) -> str:
+        """What the board shows."""
+        title = f"{split}, {kind_title(self.judgements)}"
+        if self.matchers == "further":
+            title += ", other matchers than that of the training"
+        return title if self.reranker is None else reranked_title(title, self.reranker)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The metrics that any row has, and their titles."""
+        known = set().union(*self.rows.values())
+        return {name: title for name, title in COLUMNS.items() if name in known}
+
+    @property
+    def runs(self) -> int:
+        """The largest number of runs behind a figure."""
+        return max(len(f.values) for figures in self.rows.values() for f in figures.values())
+
+    def table(self, title: str) -> Table:
+        """The board for a terminal: the deviations stand in a line of their own."""
+        rows = []
+        for name, figures in self.rows.items():
+            rows.append([name, *(_mean(metric, figures) for metric in self.columns)])
+            if self.runs > 1:
+                rows.append(["", *(_spread(metric, figures) for metric in self.columns)])
+        return Table(title, ["method", *self.columns.values()], rows)
+
+    def wide_table(self, title: str) -> Table:
+        """The board for a page: mean and deviation in one cell."""
+        header = ["method", "runs", *(name.replace("\n", " ") for name in self.columns.values())]
+        rows = []
+        for name, figures in self.rows.items():
+            runs = str(max(len(figure.values) for figure in figures.values()))
+            cells = [
+                f"{_mean(metric, figures)} {_spread(metric, figures)}".rstrip()
+                for metric in self.columns
+            ]
+            rows.append([name, runs, *cells])
+        return Table(title, header, rows)
+
+
+def boards(methods: Methods) -> list[Board]:
+    """All boards of a split.
+
+    Every kind of judgements has its own, and so has every re-ranker: what it reaches, with all
+    queries at once, does not stand beside plain figures.
+
+    Args:
+        methods: The runs of each method.
+
+    Returns:
+        First the matchers that models were trained with, then others, then re-rankers.
+    """
+    found: dict[tuple[str, str, str | None], Board] = {}
+    for method, runs in methods.items():
+        for name, summaries in _summaries(runs).items():
+            matcher, _, reranker = name.partition(" + ")
+            kind = "own" if matcher == runs[0].matcher else "further"
+            group = "own" if reranker else kind
+            label = method if kind == "own" else f"{method}, {matcher}"
+            for judgements, figures in summaries.items():
+                key = (judgements, group, reranker or None)
+                board = found.setdefault(key, Board(*key))
+                board.rows[label] = figures
+        correlations = [run.figures.get(UNCERTAINTY) for run in runs]
+        known = tuple(value for value in correlations if value is not None)
+        if known and ("truth", "own", None) in found:
+            found["truth", "own", None].rows[method][UNCERTAINTY] = Figure(known)
+    return sorted(found.values(), key=lambda b: (b.reranker or "", b.matchers == "further"))
+
+
+def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:
+    """Of each matcher, with and without re-rankers: its figures by judgements and metric."""
+    names = list(
+        dict.fromkeys(
+            n for run in runs for part in ("matchers", "reranked") for n in run.figures[part]
+        )
+    )
+    found: dict[str, dict[str, dict[str, Figure]]] = {}
+    for name in names:
+        measured = [
+            (run.figures["matchers"] | run.figures["reranked"]).get(name, {}) for run in runs
+        ]
+        kinds = dict.fromkeys(k for own in measured for k in own if k != "by_positives")
+        found[name] = {k: _figures([own[k] for own in measured if k in own]) for k in kinds}
+    return found
+
+
+def _figures(summaries: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
+    metrics = dict.fromkeys(metric for summary in summaries for metric in summary)
+    return {m: Figure(tuple(s[m] for s in summaries if m in s)) for m in metrics}
+
+
+def cell(metric: str, value: float) -> str:
+    """A figure as it is shown: fractions in percent, correlations as they are."""
+    return f"{value:+.2f}" if metric == UNCERTAINTY else f"{100 * value:.1f}"
+
+
+def _mean(metric: str, figures: Mapping[str, Figure]) -> str:
+    return cell(metric, figures[metric].mean) if metric in figures else "-"
+
+
+def _spread(metric: str, figures: Mapping[str, Figure]) -> str:
+    deviation = figures[metric].deviation if metric in figures else None
+    if deviation is None:
+        return ""
+    return f"±{deviation:.2f}" if metric == UNCERTAINTY else f"±{100 * deviation:.1f}"

@@ -1,0 +1,70 @@
+"""The mode `compare`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from data_pipelines.errors import UserError
+from keras_xmr.comparison.boards import boards
+from keras_xmr.comparison.execute import execute
+from keras_xmr.comparison.pairs import compare_pairs, wins
+from keras_xmr.comparison.plan import PlannedRun
+from keras_xmr.comparison.report import Comparison, terminal_tables, write_report
+from keras_xmr.comparison.results import Methods, read_runs
+from keras_xmr.config_file import ConfigError
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def compare(
+    planned: Sequence[PlannedRun], folders: Sequence[Path], output: Path | None = None
+) -> None:
+    """Does the runs that are not done, compares them with finished ones, and writes reports.
+
+    Args:
+        planned: Runs that are to be done.
+        folders: Folders of runs that are done.
+        output: Where the report goes, in a folder for each split; `comparison` beside the runs
+            by default.
+
+    Raises:
+        ConfigError: If there is nothing to compare, or the runs do not go together.
+        UserError: If a run failed; the others have been compared then.
+    """
+    if not planned and not folders:
+        raise ConfigError("there is nothing to compare; give --configs, or --runs")
+    if folders:
+        read_runs(folders)  # Mistakes in them are told before anything is trained.
+    failed = execute(planned)
+    done = [run.folder.path for run in planned if run.config.name not in failed]
+    paths = [*done, *folders]
+    if paths:
+        folder = output or paths[0].parent / "comparison"
+        for split, methods in read_runs(paths).items():
+            _report(split, methods, folder / split)
+    if failed:
+        raise UserError(_failures(failed, len(planned)))
+
+
+def _report(split: str, methods: Methods, folder: Path) -> None:
+    several = len(methods) > 1
+    comparison = Comparison(
+        split,
+        methods,
+        boards(methods),
+        compare_pairs(methods) if several else [],
+        wins(methods) if several else [],
+    )
+    page = write_report(comparison, folder)
+    print("\n" + "\n\n".join(terminal_tables(comparison)) + "\n", flush=True)
+    _LOGGER.info("report: %s", page)
+
+
+def _failures(failed: Mapping[str, str], count: int) -> str:
+    lines = "\n  ".join(f"{name}: {why}" for name, why in failed.items())
+    return (
+        f"{len(failed)} of {count} runs failed, and are not in the tables:\n  {lines}\n"
+        "What they said stands above. Start again to go on with them"
+    )

@@ -1,0 +1,97 @@
+"""Does the runs of a comparison, each in processes of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras_xmr
+from keras_xmr.comparison.plan import PlannedRun
+from keras_xmr.comparison.results import check_same_ids
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def execute(runs: Sequence[PlannedRun]) -> dict[str, str]:
+    """Prepares, trains and evaluates what has not been done yet.
+
+    Every step is a process of its own, so that neither seeds nor memory of one run reach
+    another. A run that fails does not stop the others.
+
+    Args:
+        runs: The runs.
+
+    Returns:
+        What failed: for the name of a run, why. Each process has told more on standard error.
+
+    Raises:
+        ComparisonError: If the runs would be tested on different data.
+    """
+    missing = [run for run in runs if not run.folder.is_evaluated(run.config)]
+    failed = _prepare(missing)
+    _check_same_data([run for run in missing if run.config.name not in failed])
+    for number, run in enumerate(runs, 1):
+        name = run.config.name
+        _LOGGER.info("[%d/%d] %s", number, len(runs), name)
+        if run not in missing:
+            _LOGGER.info("  trained and evaluated before")
+        elif name not in failed and (why := _do(run)):
+            failed[name] = why
+            _LOGGER.error("  %s: %s", name, why)
+    return failed
+
+
+def _prepare(runs: Sequence[PlannedRun]) -> dict[str, str]:
+    """Writes the records, which runs share, once; returns the runs that get none, and why."""
+    why: dict[Path, str] = {}
+    for run in runs:
+        data = run.config.data
+        if data.records not in why and not data.is_prepared:
+            why[data.records] = _start(run, "prepare")
+    return {run.config.name: text for run in runs if (text := why.get(run.config.data.records))}
+
+
+def _check_same_data(runs: Sequence[PlannedRun]) -> None:
+    """Tells before hours of training that runs on different records have different test sets."""
+    owners = {run.config.data.records.resolve(): run for run in runs}
+    if len(owners) < 2:
+        return
+    from data_pipelines.records import Records  # It imports TensorFlow.
+
+    opened = {path: Records.open(path) for path in owners}
+    splits = set.intersection(*(set(run.config.evaluation.splits) for run in runs))
+    (first, mine), *others = opened.items()
+    for other, theirs in others:
+        for split in splits:
+            left, right = mine.split(split), theirs.split(split)
+            names = owners[first].config.name, owners[other].config.name
+            check_same_ids(names, split, "image", left.image_keys, right.image_keys)
+            captions = [[c.key for c in part.captions] for part in (left, right)]
+            check_same_ids(names, split, "caption", *captions)
+
+
+def _do(run: PlannedRun) -> str:
+    """Trains and evaluates; returns what failed, or nothing."""
+    steps = ["evaluate"] if run.folder.done.exists() else ["train", "evaluate"]
+    return next(filter(None, (_start(run, step) for step in steps)), "")
+
+
+def _start(run: PlannedRun, step: str) -> str:
+    """Runs one step as a command, whose progress, and report on the data, are seen.
+
+    Returns:
+        What failed, or nothing.
+    """
+    paths = [str(Path(keras_xmr.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-m", "keras_xmr", *run.arguments(step)]
+    # The tables of single runs are in their reports; here they would bury those of all runs.
+    output = None if step == "prepare" else subprocess.DEVNULL
+    code = subprocess.run(command, stdout=output, env=environment, check=False).returncode
+    if code < 0:
+        return f"--mode={step} was killed by signal {-code}"
+    return f"--mode={step} ended with exit code {code}" if code else ""

@@ -1,0 +1,231 @@
+"""Which methods differ, and on which queries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_xmr.comparison.boards import ANNOTATED, kind_title
+from keras_xmr.comparison.results import Methods, Queries
+from keras_xmr.metrics import Table
+from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm, resampled_means
+
+ALPHA = 0.05
+
+_TESTED = ("recall_1", "recall_5", "recall_10", "r_precision", "map_at_r", "asp")
+_PMRP = ("pmrp_0", "pmrp_1", "pmrp_2")
+HEADLINES = {
+    "rsum": "RSUM",
+    "i2t_recall_1": "i2t R@1",
+    "t2i_recall_1": "t2i R@1",
+    "i2t_r_precision": "i2t R-P",
+    "t2i_r_precision": "t2i R-P",
+    "i2t_asp": "i2t ASP",
+    "t2i_asp": "t2i ASP",
+}
+"""The metrics whose differences are shown on the page; the others are in the CSV file."""
+
+_WINS = 10
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How two methods differ in one metric.
+
+    Attributes:
+        judgements: The kind of judgements.
+        metric: The metric, such as `i2t_recall_1`.
+        left: A method.
+        right: Another one.
+        difference: left - right, over queries.
+        p_holm: Its p-value, corrected for all pairs of methods in this metric (Holm).
+    """
+
+    judgements: str
+    metric: str
+    left: str
+    right: str
+    difference: Difference
+    p_holm: float
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the queries tell the methods apart."""
+        return self.p_holm < ALPHA
+
+
+@dataclass(frozen=True)
+class Win:
+    """A query that one method answers better than another.
+
+    Attributes:
+        direction: "i2t" or "t2i".
+        winner: The method that answers it better.
+        loser: The other one.
+        query: Id of the image or caption.
+        text: The caption; empty for images, or where it is not known.
+        ranks: The harmonic means over runs of the rank of the first right answer: the winner's
+            and the loser's.
+    """
+
+    direction: str
+    winner: str
+    loser: str
+    query: str
+    text: str
+    ranks: tuple[float, float]
+
+
+def resamples_for(methods: int) -> int:
+    """How many resamples tell pairs of so many methods apart.
+
+    Holm multiplies the smallest p-value, 2 / (resamples + 1), by the number of pairs.
+    """
+    return max(RESAMPLES, 100 * methods * (methods - 1) // 2)
+
+
+def compare_pairs(methods: Methods, seed: int = 0) -> list[Pair]:
+    """Tests all pairs of methods by paired bootstrap, in all metrics against all judgements.
+
+    The value of a query is its mean over the runs of a method, with the method's own matcher.
+    Images are resampled, and their captions with them, so both directions and RSUM come from the
+    same resamples. (Where it is not known which image a caption was written for, captions are
+    resampled on their own.) It tells what these runs do on other queries; what other seeds do,
+    the deviations tell.
+
+    Args:
+        methods: The runs of each method.
+        seed: Seed of the resamples.
+    """
+    found: list[Pair] = []
+    resamples = resamples_for(len(methods))
+    first = next(iter(methods.values()))[0].queries
+    for judgements in first.values:
+        observed, resampled = _means(methods, judgements, first, resamples, seed)
+        for metric, own in observed.items():
+            found += _test(list(methods), judgements, metric, own, resampled[metric])
+    return found
+
+
+def _test(
+    names: list[str], judgements: str, metric: str, observed: np.ndarray, resampled: np.ndarray
+) -> Iterator[Pair]:
+    numbers = list(itertools.combinations(range(len(names)), 2))
+    apart = [
+        difference(float(observed[i] - observed[j]), resampled[:, i] - resampled[:, j])
+        for i, j in numbers
+    ]
+    corrected = holm([d.p_value for d in apart])
+    for (i, j), d, p_holm in zip(numbers, apart, corrected, strict=True):
+        yield Pair(judgements, metric, names[i], names[j], d, float(p_holm))
+
+
+def _means(
+    methods: Methods, judgements: str, first: Queries, resamples: int, seed: int
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """By metric: the means over queries (methods,), and over resamples (resamples, methods)."""
+    observed: dict[str, np.ndarray] = {}
+    resampled: dict[str, np.ndarray] = {}
+    images = len(first.image_ids)
+    for side in ("i2t", "t2i"):
+        known = [{*run.queries.values[judgements]} for runs in methods.values() for run in runs]
+        metrics = [
+            n for m in (*_TESTED, *_PMRP) if (n := f"{side}_{m}") in set.intersection(*known)
+        ]
+        values = np.stack([_per_query(methods, judgements, m) for m in metrics], axis=1)
+        groups, count, own_seed = None, None, seed + 1
+        if side == "i2t":
+            own_seed = seed
+        elif first.caption_image is not None:
+            groups, count, own_seed = first.caption_image, images, seed
+        flat = values.reshape(len(values), -1)
+        means = resampled_means(flat, groups, count, resamples, own_seed)
+        means = means.reshape(resamples, len(metrics), -1)
+        for number, metric in enumerate(metrics):
+            with np.errstate(invalid="ignore"):
+                observed[metric] = np.nanmean(values[:, number], axis=0)
+            resampled[metric] = means[:, number]
+    for part in (observed, resampled):
+        recalls = [f"{side}_recall_{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
+        part["rsum"] = sum((part[name] for name in recalls[1:]), part[recalls[0]])
+        for side in ("i2t", "t2i"):
+            parts = [part.pop(n) for z in _PMRP if (n := f"{side}_{z}") in part]
+            if parts:
+                part[f"{side}_pmrp"] = sum(parts[1:], parts[0]) / len(parts)
+    return observed, resampled
+
+
+def _per_query(methods: Methods, judgements: str, metric: str) -> np.ndarray:
+    """Means over runs (queries, methods), float64; NaN where any method has no value."""
+    columns = [
+        np.mean([run.queries.values[judgements][metric] for run in runs], axis=0, dtype=np.float64)
+        for runs in methods.values()
+    ]
+    values = np.stack(columns, axis=1)
+    values[np.isnan(values).any(axis=1)] = np.nan
+    return values
+
+
+def most_judged(methods: Methods) -> str:
+    """The kind of judgements that knows most: the exhaustive truth, if there is one."""
+    known = next(iter(methods.values()))[0].queries.values
+    return "truth" if "truth" in known else ANNOTATED
+
+
+def wins(methods: Methods, count: int = _WINS) -> list[Win]:
+    """For each ordered pair of methods, the queries where the first is most ahead of the second.
+
+    Ahead means a larger reciprocal rank of the first right answer (of those that `most_judged`
+    knows), averaged over runs; only queries where it is ahead are listed.
+
+    Args:
+        methods: The runs of each method.
+        count: How many queries are listed in each direction.
+    """
+    first = next(iter(methods.values()))[0].queries
+    judgements = most_judged(methods)
+    found = []
+    for side, ids in (("i2t", first.image_ids), ("t2i", first.caption_ids)):
+        texts = first.captions if side == "t2i" else None
+        reciprocal = [
+            np.mean([1 / run.queries.values[judgements][f"{side}_rank"] for run in runs], axis=0)
+            for runs in methods.values()
+        ]
+        for (i, winner), (j, loser) in itertools.permutations(enumerate(methods), 2):
+            ahead = np.nan_to_num(reciprocal[i] - reciprocal[j])
+            for query in np.argsort(-ahead, kind="stable")[:count]:
+                if ahead[query] > 0:
+                    text = "" if texts is None else str(texts[query])
+                    ranks = (float(1 / reciprocal[i][query]), float(1 / reciprocal[j][query]))
+                    found.append(Win(side, winner, loser, str(ids[query]), text, ranks))
+    return found
+
+
+def matrix_tables(pairs: list[Pair], split: str) -> list[Table]:
+    """For each of the headline metrics and judgements: row minus column; * marks what is real."""
+    tables = []
+    for judgements in dict.fromkeys(pair.judgements for pair in pairs):
+        for metric, label in HEADLINES.items():
+            own = [p for p in pairs if (p.judgements, p.metric) == (judgements, metric)]
+            if own:
+                title = f"{split}, {kind_title(judgements)}: differences in {label}"
+                tables.append(_matrix(own, title))
+    return tables
+
+
+def _matrix(pairs: list[Pair], title: str) -> Table:
+    names = list(dict.fromkeys(name for pair in pairs for name in (pair.left, pair.right)))
+    cells = {}
+    for pair in pairs:
+        star = "*" if pair.is_real else " "
+        value = 100 * pair.difference.value
+        cells[pair.left, pair.right] = f"{value:+.1f}{star}"
+        cells[pair.right, pair.left] = f"{-value:+.1f}{star}"
+    rows = [
+        [f"{number} {name}", *(cells.get((name, other), "") for other in names)]
+        for number, name in enumerate(names, 1)
+    ]
+    return Table(title, ["row minus column", *map(str, range(1, len(names) + 1))], rows)

@@ -1,0 +1,134 @@
+"""The runs of a comparison: every config with every seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from keras_xmr.config import Config
+from keras_xmr.config_file import ConfigError, dump_config, find_configs, load_config
+from keras_xmr.run_folder import RunFolder
+
+_SEED = "-seed"
+
+# Sections that decide what a figure means; with others, figures are not comparable.
+_MEANING = ("data.judgements", "evaluation.folds")
+_MEANING_OF_ASP = ("relevance.measure", "relevance.tokenizer")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One config with one seed.
+
+    Attributes:
+        source: The YAML file.
+        overrides: What is changed in it, as `key=value`: its name and seed among others.
+        config: The config that both make.
+    """
+
+    source: Path
+    overrides: tuple[str, ...]
+    config: Config
+
+    @property
+    def folder(self) -> RunFolder:
+        """Where its outputs go."""
+        return RunFolder(self.config)
+
+    def arguments(self, mode: str) -> list[str]:
+        """Arguments of the command line that does one step of the run."""
+        overrides = [f"--set={override}" for override in self.overrides]
+        return [f"--mode={mode}", f"--config={self.source}", *overrides]
+
+
+def plan_runs(
+    patterns: Sequence[str], seeds: Sequence[int], overrides: Sequence[str] = ()
+) -> list[PlannedRun]:
+    """The runs of configs and seeds, each with a folder of its own: `<config>-seed<seed>`.
+
+    They are in the order of the seeds, so that a comparison that is stopped has all methods.
+
+    Args:
+        patterns: Files or names of configs, or patterns of them.
+        seeds: The seeds.
+        overrides: Changes of all configs, as `key=value`.
+
+    Raises:
+        ConfigError: If a config or an override is wrong, two configs have one name, their
+            figures would not be comparable, or a folder holds another run.
+    """
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key in ("name", "seed"):
+            way = "--seeds" if key == "seed" else "a file for each config"
+            raise ConfigError(f"--set {override}: a comparison names its runs itself; use {way}")
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"--seeds: {', '.join(map(str, seeds))}: a seed stands there twice")
+    sources: dict[str, Path] = {}
+    for source in (path for pattern in patterns for path in find_configs(pattern)):
+        name = load_config(source, overrides).name
+        if name in sources:
+            raise ConfigError(
+                f"--configs: {sources[name]} and {source} are both named {name!r}; give one of "
+                "them another `name`, so that each has its own runs and its own row"
+            )
+        sources[name] = source
+    runs = [_run(n, path, seed, overrides) for seed in seeds for n, path in sources.items()]
+    if runs:
+        check_comparable({run.config.name: yaml.safe_load(dump_config(run.config)) for run in runs})
+    for run in runs:
+        run.folder.check(run.config)
+    return runs
+
+
+def _run(name: str, source: Path, seed: int, overrides: Sequence[str]) -> PlannedRun:
+    own = (*overrides, f"name={name}{_SEED}{seed}", f"seed={seed}")
+    return PlannedRun(source, own, load_config(source, own))
+
+
+def method_of(folder: str, seed: int) -> str:
+    """The method that a run folder of this name is a run of: the name without its seed."""
+    return folder.removesuffix(f"{_SEED}{seed}")
+
+
+def check_comparable(configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Checks that the figures of some runs mean the same.
+
+    Args:
+        configs: The plain config of each run, by its name.
+
+    Raises:
+        ConfigError: If they have no split in common, or measure in different ways.
+    """
+    splits = {name: set(_at(config, "evaluation.splits")) for name, config in configs.items()}
+    if not set.intersection(*splits.values()):
+        listed = "\n  ".join(f"{name}: {', '.join(sorted(own))}" for name, own in splits.items())
+        raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
+    first, *others = configs
+    for other in others:
+        for key, old, new in _unlike(configs[first], configs[other]):
+            raise ConfigError(
+                f"{first} and {other} cannot be compared: {key} is {old} in one, and {new} in the "
+                f"other. Evaluate all with the same (--set {key}=...)"
+            )
+
+
+def _unlike(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    keys: tuple[str, ...] = _MEANING
+    if all(_at(config, "evaluation.semantic_precision") for config in (left, right)):
+        keys += _MEANING_OF_ASP
+    for key in keys:
+        old, new = _at(left, key), _at(right, key)
+        if old != new:
+            yield key, old, new
+
+
+def _at(config: Mapping[str, Any], key: str) -> Any:
+    found: Any = config
+    for part in key.split("."):
+        found = found[part]
+    return found

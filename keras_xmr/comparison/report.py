@@ -1,0 +1,203 @@
+"""Writes a comparison: tables for the terminal, CSV, Markdown, and a page."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_pipelines.files import write_aside
+from keras_xmr.comparison.boards import ANNOTATED, Board, kind_title
+from keras_xmr.comparison.pairs import (
+    ALPHA,
+    HEADLINES,
+    Pair,
+    Win,
+    matrix_tables,
+    most_judged,
+    resamples_for,
+)
+from keras_xmr.comparison.plots import write_plots
+from keras_xmr.comparison.results import Methods
+from keras_xmr.metrics import Table
+from keras_xmr.pages import figure, html_table, page
+
+_SHOWN_WINS = 5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared on a split, and what came out.
+
+    Attributes:
+        split: The split.
+        methods: The runs of each method.
+        boards: Their figures.
+        pairs: Their differences; empty with one method.
+        wins: The queries where each is most ahead of another.
+    """
+
+    split: str
+    methods: Methods
+    boards: list[Board]
+    pairs: list[Pair]
+    wins: list[Win]
+
+    @property
+    def notes(self) -> list[str]:
+        """How the figures are to be read."""
+        seeds = {len(runs) for runs in self.methods.values()}
+        lines = ["Metrics are in percent, correlations are not."]
+        if max(seeds) > 1:
+            few = "" if len(seeds) == 1 else " Not all methods have as many runs."
+            lines[0] += f" ± is the sample standard deviation over runs.{few}"
+        if self.pairs:
+            resamples = resamples_for(len(self.methods))
+            lines.append(
+                f"Differences: paired bootstrap over the queries, {resamples:,} resamples of the "
+                "images with their captions, each query with its mean over runs. A star marks a "
+                f"p-value below {ALPHA} after Holm's correction for all pairs of methods in one "
+                "metric. This is about other queries, for these runs; for other seeds, see ±."
+            )
+        return lines
+
+
+def terminal_tables(comparison: Comparison) -> list[str]:
+    """What the terminal shows: all figures, and the differences in RSUM."""
+    split = comparison.split
+    tables = [board.table(board.title(split)) for board in comparison.boards]
+    matrices = matrix_tables([p for p in comparison.pairs if p.metric == "rsum"], split)
+    return [*map(str, [*tables, *matrices]), *comparison.notes]
+
+
+def write_report(comparison: Comparison, folder: Path) -> Path:
+    """Writes the figures, differences and wins as CSV, `report.md`, plots and `report.html`.
+
+    Args:
+        comparison: What was compared.
+        folder: Where the files go.
+
+    Returns:
+        The page.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_aside(folder / "figures.csv", _csv(_figure_rows(comparison.boards)))
+    if comparison.pairs:
+        write_aside(folder / "differences.csv", _csv(_pair_rows(comparison.pairs)))
+        write_aside(folder / "wins.csv", _csv(_win_rows(comparison.wins)))
+    split = comparison.split
+    tables = [board.wide_table(board.title(split)) for board in comparison.boards]
+    matrices = matrix_tables(comparison.pairs, split)
+    markdown = [*map(_markdown, [*tables, *matrices]), *comparison.notes]
+    write_aside(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
+    plots = write_plots(comparison.methods, comparison.boards, folder)
+    title = f"{', '.join(comparison.methods)}: {split}"
+    parts = [f"<h1>{html.escape(split)}: comparison of {len(comparison.methods)} methods</h1>"]
+    parts += [html_table(table) for table in tables]
+    parts += [f'<p class="note">{html.escape(line)}</p>' for line in comparison.notes]
+    parts += [figure(path.read_bytes(), name) for name, path in plots.items()]
+    parts += [html_table(table) for table in matrices]
+    parts += _pair_details(comparison)
+    path = folder / "report.html"
+    write_aside(path, page(title, parts).encode("utf-8"))
+    return path
+
+
+def _csv(rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8")
+
+
+def _figure_rows(boards: Sequence[Board]) -> Iterable[Sequence[object]]:
+    yield ("judgements", "reranker", "method", "metric", "runs", "mean", "deviation")
+    for board in boards:
+        kind = "annotated" if board.judgements == ANNOTATED else board.judgements
+        for name, figures in board.rows.items():
+            for metric, found in figures.items():
+                spread = "" if found.deviation is None else f"{found.deviation:.6g}"
+                shown = (len(found.values), f"{found.mean:.6g}", spread)
+                yield (kind, board.reranker or "", name, metric, *shown)
+
+
+def _pair_rows(pairs: Sequence[Pair]) -> Iterable[Sequence[object]]:
+    yield ("judgements", "metric", "method", "other", "difference", "low", "high", "p", "p_holm")
+    for pair in pairs:
+        kind = "annotated" if pair.judgements == ANNOTATED else pair.judgements
+        d = pair.difference
+        numbers = [f"{n:.6g}" for n in (d.value, d.low, d.high, d.p_value, pair.p_holm)]
+        yield (kind, pair.metric, pair.left, pair.right, *numbers)
+
+
+def _win_rows(wins: Sequence[Win]) -> Iterable[Sequence[object]]:
+    yield ("direction", "method", "other", "query", "caption", "rank", "rank_of_other")
+    for win in wins:
+        ranks = [f"{rank:.4g}" for rank in win.ranks]
+        yield (win.direction, win.winner, win.loser, win.query, win.text, *ranks)
+
+
+def _markdown(table: Table) -> str:
+    def row(cells: Iterable[str]) -> str:
+        shown = (cell.replace("\n", " ").replace("|", "\\|").replace("*", "\\*") for cell in cells)
+        return f"| {' | '.join(shown)} |"
+
+    rule = ["---", *["---:"] * (len(table.header) - 1)]
+    return "\n".join(
+        [f"### {table.title}", "", row(table.header), f"| {' | '.join(rule)} |"]
+        + [row(cells) for cells in table.rows]
+    )
+
+
+def _pair_details(comparison: Comparison) -> list[str]:
+    """For each pair of methods, folded up: intervals, and the queries where each wins."""
+    if not comparison.pairs:
+        return []
+    kind = most_judged(comparison.methods)
+    parts = [
+        "<h2>Pair by pair</h2>",
+        '<p class="note">Queries: those where the reciprocal rank of the first right answer '
+        "differs most; ranks are harmonic means over runs.</p>",
+    ]
+    names = list(dict.fromkeys((pair.left, pair.right) for pair in comparison.pairs))
+    for left, right in names:
+        own = [
+            pair
+            for pair in comparison.pairs
+            if (pair.left, pair.right, pair.judgements) == (left, right, kind)
+        ]
+        header = ["", "difference", "95 % interval", "p", "p (Holm)", ""]
+        rows = [_pair_cells(pair) for pair in own if pair.metric in HEADLINES]
+        title = f"{left} minus {right}, {kind_title(kind)}"
+        parts.append(f"<details><summary>{html.escape(title)}</summary>")
+        parts.append(html_table(Table(title, header, rows)))
+        for winner, loser in ((left, right), (right, left)):
+            table = _win_table(comparison.wins, winner, loser)
+            parts += [html_table(table)] if table.rows else []
+        parts.append("</details>")
+    return parts
+
+
+def _pair_cells(pair: Pair) -> list[str]:
+    d = pair.difference
+    return [
+        HEADLINES[pair.metric],
+        f"{100 * d.value:+.2f}",
+        f"{100 * d.low:+.2f} to {100 * d.high:+.2f}",
+        f"{d.p_value:.4f}",
+        f"{pair.p_holm:.4f}",
+        "real" if pair.is_real else "not told apart",
+    ]
+
+
+def _win_table(wins: Sequence[Win], winner: str, loser: str) -> Table:
+    rows = []
+    for direction in ("i2t", "t2i"):
+        own = [w for w in wins if (w.direction, w.winner, w.loser) == (direction, winner, loser)]
+        for win in own[:_SHOWN_WINS]:
+            query = f"{win.query}: {win.text}" if win.text else win.query
+            rows.append([query, direction, *(f"{rank:.1f}" for rank in win.ranks)])
+    title = f"where {winner} is most ahead of {loser}"
+    return Table(title, ["query", "", f"rank, {winner}", f"rank, {loser}"], rows)

@@ -1,0 +1,192 @@
+"""Reads what finished runs have found."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from data_pipelines.errors import UserError
+from keras_xmr.comparison.plan import check_comparable, method_of
+from keras_xmr.config_file import ConfigError
+
+_ARRAYS = ("image_ids", "caption_ids", "caption_image", "captions")
+
+
+class ComparisonError(UserError):
+    """Runs cannot be compared; the message says which, and why."""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Metrics of every query with a run's own matcher.
+
+    Attributes:
+        image_ids: The ids of the images, str (images,).
+        caption_ids: The ids of the captions, str (captions,).
+        caption_image: The image that each caption was written for, int (captions,); or None.
+        captions: Their texts, str (captions,); or None.
+        values: For each kind of judgements ("metrics" for the annotated ones) the arrays by
+            names such as `i2t_recall_1`.
+    """
+
+    image_ids: np.ndarray
+    caption_ids: np.ndarray
+    caption_image: np.ndarray | None
+    captions: np.ndarray | None
+    values: dict[str, dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one run has found on one split.
+
+    Attributes:
+        method: The method, which is the name of its row.
+        seed: The seed.
+        folder: The run folder.
+        split: The split.
+        figures: What `metrics.json` says.
+    """
+
+    method: str
+    seed: int
+    folder: Path
+    split: str
+    figures: Mapping[str, Any]
+
+    @property
+    def matcher(self) -> str:
+        """The matcher that the model was trained with."""
+        return next(iter(self.figures["matchers"]))
+
+    @cached_property
+    def queries(self) -> Queries:
+        """The metrics of every query; read once, when they are first asked for."""
+        path = self.folder / "evaluation" / self.split / f"queries-{self.split}.npz"
+        try:
+            with np.load(path) as found:
+                known = {name: found[name] for name in _ARRAYS if name in found}
+                values: dict[str, dict[str, np.ndarray]] = {}
+                for key in [key for key in found if key not in known]:
+                    matrix, *kind, metric = key.split("/")
+                    if matrix == self.matcher:
+                        values.setdefault(kind[0] if kind else "metrics", {})[metric] = found[key]
+        except FileNotFoundError:
+            raise ComparisonError(
+                f"{path} does not exist; evaluate this run again (--mode=evaluate)"
+            ) from None
+        return Queries(
+            known["image_ids"],
+            known["caption_ids"],
+            known.get("caption_image"),
+            known.get("captions"),
+            values,
+        )
+
+    @cached_property
+    def training_log(self) -> dict[str, np.ndarray]:
+        """The columns of its training log that have validation metrics, by name, and `step`.
+
+        Only epochs that were validated are among the rows. Empty without a log.
+        """
+        path = self.folder / "logs" / "training.csv"
+        if not path.exists():
+            return {}
+        with path.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row.get("val_rsum")]
+        names = [name for name in (rows[0] if rows else ()) if name.startswith("val_")]
+        return {name: np.array([float(row[name]) for row in rows]) for name in ["step", *names]}
+
+
+Methods = dict[str, list[RunResult]]
+"""The runs of each method."""
+
+
+def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
+    """Reads runs, and groups them by method.
+
+    Folders that differ in nothing but `-seed<seed>` at the end of their names are runs of one
+    method.
+
+    Args:
+        folders: The run folders.
+
+    Returns:
+        For each split that all runs were evaluated on: the runs of each method.
+
+    Raises:
+        ConfigError: If a folder holds no run, stands there twice, or they have no split in
+            common or were measured in different ways.
+        ComparisonError: If they were tested on different images or captions.
+    """
+    configs = {}
+    for folder in folders:
+        config = folder / "config.yaml"
+        if not config.exists():
+            raise ConfigError(f"{folder} holds no run: there is no {config.name} in it")
+        if folder.name in configs:
+            raise ConfigError(f"two runs are named {folder.name}; rename a folder")
+        configs[folder.name] = yaml.safe_load(config.read_text("utf-8"))
+    check_comparable(configs)
+    evaluated = {f: {p.parent.name for p in f.glob("evaluation/*/metrics.json")} for f in folders}
+    if missing := [str(folder) for folder, splits in evaluated.items() if not splits]:
+        raise ConfigError(f"not evaluated yet (--mode=evaluate): {', '.join(missing)}")
+    common = set.intersection(*evaluated.values())
+    if not common:
+        listed = "\n  ".join(f"{f}: {', '.join(sorted(s))}" for f, s in evaluated.items())
+        raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
+    found: dict[str, Methods] = {}
+    for split in sorted(common):
+        methods = found.setdefault(split, {})
+        for folder in folders:
+            seed = int(configs[folder.name]["seed"])
+            figures = json.loads((folder / "evaluation" / split / "metrics.json").read_bytes())
+            run = RunResult(method_of(folder.name, seed), seed, folder, split, figures)
+            methods.setdefault(run.method, []).append(run)
+        _check_same_queries([run for runs in methods.values() for run in runs])
+    return found
+
+
+def _check_same_queries(runs: Sequence[RunResult]) -> None:
+    first = runs[0]
+    for run in runs[1:]:
+        names = str(first.folder), str(run.folder)
+        mine, theirs = first.queries, run.queries
+        check_same_ids(names, run.split, "image", mine.image_ids, theirs.image_ids)
+        check_same_ids(names, run.split, "caption", mine.caption_ids, theirs.caption_ids)
+
+
+def check_same_ids(
+    names: tuple[str, str], split: str, kind: str, left: Iterable[str], right: Iterable[str]
+) -> None:
+    """Checks that two runs are tested on the same images, or captions, in the same order.
+
+    Args:
+        names: The names of both runs.
+        split: The split.
+        kind: "image" or "caption".
+        left: The ids of the first run.
+        right: The ids of the second.
+
+    Raises:
+        ComparisonError: If the ids differ.
+    """
+    mine, theirs = list(map(str, left)), list(map(str, right))
+    if mine == theirs:
+        return
+    odd = sorted(set(mine) ^ set(theirs))
+    why = f"the {kind} ids are in another order"
+    if odd:
+        why = f"{len(odd)} {kind} ids are in one alone, such as {odd[0]!r}"
+    raise ComparisonError(
+        f"{names[0]} and {names[1]} have different {split} sets: {why}. "
+        "Only runs on the same data can be compared"
+    )

@@ -1,0 +1,52 @@
+"""Pages of HTML that hold everything in one file."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Sequence
+
+from keras_xmr.metrics.tables import Table
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
+table { border-collapse: collapse; margin: 0.5em 0 1.5em; font-size: 13px; }
+td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right; }
+td:first-child, th:first-child { text-align: left; }
+figure { display: inline-block; margin: 0 1em 1em 0; }
+.note { color: #666; font-size: 13px; }
+"""
+
+
+def page(title: str, parts: Iterable[str], style: str = "") -> str:
+    """A page.
+
+    Args:
+        title: Its title, as plain text.
+        parts: What stands on it, as HTML.
+        style: CSS beside that of all pages.
+    """
+    return (
+        f"<!doctype html><meta charset='utf-8'><title>{html.escape(title)}</title>"
+        f"<style>{_STYLE}{style}</style>{''.join(parts)}"
+    )
+
+
+def html_table(table: Table) -> str:
+    """A table with its title as a heading."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+    body = "".join(row(cells, "td") for cells in table.rows)
+    return f"<h2>{html.escape(table.title)}</h2><table>{row(table.header, 'th')}{body}</table>"
+
+
+def figure(png: bytes, name: str) -> str:
+    """A picture; `name` says what it shows."""
+    return f'<figure><img src="{data_url(png, "image/png")}" alt="{html.escape(name)}"></figure>'
+
+
+def data_url(content: bytes, kind: str) -> str:
+    """A file as an address that holds it; `kind` is its MIME type."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,0 +1,130 @@
+"""The paired bootstrap."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from keras_xmr.metrics.bootstrap import (
+    Difference,
+    difference,
+    holm,
+    paired_bootstrap,
+    resampled_means,
+)
+
+
+def loop(values: np.ndarray, groups: np.ndarray, num_groups: int, draws: int, seed: int):
+    """Resamples group by group and query by query, with the same random numbers."""
+    random = np.random.default_rng(seed)
+    means = []
+    for drawn in random.integers(0, num_groups, size=(draws, num_groups)):
+        queries = [query for group in drawn for query in np.flatnonzero(groups == group)]
+        means.append([np.nanmean(values[queries, c]) for c in range(values.shape[1])])
+    return np.array(means)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_means_of_resamples_are_those_of_a_plain_loop(random, missing):
+    values = random.random((12, 3))
+    groups = np.array([0, 0, 1, 2, 2, 2, 3, 4, 5, 5, 6, 7])
+    if missing:
+        values[[0, 5, 11], [0, 1, 2]] = np.nan
+    found = resampled_means(values, groups, 8, resamples=40, seed=3)
+    np.testing.assert_allclose(found, loop(values, groups, 8, 40, 3), rtol=1e-12)
+    own = resampled_means(values, resamples=40, seed=3)
+    np.testing.assert_allclose(own, loop(values, np.arange(12), 12, 40, 3), rtol=1e-12)
+
+
+def test_blocks_change_nothing(random, monkeypatch):
+    values = random.random((30, 2))
+    whole = resampled_means(values, resamples=50)
+    monkeypatch.setattr("keras_xmr.metrics.bootstrap._BLOCK", 100)
+    np.testing.assert_allclose(resampled_means(values, resamples=50), whole, rtol=1e-12)
+
+
+def test_same_seed_and_groups_draw_the_same(random):
+    values = random.random((20, 2))
+    both = resampled_means(values, resamples=30)
+    for column in range(2):
+        alone = resampled_means(values[:, [column]], resamples=30)
+        np.testing.assert_allclose(alone[:, 0], both[:, column], rtol=1e-12)
+    assert not np.array_equal(resampled_means(values, resamples=30, seed=1), both)
+
+
+def test_intervals_cover_the_true_difference_as_often_as_they_say(random):
+    covered, false_alarms, trials = 0, 0, 400
+    for trial in range(trials):
+        hard = random.normal(size=80)
+        left = hard + 0.3 + 0.5 * random.normal(size=80)
+        right = hard + 0.5 * random.normal(size=80)
+        found = paired_bootstrap(left, right, resamples=400, seed=trial)
+        covered += found.low <= 0.3 <= found.high
+        false_alarms += (
+            paired_bootstrap(left - 0.3, right, resamples=400, seed=trial).p_value < 0.05
+        )
+    # 95 % of 400 are 380; four standard deviations are 17.
+    assert 360 <= covered <= 397
+    assert 3 <= false_alarms <= 40
+
+
+def test_captions_of_one_image_are_drawn_together(random):
+    # Five copies of one query tell no more than one.
+    apart = random.normal(0.2, 1, size=60)
+    copies, owner = np.repeat(apart, 5), np.repeat(np.arange(60), 5)
+    nothing = np.zeros_like(copies)
+    once = paired_bootstrap(apart, np.zeros(60), resamples=2000)
+    grouped = paired_bootstrap(copies, nothing, owner, resamples=2000)
+    alone = paired_bootstrap(copies, nothing, resamples=2000)
+    assert grouped.high - grouped.low == pytest.approx(once.high - once.low, rel=1e-6)
+    assert (alone.high - alone.low) * np.sqrt(5) == pytest.approx(once.high - once.low, rel=0.1)
+
+
+def test_pairing_sees_what_lies_behind_the_spread_of_queries(random):
+    hard = random.normal(0, 10, size=300)
+    found = paired_bootstrap(hard + 0.1 * random.random(300), hard)
+    assert found.low > 0
+    assert found.p_value == pytest.approx(2 / 10_001)
+    assert found.value == pytest.approx(0.05, abs=0.01)
+
+
+def test_equal_systems_are_not_apart(random):
+    values = random.random(50)
+    found = paired_bootstrap(values, values)
+    assert found == Difference(0, 0, 0, 1)
+    # The means of the same numbers, summed in another order.
+    assert difference(0.0, np.array([1e-17, 1e-17, 1e-17])).p_value == 1
+
+
+def test_p_value_and_interval_agree(random):
+    for shift in np.linspace(0, 0.4, 9):
+        found = paired_bootstrap(random.normal(shift, 1, size=100), np.zeros(100), resamples=4000)
+        outside = found.low > 0 or found.high < 0
+        if abs(found.p_value - 0.05) > 0.002:
+            assert outside == (found.p_value < 0.05)
+
+
+def test_holm_by_hand():
+    np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_allclose(holm([0.9, 0.8]), [1, 1])
+    assert len(holm([])) == 0
+
+
+def test_queries_without_a_value(random):
+    left, right = random.random(20), random.random(20)
+    left[3] = np.nan
+    found = paired_bootstrap(left, right, resamples=100)
+    assert found.value == pytest.approx(np.delete(left - right, 3).mean())
+    nothing = difference(np.nan, np.array([np.nan]))
+    assert nothing.p_value == 1
+    with pytest.raises(ValueError, match="no queries"):
+        resampled_means(np.zeros((0, 1)))
+
+
+def test_ten_thousand_resamples_take_seconds(random):
+    values = random.random((5000, 20))
+    begin = time.perf_counter()
+    resampled_means(values)
+    assert time.perf_counter() - begin < 30

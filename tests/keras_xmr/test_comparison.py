@@ -1,0 +1,378 @@
+"""Comparisons of methods: which runs, what they found, and what differs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import start
+from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, scores
+from models import tiny_config
+
+from data_pipelines.errors import UserError
+from data_pipelines.prepare import prepare
+from keras_xmr.comparison import compare, execute
+from keras_xmr.comparison.boards import Figure, boards
+from keras_xmr.comparison.pairs import compare_pairs, resamples_for, wins
+from keras_xmr.comparison.plan import plan_runs
+from keras_xmr.comparison.results import ComparisonError, read_runs
+from keras_xmr.config_file import ConfigError, dump_config, load_config
+from keras_xmr.metrics import measure
+from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
+
+SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
+
+
+@pytest.fixture
+def folders(tmp_path) -> list[Path]:
+    """Two seeds of three methods, of which two are equally good."""
+    found = []
+    for seed in (0, 1):
+        for number, (name, skill) in enumerate(SKILLS.items()):
+            uncertainty = 0.1 * seed + 0.5 if name == "good" else None
+            run = finished_run(tmp_path, f"{name}-seed{seed}", seed, skill, uncertainty=uncertainty)
+            found.append(run.path)
+            if name == "twin":
+                # Not the same noise as the other.
+                measured = {"match_probability": measure(scores(skill, 50 + seed), ground_truth())}
+                figures = json.loads(run.metrics("test").read_bytes())
+                figures["matchers"] = {n: m.as_dict() for n, m in measured.items()}
+                figures["reranked"] = {}
+                run.metrics("test").write_text(json.dumps(figures))
+                assert number == 2
+    return found
+
+
+@pytest.fixture
+def methods(folders):
+    return read_runs(folders)["test"]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_runs_of_one_method_differ_in_their_seed(methods):
+    assert list(methods) == list(SKILLS)
+    assert [run.seed for run in methods["good"]] == [0, 1]
+    log = methods["good"][1].training_log
+    assert log["step"].tolist() == [20, 40, 60]
+    np.testing.assert_allclose(log["val_rsum"], [0.6, 1.1, 1.6])
+
+
+def test_means_and_deviations_over_seeds(methods):
+    found = {(b.judgements, b.matchers, b.reranker): b for b in boards(methods)}
+    recalls = [run.figures["matchers"]["match_probability"]["metrics"]["i2t_recall_1"]
+               for run in methods["good"]]  # fmt: skip
+    figure = found["metrics", "own", None].rows["good"]["i2t_recall_1"]
+    assert figure.mean == pytest.approx(np.mean(recalls))
+    assert figure.deviation == pytest.approx(abs(recalls[0] - recalls[1]) / np.sqrt(2))
+    assert Figure((0.5,)).deviation is None
+    truth = found["truth", "own", None]
+    assert truth.rows["good"]["uncertainty_of_truth"].mean == pytest.approx(0.55)
+    assert "uncertainty_of_truth" not in truth.rows["fair"]
+    row = next(r for r in truth.wide_table("").rows if r[0] == "good")
+    assert row[1] == "2"
+    assert row[-1] == "+0.55 ±0.07"
+    assert truth.wide_table("").rows[1][-1] == "-"
+
+
+def test_reranked_figures_and_other_matchers_stand_apart(methods):
+    found = boards(methods)
+    for board in found:
+        good = board.rows.get("good", board.rows.get("good, elk"))
+        summary = methods["good"][0].figures
+        name = {"own": "match_probability", "further": "elk"}[board.matchers]
+        name, part = (name, "matchers") if not board.reranker else (
+            "match_probability + fast_reranking", "reranked")  # fmt: skip
+        assert good["rsum"].values[0] == summary[part][name][board.judgements]["rsum"]
+        assert ("transductive" in board.title("test")) == bool(board.reranker)
+    assert [(b.judgements, b.matchers, bool(b.reranker)) for b in found] == [
+        ("metrics", "own", False),
+        ("truth", "own", False),
+        ("metrics", "further", False),
+        ("truth", "further", False),
+        ("metrics", "own", True),
+        ("truth", "own", True),
+    ]
+
+
+def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
+    pairs = {(p.judgements, p.metric, p.left, p.right): p for p in compare_pairs(methods)}
+
+    def per_query(name: str, metric: str) -> np.ndarray:
+        return np.mean([r.queries.values["truth"][metric] for r in methods[name]], axis=0)
+
+    found = pairs["truth", "t2i_map_at_r", "good", "fair"]
+    left, right = per_query("good", "t2i_map_at_r"), per_query("fair", "t2i_map_at_r")
+    alone = paired_bootstrap(left, right, OWNER)
+    assert found.difference.value == pytest.approx(alone.value, abs=1e-6)
+    assert found.difference.low == pytest.approx(alone.low, abs=1e-6)
+    assert found.difference.high == pytest.approx(alone.high, abs=1e-6)
+    family = [p for p in pairs.values() if (p.judgements, p.metric) == ("truth", "t2i_map_at_r")]
+    assert len(family) == 3
+    np.testing.assert_allclose(
+        [p.p_holm for p in family], holm([p.difference.p_value for p in family])
+    )
+    rsum = pairs["metrics", "rsum", "good", "fair"]
+    own = {n: boards(methods)[0].rows[n]["rsum"].mean for n in ("good", "fair")}
+    assert rsum.difference.value == pytest.approx(own["good"] - own["fair"], abs=1e-6)
+    assert rsum.is_real
+    assert not pairs["metrics", "rsum", "fair", "twin"].is_real
+    assert ("metrics", "i2t_asp", "good", "fair") in pairs
+
+
+def test_many_methods_get_enough_resamples():
+    assert resamples_for(13) == 10_000
+    for count in (2, 30, 60):
+        pairs = count * (count - 1) / 2
+        assert 2 / (resamples_for(count) + 1) * pairs < 0.05
+
+
+def test_wins_are_the_queries_furthest_ahead(methods):
+    found = wins(methods, count=3)
+    for direction, ids in (("i2t", IMAGES), ("t2i", CAPTIONS)):
+        reciprocal = {
+            name: np.mean(
+                [1 / r.queries.values["truth"][f"{direction}_rank"] for r in runs], axis=0
+            )
+            for name, runs in methods.items()
+        }
+        ahead = reciprocal["good"] - reciprocal["fair"]
+        assert len(ahead) == ids
+        own = [w for w in found if (w.direction, w.winner, w.loser) == (direction, "good", "fair")]
+        assert len(own) == 3
+        numbers = [int(win.query.split()[1]) for win in own]
+        np.testing.assert_allclose(ahead[numbers], np.sort(ahead)[::-1][:3])
+        assert own[0].ranks[0] == pytest.approx(1 / reciprocal["good"][numbers[0]])
+        assert [w.text for w in own] == [
+            f"text of {n}" if direction == "t2i" else "" for n in numbers
+        ]
+
+
+def test_reports(folders, capsys, tmp_path):
+    compare([], folders, tmp_path / "out")
+    printed = capsys.readouterr().out
+    for text in ("exhaustive truth", "±", "transductive", "Holm", "differences in RSUM"):
+        assert text in printed
+    assert max(map(len, printed.split("Differences: ")[0].splitlines())) < 150
+    folder = tmp_path / "out" / "test"
+    figures = read_csv(folder / "figures.csv")
+    own = [r for r in figures if (r["judgements"], r["metric"]) == ("truth", "rsum")]
+    assert [(r["method"], r["reranker"]) for r in own] == [
+        ("good", ""),
+        ("fair", ""),
+        ("twin", ""),
+        ("good, elk", ""),
+        ("fair, elk", ""),
+        ("good", "fast_reranking"),
+        ("fair", "fast_reranking"),
+    ]
+    assert len(read_csv(folder / "differences.csv")) == 3 * (2 * 11 + 2)
+    assert {r["caption"][:4] for r in read_csv(folder / "wins.csv")} == {"", "text"}
+    markdown = (folder / "report.md").read_text("utf-8")
+    for row in re.findall(r"^\|.*\|$", markdown, re.M):
+        assert row.count("|") > 3
+    assert "### test, exhaustive truth" in markdown
+    page = (folder / "report.html").read_text("utf-8")
+    assert page.count("data:image/png") == len(list(folder.glob("*.png"))) == 5
+    assert page.count("<details>") == 3
+    assert "not told apart" in page
+
+
+def test_one_method_alone_has_no_differences(folders, tmp_path):
+    compare([], folders[:1], tmp_path / "out")
+    assert {path.suffix for path in (tmp_path / "out" / "test").iterdir()} == {
+        ".csv", ".html", ".md", ".png"}  # fmt: skip
+    assert not (tmp_path / "out" / "test" / "differences.csv").exists()
+
+
+def test_runs_that_cannot_be_compared(folders, tmp_path):
+    with pytest.raises(ConfigError, match="holds no run"):
+        read_runs([*folders, tmp_path / "nothing"])
+    with pytest.raises(ConfigError, match="two runs are named good-seed0"):
+        read_runs([folders[0], folders[0]])
+    val = ("evaluation.splits=[val]",)
+    other = finished_run(tmp_path, "val", 0, 1.0, val, split="val")
+    with pytest.raises(ConfigError, match="no evaluated split in common"):
+        read_runs([folders[0], other.path])
+    cider_d = finished_run(tmp_path, "cider_d", 0, 1.0, ("relevance.measure=cider_d",))
+    with pytest.raises(ConfigError, match=r"relevance\.measure is cider in one, and cider_d"):
+        read_runs([folders[0], cider_d.path])
+    moved = finished_run(tmp_path, "moved", 0, 1.0, prefix="new ")
+    with pytest.raises(ComparisonError, match="different test sets: 120 image ids are in one"):
+        read_runs([folders[0], moved.path])
+    moved.queries("test").unlink()
+    with pytest.raises(ComparisonError, match="evaluate this run again"):
+        read_runs([folders[0], moved.path])
+
+
+def test_every_config_runs_with_every_seed():
+    runs = plan_runs(["scenes_vse*", "scenes_pcme"], [0, 3], ["train.batch_size=32"])
+    assert [run.config.name for run in runs] == [
+        f"{name}-seed{seed}"
+        for seed in (0, 3)
+        for name in ("scenes_vse0", "scenes_vsepp", "scenes_pcme")
+    ]
+    assert {run.config.seed for run in runs} == {0, 3}
+    assert {run.config.train.batch_size for run in runs} == {32}
+    assert runs[0].arguments("train")[:1] == ["--mode=train"]
+    overrides = [a.removeprefix("--set=") for a in runs[-1].arguments("train") if "--set" in a]
+    assert load_config(runs[-1].source, overrides) == runs[-1].config
+
+
+def test_all_methods_on_scenes_can_be_compared():
+    runs = plan_runs(["scenes_*"], [0])
+    assert len(runs) > 10
+    assert len({run.config.data.records for run in runs}) == 1
+
+
+def test_plans_that_make_no_sense(tmp_path):
+    for patterns, seeds, overrides, says in (
+        (["scenes_pcem"], [0], [], "Did you mean 'scenes_pcme'"),
+        (["nothing_*"], [0], [], "'nothing_\\*' names"),
+        (["scenes_vsepp", "scenes_vse*"], [0], [], "both named 'scenes_vsepp'"),
+        (["scenes_pcme"], [1, 1], [], "a seed stands there twice"),
+        (["scenes_pcme"], [0], ["seed=3"], "use --seeds"),
+        (["scenes_pcme"], [0], ["name=x"], "names its runs itself"),
+        (["scenes_pcme", "cub_pcme"], [0], [], "data.judgements is pairs in one, and classes"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            plan_runs(patterns, seeds, overrides)
+    finished_run(tmp_path, "scenes_pcme-seed0", 0, 1.0, ("train.batch_size=32",))
+    with pytest.raises(ConfigError, match="holds a run with another config"):
+        plan_runs(["scenes_pcme"], [0], [f"output={tmp_path}"])
+
+
+class Command:
+    """Stands for the command line: notes what is started, and fails where it is told to."""
+
+    def __init__(self, output: Path, fails: tuple[str, str] = ("", "")) -> None:
+        self.output, self.fails = output, fails
+        self.started: list[tuple[str, str]] = []
+
+    def __call__(self, command, **options) -> subprocess.CompletedProcess:
+        assert not options.get("shell")
+        mode = command[3].removeprefix("--mode=")
+        values = dict(a.removeprefix("--set=").split("=", 1) for a in command if "--set=" in a)
+        self.started.append((mode, values["name"]))
+        code = int(self.fails == (mode, values["name"]))
+        if mode == "prepare":
+            Path(values["data.records"]).mkdir(exist_ok=True)
+            (Path(values["data.records"]) / "manifest.json").write_text("{}")
+        elif mode == "evaluate" and not code:
+            finished_run(
+                self.output, values["name"], int(values["seed"]), 2.0,
+                (f"data.records={values['data.records']}",),
+            )  # fmt: skip
+        return subprocess.CompletedProcess(command, code)
+
+
+def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
+    overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
+    plan = ["scenes_pcme"], [0, 1, 2], overrides
+    command = Command(tmp_path, ("train", "scenes_pcme-seed1"))
+    monkeypatch.setattr(execute.subprocess, "run", command)
+    with pytest.raises(UserError, match=r"1 of 3 runs failed(.|\n)*seed1: --mode=train ended"):
+        compare(plan_runs(*plan), [])
+    names = [f"scenes_pcme-seed{seed}" for seed in range(3)]
+    assert command.started == [
+        ("prepare", names[0]),
+        ("train", names[0]),
+        ("evaluate", names[0]),
+        ("train", names[1]),
+        ("train", names[2]),
+        ("evaluate", names[2]),
+    ]
+    rows = read_csv(tmp_path / "comparison" / "test" / "figures.csv")
+    assert rows[0]["runs"] == "2"
+
+    command = Command(tmp_path)
+    monkeypatch.setattr(execute.subprocess, "run", command)
+    compare(plan_runs(*plan), [])
+    assert command.started == [("train", names[1]), ("evaluate", names[1])]
+
+
+def test_records_that_cannot_be_written_fail_all_their_runs(tmp_path, monkeypatch):
+    overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
+    runs = plan_runs(["scenes_vse*"], [0, 1], overrides)
+    command = Command(tmp_path, ("prepare", "scenes_vse0-seed0"))
+    monkeypatch.setattr(execute.subprocess, "run", command)
+    with pytest.raises(UserError, match="4 of 4 runs failed"):
+        compare(runs, [])
+    assert command.started == [("prepare", "scenes_vse0-seed0")]
+
+
+def test_other_test_sets_are_seen_before_the_training(tmp_path, monkeypatch):
+    runs = []
+    for name, test in (("few", 4), ("many", 5)):
+        source = f"data.source={{name: scenes, train: 4, val: 4, test: {test}}}"
+        config = tiny_config(tmp_path, f"name={name}", source, f"data.records={tmp_path / name}")
+        prepare(config.data)
+        (tmp_path / f"{name}.yaml").write_text(dump_config(config))
+        runs += plan_runs([str(tmp_path / f"{name}.yaml")], [0])
+    command = Command(tmp_path)
+    monkeypatch.setattr(execute.subprocess, "run", command)
+    with pytest.raises(ComparisonError, match=r"few-seed0 and many-seed0(.|\n)*test/000004"):
+        compare(runs, [])
+    assert not command.started
+
+
+def test_another_evaluation_is_done_again(tmp_path):
+    run = finished_run(tmp_path, "run", 0, 1.0)
+    config = load_config(run.config)
+    assert run.is_evaluated(config)
+    more = load_config(run.config, ["evaluation.matchers=[elk]"])
+    assert not run.is_evaluated(more)
+    run.claim(config)
+    assert run.is_evaluated(config), "the same config again changes nothing"
+    run.claim(more)
+    assert not run.is_evaluated(more), "these figures are older than the config"
+    assert load_config(run.config) == more
+    run.done.unlink()
+    assert not run.is_evaluated(config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--mode=compare"], "give --configs, or --runs"),
+        (["--configs=scenes_pcme"], "--configs needs --mode=compare"),
+        (["--mode=compare", "--configs=scenes_pcme", "--seeds=0,x"], "'x' is not a whole number"),
+        (["--mode=compare", "--runs=a", "--seeds=1"], "--seeds needs --configs"),
+        (["--mode=compare", "--config=scenes_pcme"], "--config has no effect"),
+        (["--mode=compare", "--runs=saved_models/a"], "saved_models/a holds no run"),
+        (["--mode=compare", "--configs=scenes_pcem"], "Did you mean 'scenes_pcme'?"),
+    ],
+)
+def test_mistakes_on_the_command_line(tmp_path, arguments, says):
+    done = start(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_from_two_configs_to_a_report(tmp_path):
+    one_epoch = "train.phases=[{epochs: 1, learning_rate: 1e-3}]"
+    for name in ("first", "second"):
+        config = tiny_config(tmp_path, f"name={name}", one_epoch)
+        (tmp_path / f"{name}.yaml").write_text(dump_config(config))
+    arguments = ("--mode=compare", "--configs=first.yaml,second.yaml")
+    done = start(*arguments, "--set=train.batch_size=10", cwd=tmp_path, tripwire=False)
+    assert done.returncode == 0, done.stderr
+    assert "[2/2] second-seed0" in done.stderr
+    assert "validation" in done.stderr
+    folder = tmp_path / "saved_models" / "comparison" / "test"
+    # The same config and seed, in two processes: not a single query differs.
+    pairs = read_csv(folder / "differences.csv")
+    assert {row["difference"] for row in pairs} == {"0"}
+    again = start(*arguments, "--set=train.batch_size=10", cwd=tmp_path)
+    assert again.returncode == 0, "nothing is left that needs TensorFlow"
+    assert again.stderr.count("trained and evaluated before") == 2
