@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from keras_xmr.comparison.boards import ANNOTATED, kind_title
-from keras_xmr.comparison.results import Methods, Queries
+from keras_xmr.comparison.results import Methods, Queries, RunResult
 from keras_xmr.metrics import Table
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm, resampled_means
+from keras_xmr.metrics.plausible_match import ZETAS
+from keras_xmr.metrics.ranking import RECALL_AT
 
 ALPHA = 0.05
 
-_TESTED = ("recall_1", "recall_5", "recall_10", "r_precision", "map_at_r", "asp")
-_PMRP = ("pmrp_0", "pmrp_1", "pmrp_2")
+_TESTED = (
+    *(f"recall_{k}" for k in RECALL_AT),
+    "r_precision",
+    "map_at_r",
+    "asp",
+    *(f"pmrp_{zeta}" for zeta in ZETAS),
+)
 HEADLINES = {
     "rsum": "RSUM",
     "i2t_recall_1": "i2t R@1",
@@ -103,7 +111,7 @@ def compare_pairs(methods: Methods, seed: int = 0) -> list[Pair]:
     found: list[Pair] = []
     resamples = resamples_for(len(methods))
     first = next(iter(methods.values()))[0].queries
-    for judgements in first.values:
+    for judgements in _common_kinds(methods):
         observed, resampled = _means(methods, judgements, first, resamples, seed)
         for metric, own in observed.items():
             found += _test(list(methods), judgements, metric, own, resampled[metric])
@@ -129,50 +137,59 @@ def _means(
     """By metric: the means over queries (methods,), and over resamples (resamples, methods)."""
     observed: dict[str, np.ndarray] = {}
     resampled: dict[str, np.ndarray] = {}
-    images = len(first.image_ids)
     for side in ("i2t", "t2i"):
-        known = [{*run.queries.values[judgements]} for runs in methods.values() for run in runs]
-        metrics = [
-            n for m in (*_TESTED, *_PMRP) if (n := f"{side}_{m}") in set.intersection(*known)
-        ]
-        values = np.stack([_per_query(methods, judgements, m) for m in metrics], axis=1)
-        groups, count, own_seed = None, None, seed + 1
-        if side == "i2t":
-            own_seed = seed
-        elif first.caption_image is not None:
-            groups, count, own_seed = first.caption_image, images, seed
-        flat = values.reshape(len(values), -1)
-        means = resampled_means(flat, groups, count, resamples, own_seed)
-        means = means.reshape(resamples, len(metrics), -1)
-        for number, metric in enumerate(metrics):
-            with np.errstate(invalid="ignore"):
-                observed[metric] = np.nanmean(values[:, number], axis=0)
-            resampled[metric] = means[:, number]
-    for part in (observed, resampled):
-        recalls = [f"{side}_recall_{k}" for side in ("i2t", "t2i") for k in (1, 5, 10)]
-        part["rsum"] = sum((part[name] for name in recalls[1:]), part[recalls[0]])
+        found = {name: _per_query(methods, judgements, f"{side}_{name}") for name in _TESTED}
+        values = {n: own for n, own in found.items() if not np.isnan(own).all()}
+        flat = np.concatenate(list(values.values()), axis=1)
+        means = resampled_means(flat, resamples=resamples, **_draws(first, side, seed))
+        parts = np.split(means, len(values), axis=1)
+        for (name, own), part in zip(values.items(), parts, strict=True):
+            observed[f"{side}_{name}"] = np.nanmean(own, axis=0)
+            resampled[f"{side}_{name}"] = part
+    for whole in (observed, resampled):
+        recalls = [whole[name] for name in whole if "_recall_" in name]
+        whole["rsum"] = np.sum(recalls, axis=0)
         for side in ("i2t", "t2i"):
-            parts = [part.pop(n) for z in _PMRP if (n := f"{side}_{z}") in part]
-            if parts:
-                part[f"{side}_pmrp"] = sum(parts[1:], parts[0]) / len(parts)
+            pmrp = [whole.pop(name) for name in list(whole) if name.startswith(f"{side}_pmrp_")]
+            if pmrp:
+                whole[f"{side}_pmrp"] = np.mean(pmrp, axis=0)
     return observed, resampled
+
+
+def _draws(first: Queries, side: str, seed: int) -> dict[str, Any]:
+    """How `resampled_means` draws the queries of a side: captions together with their images."""
+    if side == "i2t":
+        return {"seed": seed}
+    if first.caption_image is None:
+        return {"seed": seed + 1}
+    images = len(first.image_ids)
+    return {"groups": first.caption_image, "num_groups": images, "seed": seed}
 
 
 def _per_query(methods: Methods, judgements: str, metric: str) -> np.ndarray:
     """Means over runs (queries, methods), float64; NaN where any method has no value."""
-    columns = [
-        np.mean([run.queries.values[judgements][metric] for run in runs], axis=0, dtype=np.float64)
-        for runs in methods.values()
-    ]
-    values = np.stack(columns, axis=1)
+    first = next(iter(methods.values()))[0].queries
+    count = len(first.image_ids if metric.startswith("i2t") else first.caption_ids)
+    nothing = np.full(count, np.nan)
+
+    def mean(runs: Sequence[RunResult]) -> np.ndarray:
+        found = [run.queries.values[judgements].get(metric, nothing) for run in runs]
+        return np.stack(found).mean(axis=0, dtype=np.float64)
+
+    values = np.stack([mean(runs) for runs in methods.values()], axis=1)
     values[np.isnan(values).any(axis=1)] = np.nan
     return values
 
 
+def _common_kinds(methods: Methods) -> list[str]:
+    """The kinds of judgements that all runs were measured against."""
+    runs = [run.queries.values for own in methods.values() for run in own]
+    return [kind for kind in runs[0] if all(kind in values for values in runs)]
+
+
 def most_judged(methods: Methods) -> str:
     """The kind of judgements that knows most: the exhaustive truth, if there is one."""
-    known = next(iter(methods.values()))[0].queries.values
-    return "truth" if "truth" in known else ANNOTATED
+    return "truth" if "truth" in _common_kinds(methods) else ANNOTATED
 
 
 def wins(methods: Methods, count: int = _WINS) -> list[Win]:

@@ -128,6 +128,28 @@ def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
     assert ("metrics", "i2t_asp", "good", "fair") in pairs
 
 
+def test_only_what_all_runs_have_is_tested(folders, tmp_path):
+    queries = folders[0] / "evaluation" / "test" / "queries-test.npz"
+    arrays = {n: v for n, v in np.load(queries).items() if "truth" not in n and "asp" not in n}
+    # Written before captions had an image, and with label vectors of which one finds nobody.
+    del arrays["caption_image"], arrays["captions"]
+    np.savez(queries, **arrays)
+    for number, folder in enumerate(folders):
+        path = folder / "evaluation" / "test" / "queries-test.npz"
+        more = {f"i2t_pmrp_{zeta}": np.full(IMAGES, 0.1 * number) for zeta in range(2)}
+        more["i2t_pmrp_2"] = np.full(IMAGES, np.nan)
+        prefixed = {f"match_probability/{name}": values for name, values in more.items()}
+        np.savez(path, **np.load(path), **prefixed)
+    methods = read_runs(folders)["test"]
+    pairs = compare_pairs(methods)
+    assert {pair.judgements for pair in pairs} == {"metrics"}
+    assert not [pair for pair in pairs if pair.metric.endswith("asp")]
+    pmrp = [pair.difference.value for pair in pairs if pair.metric == "i2t_pmrp"]
+    np.testing.assert_allclose(pmrp, [-0.1, -0.2, -0.1], atol=1e-6)
+    assert {win.text for win in wins(methods)} == {""}
+    compare([], folders, tmp_path / "out")
+
+
 def test_many_methods_get_enough_resamples():
     assert resamples_for(13) == 10_000
     for count in (2, 30, 60):
