@@ -164,7 +164,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def usage() -> str:
     """The help text."""
     modes = "\n".join(f"    {name:<13} {text}" for name, text in MODES.items())
-    configs = "\n".join(f"  {n:<16} {_title(path)}" for n, path in packaged_configs().items())
+    found = packaged_configs()
+    width = max(map(len, found))
+    configs = "\n".join(f"  {name:<{width}} {_title(path)}" for name, path in found.items())
     return USAGE.format(modes=modes, configs=configs)
 
 
