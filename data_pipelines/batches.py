@@ -58,7 +58,7 @@ def training_batches(
     labels = _padded_labels(records)
 
     def pair(loaded: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        parsed = parse(loaded["record"], records.holds)
+        parsed = parse(loaded["record"], records.region_shape)
         seed = tf.stack([tf.constant(sampler.seed, tf.int64), loaded["position"]])
         seeds = tf.random.split(seed, 2)
         if records.holds == "images":
@@ -89,7 +89,7 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
     """The images of a split in order, in batches: uint8 (B, H, W, 3) or float32 (B, R, F)."""
 
     def decode(record: tf.Tensor) -> tf.Tensor:
-        parsed = parse(record, records.holds)
+        parsed = parse(record, records.region_shape)
         if records.holds == "images":
             return decode_for_evaluation(parsed["encoded"], options)
         return parsed["regions"]

@@ -85,7 +85,7 @@ def mix_image(
     """
 
     def mix() -> tf.Tensor:
-        jpeg = parse(record, "images")["encoded"]
+        jpeg = parse(record, None)["encoded"]
         return mix_pixels(image, decode_for_training(jpeg, options, seed), ratio, box)
 
     return tf.cond(ratio < 1, mix, lambda: image)

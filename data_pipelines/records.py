@@ -86,29 +86,32 @@ def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
-def parse(serialized: tf.Tensor, holds: str) -> dict[str, tf.Tensor]:
+def parse(
+    serialized: tf.Tensor, region_shape: tuple[int | None, int] | None
+) -> dict[str, tf.Tensor]:
     """Reads one record.
 
     Args:
         serialized: A scalar string.
-        holds: "images" or "regions".
+        region_shape: R (None if it varies) and F of records of regions; None for images.
 
     Returns:
         `texts`, strings (captions,), and `encoded`, a scalar string, or `regions`, float32
         (R, F).
     """
     features: dict[str, Any] = {"caption/texts": tf.io.VarLenFeature(tf.string)}
-    if holds == "images":
+    if region_shape is None:
         features["image/encoded"] = tf.io.FixedLenFeature([], tf.string)
     else:
         features["image/regions"] = tf.io.FixedLenFeature([], tf.string)
         features["image/regions_shape"] = tf.io.FixedLenFeature([2], tf.int64)
     example = tf.io.parse_single_example(serialized, features)
     parsed = {"texts": tf.sparse.to_dense(example["caption/texts"])}
-    if holds == "images":
+    if region_shape is None:
         return parsed | {"encoded": example["image/encoded"]}
     flat = tf.io.decode_raw(example["image/regions"], tf.float32)
-    return parsed | {"regions": tf.reshape(flat, example["image/regions_shape"])}
+    regions = tf.reshape(flat, example["image/regions_shape"])
+    return parsed | {"regions": tf.ensure_shape(regions, region_shape)}
 
 
 class ShardWriter:
@@ -211,12 +214,18 @@ class SplitRecords:
         folder: The folder of the records.
         split: The split.
         shards: File names of its shards, in order.
-        holds: "images" or "regions".
+        region_shape: R (None if it varies) and F of the regions of an image; None for images.
     """
 
-    def __init__(self, folder: Path, split: Split, shards: Sequence[str], holds: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        split: Split,
+        shards: Sequence[str],
+        region_shape: tuple[int | None, int] | None,
+    ) -> None:
         self.split = split
-        self.holds = holds
+        self.region_shape = region_shape
         self.shards = [folder / name for name in shards]
         self.items: list[Item] = []
         owner: list[int] = []
@@ -232,6 +241,11 @@ class SplitRecords:
         self._shard_of = np.array(owner, np.int32)
         self._files: dict[int, int] = {}
         self._lock = threading.Lock()
+
+    @property
+    def holds(self) -> str:
+        """Whether the records hold "images" or "regions"."""
+        return "images" if self.region_shape is None else "regions"
 
     def __len__(self) -> int:
         return len(self.items)
@@ -365,7 +379,7 @@ class Records:
                 f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
             )
         shards = [shard["file"] for shard in self.manifest["splits"][name]["shards"]]
-        return SplitRecords(self.folder, name, shards, self.holds)
+        return SplitRecords(self.folder, name, shards, self.region_shape)
 
     def word_counts(self) -> Iterator[tuple[str, int]]:
         """Yields every word of the training captions and how often it occurs."""

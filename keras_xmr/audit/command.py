@@ -308,5 +308,5 @@ def _picture(split: SplitRecords, image: int, side: int) -> bytes | None:
     """A small picture of an image; None of an image that is there as features alone."""
     if split.holds != "images":
         return None
-    encoded = parse(tf.constant(split.read(image)), split.holds)["encoded"].numpy()
+    encoded = parse(tf.constant(split.read(image)), split.region_shape)["encoded"].numpy()
     return thumbnail(encoded, side)

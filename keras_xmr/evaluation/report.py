@@ -144,5 +144,5 @@ def _picture(records: SplitRecords, image: int) -> str:
     key = html.escape(records.image_keys[image])
     if records.holds != "images":
         return f"<span>{key}</span>"
-    jpeg = parse(tf.constant(records.read(image)), records.holds)["encoded"].numpy()
+    jpeg = parse(tf.constant(records.read(image)), records.region_shape)["encoded"].numpy()
     return f'<img src="{data_url(jpeg, "image/jpeg")}" alt="{key}" title="{key}">'

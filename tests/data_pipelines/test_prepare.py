@@ -13,6 +13,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from data_pipelines import prepare as prepare_module
+from data_pipelines.batches import image_batches
 from data_pipelines.options import DataOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, RecordsError, ShardWriter, parse, truth_file
@@ -47,7 +48,7 @@ def test_records_hold_everything(options):
     assert split.image_keys == [entry.key for entry in entries]
     assert split.captions == [caption for entry in entries for caption in entry.captions]
     for number in (0, 7, 15):
-        parsed = parse(tf.constant(split.read(number)), "images")
+        parsed = parse(tf.constant(split.read(number)), None)
         assert parsed["encoded"].numpy() == made.source.read(entries[number]).data
         texts = [text.decode() for text in parsed["texts"].numpy()]
         assert texts == [caption.text for caption in entries[number].captions]
@@ -61,8 +62,12 @@ def test_regions_are_kept_exactly(options, tmp_path):
     records = prepare(made)
     assert (records.holds, records.region_shape) == ("regions", (4, 7))
     features = np.load(tmp_path / "features" / "train_ims.npy")
-    parsed = parse(tf.constant(records.split("train").read(5)), "regions")
+    train = records.split("train")
+    parsed = parse(tf.constant(train.read(5)), records.region_shape)
     np.testing.assert_array_equal(parsed["regions"], features[5])
+    # Layers are built from what is known of a shape.
+    batches = image_batches(train, made.image, 2)
+    assert batches.element_spec.shape.as_list() == [None, 4, 7]
 
 
 def test_labels_are_kept(options, tmp_path):
