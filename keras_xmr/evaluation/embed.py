@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, image_batches
@@ -65,9 +66,17 @@ def embed_images(
 
 
 def embed_captions(model: Retriever, texts: list[str], tokenizer: Tokenizer, batch: int) -> Arrays:
-    """Embeds captions in order."""
-    dataset = caption_batches(texts, tokenizer, batch)
-    return _predict(model.text_tower, dataset, "embedding captions", len(texts), batch, "captions")
+    """Embeds captions in order.
+
+    They are taken by length, so that a batch is padded to about the length of all its captions.
+    """
+    order = np.argsort([len(text.split()) for text in texts], kind="stable")
+    dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)
+    embedded = _predict(
+        model.text_tower, dataset, "embedding captions", len(texts), batch, "captions"
+    )
+    back = np.argsort(order)
+    return {name: _reordered(values, back) for name, values in embedded.items()}
 
 
 def embed_split(
@@ -91,6 +100,10 @@ def embed_split(
         embed_images(model, records, options, batch),
         embed_captions(model, texts, tokenizer, batch),
     )
+
+
+def _reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | Ragged:
+    return values.take(items) if isinstance(values, Ragged) else values[items]
 
 
 def _predict(

@@ -35,6 +35,13 @@ class Ragged:
         padded[counts] = self.values[places[counts]]
         return padded
 
+    def take(self, items: np.ndarray) -> Ragged:
+        """Some items, without padding."""
+        lengths = self.lengths[items]
+        begins = np.repeat(self._ends[items] - lengths, lengths)
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return Ragged(self.values[begins + within], lengths)
+
 
 def join(batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Ragged]:
     """The token embedding of a split.
