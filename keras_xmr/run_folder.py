@@ -26,7 +26,7 @@ _PACKAGES = (
 )
 
 # What may change between two starts of a run without making it another run.
-_FREE = ("output", "evaluation", "audit", "export")
+_FREE = ("output", "evaluation", "audit", "export", "paper")
 
 
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
