@@ -143,7 +143,8 @@ def evaluate_split(
         split: "train", "val" or "test".
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
-        brief: Whether only the model's own matcher is asked, as while it trains.
+        brief: Whether only the model's own matcher is asked, about the whole split alone, as while
+            it trains.
     """
     options = config.evaluation
     part = records.split(split)  # type: ignore[arg-type]
@@ -161,7 +162,8 @@ def evaluate_split(
     found = []
     for name, matcher in matchers.items():
         scores, back = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
-        measured = measure(scores, known, options.folds, text_to_image=back)
+        folds = 0 if brief else options.folds
+        measured = measure(scores, known, folds, text_to_image=back)
         found.append(MatcherEvaluation(name, scores, measured, back))
     evaluation = Evaluation(
         split, len(part), part.num_captions, found, embedded, known, paper=config.paper
