@@ -11,6 +11,7 @@ import re
 import shlex
 from pathlib import Path
 
+import presets
 import pytest
 import raw_data
 
@@ -55,6 +56,7 @@ RUNS = [line for line in commands() if "--config" in line]
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce")
     raw_data.write_raw_data(folder)
+    presets.bert(folder / "bert")
     return folder
 
 
@@ -67,7 +69,8 @@ def test_guide_can_be_followed_with_samples(arguments, folder, monkeypatch, caps
     name, mode = flags["--config"], flags.get("--mode", "all")
     assert mode in MODES
     # What the command sets comes last, and counts.
-    config = load_config(find_config(name), [*raw_data.small_overrides(name), *overrides])
+    small = raw_data.small_overrides(name, folder / "bert")
+    config = load_config(find_config(name), [*small, *overrides])
     run(config, mode)
     printed = capsys.readouterr().out
     assert config.data.is_prepared

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import keras
 import numpy as np
+import presets
 import pytest
 import sizes
 
-from data_pipelines.text import Tokenizer
+from data_pipelines.text import SPECIAL
 from keras_xmr import build
+from keras_xmr import towers as towers_module
 from keras_xmr.config_file import find_config, load_config, packaged_configs
 from keras_xmr.encoders.keras_applications import KerasApplications
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = [name for name in packaged_configs() if name.startswith(("coco_", "f30k_", "cub_"))]
 
-# About as many words as occur four times in the training captions, with padding and <unk>.
+# About as many words as occur four times in the training captions, with the special ones.
 VOCABULARY = {"coco": 11_700, "f30k": 8_500, "cub": 3_800}
 REGIONS = (36, 2048)
 
@@ -57,10 +60,11 @@ def _cached_tower(make):
     towers = {}
 
     def tower(options, dimension, spec):
-        key = (options.model_dump_json(), dimension, spec.image_size, len(spec.vocabulary))
-        if (key, _policy()) not in towers:
-            towers[key, _policy()] = make(options, dimension, spec)
-        return towers[key, _policy()]
+        size = spec.image_size if make is towers_module.image_tower else len(spec.vocabulary)
+        key = (options.model_dump_json(), dimension, size, _policy())
+        if key not in towers:
+            towers[key] = make(options, dimension, spec)
+        return towers[key]
 
     return tower
 
@@ -69,13 +73,35 @@ def _policy():
     return keras.config.dtype_policy().name
 
 
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A preset of BERT-base with few word pieces, and without weights."""
+    folder = presets.bert(tmp_path_factory.mktemp("bert") / "preset")
+    path = folder / "config.json"
+    preset = json.loads(path.read_text("utf-8"))
+    preset["config"] |= {
+        "vocabulary_size": 30_522,
+        "num_layers": 12,
+        "num_heads": 12,
+        "hidden_dim": sizes.BERT_WIDTH,
+        "intermediate_dim": 3072,
+        "max_sequence_length": 512,
+    }
+    path.write_text(json.dumps(preset), "utf-8")
+    (folder / "model.weights.h5").unlink()
+    return folder
+
+
 def full_size(config):
     """The model of a config, for the data that it is meant for."""
     words = VOCABULARY[config.name.partition("_")[0]]
-    tokenizer = Tokenizer(["", "<unk>", *(f"w{i}" for i in range(words - 2))], 64)
     holds = config.data.source.holds
-    shape = REGIONS if holds == "regions" else None
-    records = SimpleNamespace(holds=holds, region_shape=shape)
+    records = SimpleNamespace(
+        holds=holds,
+        region_shape=REGIONS if holds == "regions" else None,
+        word_counts=lambda: [(f"word{i}", 9) for i in range(words - len(SPECIAL))],
+    )
+    tokenizer = build.build_tokenizer(config, records)
     return build.build_model(config, records, tokenizer, pretrained=False)
 
 
@@ -149,8 +175,11 @@ def numbers(layer):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_row_has_the_parameters_of_its_architecture(name):
+def test_row_has_the_parameters_of_its_architecture(name, bert):
     config = load_config(find_config(name))
+    if config.model.text.encoder.name == "keras_hub_text":
+        assert config.model.text.encoder.preset == "bert_base_en_uncased"
+        config = load_config(find_config(name), [f"model.text.encoder.preset={bert}"])
     model = full_size(config)
     assert counted(model) == expected(config)
     for tower in (model.image_tower, model.text_tower):

@@ -31,12 +31,12 @@ def write_raw_data(root: Path) -> None:
     (raw / "glove.840B.300d.txt").write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def small_overrides(name: str, preset: Path | None = None) -> list[str]:
+def small_overrides(name: str, preset: Path) -> list[str]:
     """What makes a config small enough for a test; all that its method is made of stays.
 
     Args:
         name: The config.
-        preset: A small preset in place of BERT.
+        preset: A folder with a small preset, in place of BERT.
     """
     config = load_config(find_config(name))
     overrides = [
@@ -60,7 +60,7 @@ def small_overrides(name: str, preset: Path | None = None) -> list[str]:
         overrides.append("model.image.encoder.dimension=8")
     if config.model.matcher.name in ("saf", "sgr", "sgraf"):
         overrides.append("model.matcher.similarity_dimension=6")
-    if preset is not None:
+    if config.model.text.encoder.name == "keras_hub_text":
         overrides.append(f"model.text.encoder.preset={preset}")
     return overrides
 
