@@ -17,7 +17,7 @@ import raw_data
 
 from keras_xmr.cli import MODES
 from keras_xmr.comparison.plan import plan_runs
-from keras_xmr.config_file import find_config, find_configs, load_config, packaged_configs
+from keras_xmr.config_file import find_config, load_config, packaged_configs
 from keras_xmr.pipeline import run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -49,7 +49,7 @@ def options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     return flags, overrides
 
 
-RUNS = [line for line in commands() if "--config" in line]
+RUNS = [line for line in commands() if "--config" in line and "--runs" not in options(line)[0]]
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,11 @@ def test_guide_compares_and_lists_what_is_there():
     text = GUIDE.read_text("utf-8")
     for name in re.findall(r"`((?:coco|f30k|cub)_\w+)`", text):
         assert name in packaged_configs() or name.endswith("_precomp"), name
-    assert find_configs("coco_*")
+    (together,) = [flags for flags in others if "--runs" in flags]
+    for run_folder in together["--runs"].split(","):
+        config = load_config(find_config(Path(run_folder).name))
+        assert run_folder == str(config.folder)
+        assert config.data == load_config(find_config(together["--config"])).data
 
 
 def test_guide_puts_files_where_configs_look_for_them():
