@@ -71,8 +71,8 @@ def find_config(name: str) -> Path:
         return known[path.stem]
     if path.is_dir():
         raise ConfigError(f"--config: {path} is a folder, not a YAML file")
-    near = difflib.get_close_matches(path.stem, known, n=3)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    near = difflib.get_close_matches(path.stem, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
         f"--config: there is no file {path}, nor a config of that name.{hint} "
         "--list prints those that come along"
