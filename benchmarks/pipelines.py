@@ -29,7 +29,7 @@ from data_pipelines.options import DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.samplers import PairSampler
 from data_pipelines.tables import table
-from data_pipelines.text import Tokenizer
+from data_pipelines.text import WordTokenizer
 
 REPEATS = 3
 BATCH = 128
@@ -87,7 +87,7 @@ def measure(root: Path, photos: list[Path]) -> None:
     pairs = tf.data.Dataset.zip(stored, seeds)
     parallel = {"num_parallel_calls": tf.data.AUTOTUNE}
     train = records.split("train")
-    tokenizer = Tokenizer(sorted(set(CAPTION.split())), 64)
+    tokenizer = WordTokenizer(sorted(set(CAPTION.split())), 64)
     rates = {
         "records written, images": written,
         "decoded alone": _rates(

@@ -17,7 +17,7 @@ from data_pipelines.mixing import draw_mix, mix_image
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.records import SplitRecords, parse
 from data_pipelines.samplers import Sampler
-from data_pipelines.text import Tokenizer, drop_words, enclose
+from data_pipelines.text import Tokenizer, drop_words
 
 Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From the numbers of N images and of M captions to the relevance of each pair, float32 (N, M)."""
@@ -47,10 +47,10 @@ def training_batches(
 
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
-        regions; `x["caption"]` is int32 (B, L), padded with 0. `y` has the numbers of the image
-        and of the caption, int64 (B,), and with labels `labels`, int64 (B, most labels), padded
-        with -1. Where images are mixed, it also has `mix_ratio`, float32 (B,), the part of each
-        image that is its own, and `mix_image_id` and `mix_labels` of the image mixed in. With
+        regions; `x["caption"]` is int32 (B, L), padded by the tokenizer. `y` has the numbers of
+        the image and of the caption, int64 (B,), and with labels `labels`, int64 (B, most labels),
+        padded with -1. Where images are mixed, it also has `mix_ratio`, float32 (B,), the part of
+        each image that is its own, and `mix_image_id` and `mix_labels` of the image mixed in. With
         relevance it also has `relevance`, float32 (B, whole batch): that of the captions of all
         parts to the images of this one.
     """
@@ -67,7 +67,7 @@ def training_batches(
             pixels = parsed["regions"]
         ids = tokenizer.words(parsed["texts"][loaded["caption"]][None])[0]
         if text.drop_words:
-            ids = drop_words(ids, text.drop_words, seeds[1])
+            ids = drop_words(ids, text.drop_words, seeds[1], tokenizer.blank)
         y = {name: loaded[name] for name in _IN_Y if name in loaded}
         if image.mixes:
             seed = tf.random.experimental.stateless_fold_in(seed, 2)
@@ -76,13 +76,16 @@ def training_batches(
         if labels.shape[1]:
             prefixes = ("", "mix_") if image.mixes else ("",)
             y |= {f"{p}labels": tf.gather(labels, y[f"{p}image_id"]) for p in prefixes}
-        x = {"image": pixels, "caption": enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]}
+        caption = tokenizer.enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]
+        x = {"image": pixels, "caption": caption}
         return x, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
     dataset = steps.map(loader, num_parallel_calls=2, deterministic=True).unbatch()
     dataset = dataset.map(pair, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return _finish(dataset.padded_batch(loader.size, drop_remainder=True))
+    padding = tf.nest.map_structure(lambda spec: tf.zeros((), spec.dtype), dataset.element_spec)
+    padding[0]["caption"] = tf.constant(tokenizer.pad, tf.int32)
+    return _finish(dataset.padded_batch(loader.size, padding_values=padding, drop_remainder=True))
 
 
 def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> tf.data.Dataset:
@@ -101,7 +104,7 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
 
 
 def caption_batches(texts: list[str], tokenizer: Tokenizer, batch: int) -> tf.data.Dataset:
-    """Captions in order, in batches: int32 (B, L), padded with 0."""
+    """Captions in order, in batches: int32 (B, L), padded by the tokenizer."""
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(batch)
     return _finish(dataset.map(tokenizer, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
 

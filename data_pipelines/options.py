@@ -84,14 +84,16 @@ class TextOptions(Section):
     """How a caption becomes words."""
 
     min_count: Annotated[int, Field(ge=1)] = 4
-    """Words that occur less often in the training captions become `<unk>`."""
+    """Words that occur less often in the training captions become `<unk>`. Without effect with a
+    text encoder that brings a tokenizer of its own (`keras_hub_text`)."""
 
     max_words: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Longer captions are cut after this many words."""
+    """Longer captions are cut after this many words. With a text encoder that brings a tokenizer
+    of its own these are parts of words, and at most as many as the encoder can read."""
 
     drop_words: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Random caption word dropping in training: the probability that a word becomes `<unk>`,
-    and the part of the words that is removed after that."""
+    """Random caption word dropping in training: the probability that a word becomes `<unk>` (the
+    mask of a tokenizer that has one), and the part of the words that is removed after that."""
 
 
 class DataOptions(Section):

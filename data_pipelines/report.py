@@ -15,7 +15,13 @@ from data_pipelines.options import TextOptions
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import SPLITS, Split
 from data_pipelines.tables import table
-from data_pipelines.text import SPECIAL, UNKNOWN, Tokenizer, make_vocabulary, split_words
+from data_pipelines.text import (
+    SPECIAL,
+    Tokenizer,
+    WordTokenizer,
+    make_vocabulary,
+    split_words,
+)
 
 REPORT = "report.json"
 
@@ -29,9 +35,9 @@ class SplitReport:
         captions: How many captions.
         captions_per_image: Fewest, mean and most captions of an image.
         words: Shortest, mean, median, 95th percentile and longest caption, in words.
-        cut: Captions with more words than the model reads.
-        without_known_words: Captions of which the vocabulary has no word.
-        unknown_words: Part of all words that the vocabulary does not have.
+        cut: Captions of which the model does not read all words, or parts of words.
+        without_known_words: Captions of which the vocabulary has no word, or part of a word.
+        unknown_words: Part of all words, or parts of words, that the vocabulary does not have.
         duplicates: Groups of images of this split with the same pixels or features.
         repeated_captions: Captions whose words another caption of the split has too.
     """
@@ -55,8 +61,10 @@ class DataReport:
         splits: A report a split.
         leaks: Groups of images in several splits with the same pixels or features, each image
             as `split: key`.
-        vocabulary: Words that the model knows, without the special ones.
+        vocabulary: Words that the model knows, without the special ones; or, with a tokenizer of
+            its own, parts of words.
         distinct_words: Different words of the training captions.
+        own_tokenizer: Whether the text encoder brings a tokenizer of its own.
         problems: How many items were skipped, by reason.
         examples: A few of them, by reason.
     """
@@ -65,6 +73,7 @@ class DataReport:
     leaks: list[list[str]]
     vocabulary: int
     distinct_words: int
+    own_tokenizer: bool
     problems: dict[str, int]
     examples: dict[str, list[str]]
 
@@ -82,10 +91,16 @@ class DataReport:
         }
         body = [[name, *(cell(s) for s in self.splits.values())] for name, cell in rows.items()]
         lines = [table(["", *self.splits], body)]
-        lines.append(
-            f"vocabulary: {self.vocabulary:,} of {self.distinct_words:,} different words occur "
-            "often enough"
-        )
+        if self.own_tokenizer:
+            vocabulary = (
+                f"{self.vocabulary:,} parts of words, which the text encoder brings along; "
+                f"{self.distinct_words:,} different words"
+            )
+        else:
+            vocabulary = (
+                f"{self.vocabulary:,} of {self.distinct_words:,} different words occur often enough"
+            )
+        lines.append(f"vocabulary: {vocabulary}")
         if self.leaks:
             lines.append(f"LEAKS: {len(self.leaks):,} images stand in several splits, such as")
             lines += [f"  {' = '.join(group)}" for group in self.leaks[:5]]
@@ -94,16 +109,24 @@ class DataReport:
         return "\n".join(lines)
 
 
-def data_report(records: Records, options: TextOptions) -> DataReport:
+def data_report(
+    records: Records, options: TextOptions, own_tokenizer: Tokenizer | None = None
+) -> DataReport:
     """Reports on records, and writes the report beside them.
 
     Args:
         records: The records.
         options: Which words the model knows, and how many of a caption it reads.
+        own_tokenizer: The tokenizer that the text encoder brings along, if it does; the
+            vocabulary is then not made of the captions.
     """
     counts = Counter(dict(records.word_counts()))
-    vocabulary = make_vocabulary(counts, options.min_count)
-    tokenizer = Tokenizer(vocabulary, options.max_words)
+    if own_tokenizer is None:
+        words = make_vocabulary(counts, options.min_count)
+        tokenizer: Tokenizer = WordTokenizer(words, options.max_words)
+        vocabulary = len(words) - len(SPECIAL)
+    else:
+        tokenizer, vocabulary = own_tokenizer, len(own_tokenizer)
     splits: dict[str, SplitRecords] = {}
     for name in SPLITS:
         if name in records.splits:
@@ -111,8 +134,9 @@ def data_report(records: Records, options: TextOptions) -> DataReport:
     report = DataReport(
         splits={name: _split_report(split, tokenizer) for name, split in splits.items()},
         leaks=_leaks(splits),
-        vocabulary=len(vocabulary) - len(SPECIAL),
+        vocabulary=vocabulary,
         distinct_words=len(counts),
+        own_tokenizer=own_tokenizer is not None,
         problems=records.manifest["problems"]["counts"],
         examples=records.manifest["problems"]["examples"],
     )
@@ -122,11 +146,13 @@ def data_report(records: Records, options: TextOptions) -> DataReport:
 
 
 def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
-    words = split_words([caption.text for caption in split.captions])
+    texts = [caption.text for caption in split.captions]
+    pieces = tokenizer.pieces(texts)
+    known = pieces.flat_values.numpy() != tokenizer.unknown
+    known_counts = np.diff(np.concatenate([[0], np.cumsum(known)])[pieces.row_splits.numpy()])
+    words = split_words(texts)
     lengths = words.row_lengths().numpy()
-    known = tokenizer.table.lookup(words.flat_values).numpy() != SPECIAL.index(UNKNOWN)
     starts = words.row_splits.numpy()
-    known_counts = np.diff(np.concatenate([[0], np.cumsum(known)])[starts])
     keys = words.flat_values.numpy()
     repeated = Counter(b" ".join(keys[a:b]) for a, b in itertools.pairwise(starts))
     per_image = np.diff(split.first_caption)
@@ -142,9 +168,9 @@ def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
             float(np.percentile(lengths, 95)),
             int(lengths.max()),
         ),
-        cut=int((lengths > tokenizer.max_words).sum()),
+        cut=int((pieces.row_lengths().numpy() > tokenizer.max_words).sum()),
         without_known_words=int((known_counts == 0).sum()),
-        unknown_words=float(1 - known_counts.sum() / max(lengths.sum(), 1)),
+        unknown_words=float(1 - known.sum() / max(known.size, 1)),
         duplicates=[[key for _, key in group] for group in groups if len(group) > 1],
         repeated_captions=sum(count for count in repeated.values() if count > 1),
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import tensorflow as tf
 PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<start>", "<end>"
 SPECIAL = (PAD, UNKNOWN, START, END)
 """The words that every vocabulary begins with; `<pad>` has the id 0."""
+
+VOCABULARY = "vocabulary.txt"
+"""The file of a run that holds its vocabulary."""
 
 _REWRITES = (
     ("[’ʼ`´]", "'"),
@@ -75,13 +79,64 @@ def read_vocabulary(path: Path) -> list[str]:
     return words
 
 
-class Tokenizer(tf.Module):
-    """Captions to word ids and back.
+class Tokenizer(tf.Module, abc.ABC):
+    """Captions to ids and back, in TensorFlow.
+
+    An id stands for a word, or for a part of one. A batch of captions is padded with an id that
+    stands for nothing, so that the mask of the padding can be told from the ids.
+
+    Attributes:
+        vocabulary: What the ids stand for, by id.
+        max_words: Longer captions are cut; `<start>` and `<end>` do not count.
+        pad: The id of the padding.
+        unknown: The id of words that are not in the vocabulary; None if there are none.
+        blank: The id that a word becomes in random caption word dropping; None for none.
+    """
+
+    vocabulary: Sequence[str]
+    max_words: int
+    pad: int
+    unknown: int | None
+    blank: int | None
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    @abc.abstractmethod
+    def pieces(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
+        """Ids int32 (N, words) of whole captions, without `<start>` and `<end>`."""
+
+    @abc.abstractmethod
+    def enclose(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Puts what begins and ends a caption around the ids (N, words) of each."""
+
+    @abc.abstractmethod
+    def text(self, ids: np.ndarray) -> str:
+        """One caption from its ids (L,), without padding."""
+
+    @abc.abstractmethod
+    def files(self) -> Mapping[str, bytes]:
+        """What it is rebuilt from: the content of files, by their path in the folder of a run."""
+
+    def words(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
+        """Ids int32 (N, words) of captions that are cut, without `<start>` and `<end>`."""
+        return self.pieces(texts)[:, : self.max_words]
+
+    def __call__(self, texts: tf.Tensor | Sequence[str]) -> tf.Tensor:
+        """Ids int32 (N, L) of captions, between `<start>` and `<end>`, padded with `pad`."""
+        return self.enclose(self.words(texts)).to_tensor(self.pad)
+
+
+class WordTokenizer(Tokenizer):
+    """Captions to ids of words.
 
     Args:
         vocabulary: Words by id, beginning with the special words.
         max_words: Longer captions are cut.
     """
+
+    pad = SPECIAL.index(PAD)
+    unknown = blank = SPECIAL.index(UNKNOWN)
 
     def __init__(self, vocabulary: Sequence[str], max_words: int) -> None:
         super().__init__()
@@ -90,50 +145,58 @@ class Tokenizer(tf.Module):
         keys = tf.constant(self.vocabulary, tf.string)
         ids = tf.range(len(self.vocabulary), dtype=tf.int64)
         self.table = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(keys, ids), default_value=SPECIAL.index(UNKNOWN)
+            tf.lookup.KeyValueTensorInitializer(keys, ids), default_value=self.unknown
         )
 
-    def __len__(self) -> int:
-        return len(self.vocabulary)
+    def pieces(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
+        """Ids int32 (N, words) of all words of captions, without `<start>` and `<end>`."""
+        return tf.cast(self.table.lookup(split_words(texts)), tf.int32)
 
-    def words(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
-        """Ids int32 (N, words) of the words of captions, without `<start>` and `<end>`."""
-        ids = self.table.lookup(split_words(texts)[:, : self.max_words])
-        return tf.cast(ids, tf.int32)
-
-    def __call__(self, texts: tf.Tensor | Sequence[str]) -> tf.Tensor:
-        """Ids int32 (N, L) of captions, between `<start>` and `<end>`, padded with 0."""
-        return enclose(self.words(texts)).to_tensor(SPECIAL.index(PAD))
+    def enclose(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Puts `<start>` before and `<end>` after the ids (N, words) of each caption."""
+        return enclose(ids, SPECIAL.index(START), SPECIAL.index(END))
 
     def text(self, ids: np.ndarray) -> str:
         """The words of one caption from its ids (L,), without padding."""
-        return " ".join(self.vocabulary[i] for i in ids if i != SPECIAL.index(PAD))
+        return " ".join(self.vocabulary[i] for i in ids if i != self.pad)
+
+    def files(self) -> Mapping[str, bytes]:
+        """The vocabulary, one word a line."""
+        words = "".join(f"{word}\n" for word in self.vocabulary)
+        return {VOCABULARY: words.encode("utf-8")}
 
 
-def enclose(ids: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Puts `<start>` before and `<end>` after the ids (N, words) of each caption."""
-    rows = ids.nrows()
-    start = tf.fill([rows, 1], tf.constant(SPECIAL.index(START), ids.dtype))
-    end = tf.fill([rows, 1], tf.constant(SPECIAL.index(END), ids.dtype))
-    return tf.concat([start, ids, end], axis=1)
+def enclose(ids: tf.RaggedTensor, start: int | None, end: int | None) -> tf.RaggedTensor:
+    """Puts an id before and an id after the ids (N, words) of each caption; None for none."""
+
+    def column(value: int | None) -> list[tf.Tensor]:
+        return [] if value is None else [tf.fill([ids.nrows(), 1], tf.constant(value, ids.dtype))]
+
+    return tf.concat([*column(start), ids, *column(end)], axis=1)
 
 
-def drop_words(ids: tf.Tensor, share: float, seed: tf.Tensor) -> tf.Tensor:
+def drop_words(
+    ids: tf.Tensor, share: float, seed: tf.Tensor, blank: int | None = SPECIAL.index(UNKNOWN)
+) -> tf.Tensor:
     """Random caption word dropping, as in the released code of Chun et al. 2021.
 
-    Every word becomes `<unk>` with a probability of `share`; then `floor(share * words)` words,
+    Every word becomes `blank` with a probability of `share`; then `floor(share * words)` words,
     drawn at random, are removed.
 
     Args:
         ids: Ids (words,) of one caption.
         share: The probability, and the part that is removed.
         seed: Stateless seed, int (2,).
+        blank: `<unk>`, or the mask of a vocabulary that has one; None only removes words.
 
     Returns:
         Ids of the words that are left, in order.
     """
     draws = tf.random.stateless_uniform([2, tf.size(ids)], seed)
-    replaced = tf.where(draws[0] < share, tf.constant(SPECIAL.index(UNKNOWN), ids.dtype), ids)
+    if blank is None:
+        replaced = ids
+    else:
+        replaced = tf.where(draws[0] < share, tf.constant(blank, ids.dtype), ids)
     removed = tf.cast(share * tf.cast(tf.size(ids), tf.float32), tf.int32)
     kept = tf.sort(tf.argsort(draws[1])[removed:])
     return tf.gather(replaced, kept)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import keras
 
+from data_pipelines.errors import UserError
 from data_pipelines.records import Records
-from data_pipelines.text import Tokenizer, make_vocabulary
+from data_pipelines.text import (
+    VOCABULARY,
+    Tokenizer,
+    WordTokenizer,
+    make_vocabulary,
+    read_vocabulary,
+)
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.config import Config
 from keras_xmr.encoders import InputSpec
@@ -17,11 +25,42 @@ from keras_xmr.retriever import Retriever
 from keras_xmr.towers import image_tower, text_tower
 
 
+def own_tokenizer(config: Config) -> Tokenizer | None:
+    """The tokenizer that the text encoder brings along, if it does.
+
+    Raises:
+        EncoderError: If it cannot be loaded.
+    """
+    return _make("encoder", config.model.text.encoder).tokenizer(config.data.text.max_words)
+
+
 def build_tokenizer(config: Config, records: Records) -> Tokenizer:
-    """The tokenizer, with the vocabulary of the training captions."""
+    """The tokenizer of the text encoder, or one with the vocabulary of the training captions.
+
+    Raises:
+        EncoderError: If that of the text encoder cannot be loaded.
+    """
+    if (own := own_tokenizer(config)) is not None:
+        return own
     counts = Counter(dict(records.word_counts()))
     vocabulary = make_vocabulary(counts, config.data.text.min_count)
-    return Tokenizer(vocabulary, config.data.text.max_words)
+    return WordTokenizer(vocabulary, config.data.text.max_words)
+
+
+def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
+    """The tokenizer of a run, from nothing but its folder.
+
+    Raises:
+        UserError: If the folder does not hold it.
+    """
+    encoder = _make("encoder", config.model.text.encoder)
+    max_words = config.data.text.max_words
+    if (own := encoder.restore_tokenizer(folder, max_words)) is not None:
+        return own
+    try:
+        return WordTokenizer(read_vocabulary(folder / VOCABULARY), max_words)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the vocabulary of the run cannot be read: {error}") from None
 
 
 def build_model(

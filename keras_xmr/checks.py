@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.judgements import EXTENDED_COCO
+from keras_xmr.names import nearest
 
 if TYPE_CHECKING:
     from keras_xmr.config import Config, TowerOptions
@@ -42,6 +43,7 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _data(config)
     yield from _phases(config)
     yield from _judgements(config)
+    yield from _paper(config)
 
 
 def embedding_kinds(config: Config) -> tuple[str, str]:
@@ -256,6 +258,18 @@ def _judgements(config: Config) -> Iterator[Mistake]:
             yield key, f"{source!r} judges COCO, not the source {config.data.source.name!r}"
         elif find_spec("eccv_caption") is None:
             yield key, f"{source!r} needs a package: pip install 'keras-xmr[eccv]'"
+
+
+def _paper(config: Config) -> Iterator[Mistake]:
+    """Names in the figures of a paper. What is not evaluated has no figure of ours, no more."""
+    for number, figures in enumerate(config.paper.figures if config.paper else ()):
+        for family in ("matcher", "reranker"):
+            name = getattr(figures, family)
+            if name is not None and name not in components(family):
+                yield (
+                    ("paper", "figures", number, family),
+                    f"there is no {family} {name!r}.{nearest(name, components(family))}",
+                )
 
 
 def _unpooled(config: Config) -> list[str]:

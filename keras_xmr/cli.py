@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,13 @@ from absl import logging as absl_logging
 
 from data_pipelines.errors import UserError
 from keras_xmr.config import Config
-from keras_xmr.config_file import ConfigError, find_config, load_config, packaged_configs
+from keras_xmr.config_file import (
+    ConfigError,
+    find_config,
+    find_configs,
+    load_config,
+    packaged_configs,
+)
 from keras_xmr.explain import explain
 from keras_xmr.run_folder import load_run
 
@@ -52,6 +59,7 @@ Without --config it runs the demo, {DEMO}: minutes on two cores, no network.
                    or the JSON of COCO or Karpathy
   --output=FILE    with --captions: where the relevance is written, something.npz
   --explain[=KEY]  prints every key of a config, or of a part of it, with its meaning
+  --list[=PATTERN] prints the configs that come along, such as 'coco_*', and what each is
   --help           prints this
 
 scores of any other model, with neither config nor training:
@@ -104,9 +112,18 @@ examples:
 Everything that a run makes is in saved_models/<name>/. A run that was stopped, or killed, goes
 on where it was when it is started again.
 
-configs that come along:
+configs that come along (coco_pcme and so on; --list says what each is):
 {{configs}}
 """
+
+DATA_SETS = {
+    "scenes": "the embedded data set",
+    "csv": "your own photos, or their precomputed features",
+    "coco": "COCO Captions: rows of the papers",
+    "f30k": "Flickr30K: rows of the papers",
+    "cub": "CUB Captions: rows of the papers",
+}
+"""What the configs are on, by the first part of their names."""
 
 flags.DEFINE_string("config", DEMO, "A YAML file, or the name of a config that comes along.")
 flags.DEFINE_enum("mode", "all", list(MODES), "The step of the run.")
@@ -155,8 +172,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     for argument in argv[1:]:
         name, _, key = argument.partition("=")
-        if name == "--explain":
-            _run(partial(_explain, key))
+        if name in ("--explain", "--list"):
+            _run(partial(_explain if name == "--explain" else _list, key))
             return
     app.run(lambda rest: _run(lambda: _start(rest)), argv=argv)
 
@@ -164,10 +181,24 @@ def main(argv: Sequence[str] | None = None) -> None:
 def usage() -> str:
     """The help text."""
     modes = "\n".join(f"    {name:<13} {text}" for name, text in MODES.items())
-    found = packaged_configs()
-    width = max(map(len, found))
-    configs = "\n".join(f"  {name:<{width}} {_title(path)}" for name, path in found.items())
-    return USAGE.format(modes=modes, configs=configs)
+    return USAGE.format(modes=modes, configs="\n".join(_configs_by_data_set()))
+
+
+def _configs_by_data_set() -> Iterator[str]:
+    """The names of all configs: a paragraph a data set, which stands in it once."""
+    names = [name.partition("_") for name in packaged_configs()]
+    for data_set, text in DATA_SETS.items():
+        yield f"  {data_set}_...  {text}"
+        variants = ", ".join(variant for prefix, _, variant in names if prefix == data_set)
+        yield from textwrap.wrap(variants, 96, initial_indent="    ", subsequent_indent="    ")
+
+
+def _list(pattern: str) -> None:
+    """Prints configs and what they are."""
+    found = find_configs(pattern or "*")
+    width = max(len(path.stem) for path in found)
+    for path in found:
+        print(f"{path.stem:<{width}}  {_title(path)}")
 
 
 def _explain(key: str) -> None:

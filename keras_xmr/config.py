@@ -19,6 +19,7 @@ from keras_xmr.options import (
     RelevanceMeasure,
     RelevanceTokenizer,
 )
+from keras_xmr.paper import PaperOptions
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -295,7 +296,7 @@ class ExportOptions(Section):
 
 
 class Config(Section):
-    """One run: data, model, objective, training, evaluation, export."""
+    """One run: data, model, objective, training, evaluation, export, and what it aims at."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """Name of the run; its outputs go to `<output>/<name>/`."""
@@ -332,6 +333,9 @@ class Config(Section):
 
     export: ExportOptions = ExportOptions()
     """What is exported."""
+
+    paper: PaperOptions | None = None
+    """The row of a paper that the config aims at, and the figures that are printed there."""
 
     @property
     def folder(self) -> Path:

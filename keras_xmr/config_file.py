@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from data_pipelines.errors import UserError
 from keras_xmr.checks import check
 from keras_xmr.config import Config, OneOf
+from keras_xmr.names import nearest
 
 Key = tuple[str | int, ...]
 
@@ -70,8 +71,12 @@ def find_config(name: str) -> Path:
         return known[path.stem]
     if path.is_dir():
         raise ConfigError(f"--config: {path} is a folder, not a YAML file")
-    hint = _nearest(path.stem, known)
-    raise ConfigError(f"--config: there is no file {path}, nor a config of that name.{hint}")
+    near = difflib.get_close_matches(path.stem, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(
+        f"--config: there is no file {path}, nor a config of that name.{hint} "
+        "--list prints those that come along"
+    )
 
 
 def find_configs(pattern: str) -> list[Path]:
@@ -87,7 +92,7 @@ def find_configs(pattern: str) -> list[Path]:
     found = found or [Path(name) for name in sorted(glob.glob(pattern))]
     if not found:
         raise ConfigError(
-            f"there is no config that {pattern!r} names. There are: {', '.join(known)}."
+            f"there is no config that {pattern!r} names; --list prints those that come along"
         )
     return found
 
@@ -259,18 +264,18 @@ def _explain(draft: Draft, error: Mapping[str, Any]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         names = _known_keys(error["loc"][:-1])
-        text = f"unknown key.{_nearest(str(key[-1]), names)}"
+        text = f"unknown key.{nearest(str(key[-1]), names)}"
     elif kind == "missing":
         text = "this key is needed"
     elif kind == "union_tag_invalid":
         names = [n.strip(" '") for n in context["expected_tags"].split(",")]
         key, value = (*key, "name"), context["tag"]
-        text = f"got {value!r}, which is not known.{_nearest(str(value), names)}"
+        text = f"got {value!r}, which is not known.{nearest(str(value), names)}"
     elif kind == "union_tag_not_found":
         text = "this section needs a `name` that says what it is"
     elif kind == "literal_error":
         names = [n.strip(" '") for n in context["expected"].replace(" or ", ", ").split(",")]
-        text = f"got {value!r}.{_nearest(str(value), names)}"
+        text = f"got {value!r}.{nearest(str(value), names)}"
     elif kind == "value_error":
         text = str(context["error"])
     else:
@@ -340,14 +345,6 @@ def _tag(model: type[BaseModel]) -> str | None:
     field_info = model.model_fields.get("name")
     names = typing.get_args(field_info.annotation) if field_info else ()
     return names[0] if names else None
-
-
-def _nearest(word: str, names: Sequence[str] | Mapping[str, Any]) -> str:
-    """The most similar of the names, and all of them."""
-    names = list(names)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"{hint} There are: {', '.join(names)}."
 
 
 def _dotted(key: Key) -> str:

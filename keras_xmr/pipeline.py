@@ -7,12 +7,11 @@ import time
 from functools import cached_property
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records
 from data_pipelines.report import data_report
-from data_pipelines.text import Tokenizer, read_vocabulary
-from keras_xmr.build import build_model, build_tokenizer
+from data_pipelines.text import Tokenizer
+from keras_xmr.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
 from keras_xmr.config import Config
 from keras_xmr.evaluation import embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.report import save_scores, write_report
@@ -68,16 +67,16 @@ class Run:
     def prepare(self) -> None:
         """Writes the records, and reports on the data."""
         _LOGGER.info("== prepare: %s", self.config.data.records)
+        own = own_tokenizer(self.config)
         self.records = prepare(self.config.data)
-        print(data_report(self.records, self.config.data.text), flush=True)
+        print(data_report(self.records, self.config.data.text, own), flush=True)
 
     def train(self) -> None:
         """Trains the model, or goes on where a training was stopped."""
         _LOGGER.info("== train: %s", self.folder.path)
         self.folder.claim(self.config)
         self.tokenizer = build_tokenizer(self.config, self.records)
-        words = "".join(f"{word}\n" for word in self.tokenizer.vocabulary)
-        write_aside(self.folder.vocabulary, words.encode("utf-8"))
+        self.folder.keep(self.tokenizer.files())
         self.model = train(self.config, self.folder, self.records, self.tokenizer)
 
     def evaluate(self) -> None:
@@ -149,8 +148,7 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the model was trained with."""
         self._check_trained()
-        words = read_vocabulary(self.folder.vocabulary)
-        return Tokenizer(words, self.config.data.text.max_words)
+        return restore_tokenizer(self.config, self.folder.path)
 
     @cached_property
     def model(self) -> Retriever:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
 from keras_xmr.config import Config
 from keras_xmr.config_file import ConfigError, dump_config, load_config
@@ -19,6 +20,8 @@ _PACKAGES = (
     "keras-xmr",
     "tensorflow",
     "keras",
+    "keras-hub",
+    "tensorflow-text",
     "tensorflow-probability",
     "numpy",
     "scipy",
@@ -26,7 +29,7 @@ _PACKAGES = (
 )
 
 # What may change between two starts of a run without making it another run.
-_FREE = ("output", "evaluation", "audit", "export")
+_FREE = ("output", "evaluation", "audit", "export", "paper")
 
 
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
@@ -43,7 +46,6 @@ class RunFolder:
         self.path = config.folder
         self.config = self.path / "config.yaml"
         self.versions = self.path / "versions.json"
-        self.vocabulary = self.path / "vocabulary.txt"
         self.checkpoints = self.path / "checkpoints"
         self.logs = self.path / "logs"
         self.training_log = self.logs / "training.csv"
@@ -99,6 +101,29 @@ class RunFolder:
         if not self.config.exists() or self.config.read_bytes() != content:
             write_aside(self.config, content)
         write_aside(self.versions, json.dumps(_versions(config), indent=2).encode())
+
+    def keep(self, files: Mapping[str, bytes]) -> None:
+        """Keeps the files that the tokenizer is rebuilt from.
+
+        Args:
+            files: Their content, by their path in the folder.
+
+        Raises:
+            UserError: If a training has begun with others.
+        """
+        begun = (self.checkpoints / "checkpoint").exists()
+        for name, content in files.items():
+            path = self.path / name
+            if path.exists() and path.read_bytes() == content:
+                continue
+            if begun:
+                raise UserError(
+                    f"the training in {self.path} began with another vocabulary or tokenizer than "
+                    f"there is now ({name}): ids would stand for other words. Give this run "
+                    "another name (--set name=...), or delete the folder"
+                )
+            path.parent.mkdir(exist_ok=True)
+            write_aside(path, content)
 
     def is_evaluated(self, config: Config) -> bool:
         """Whether the training has ended, and every split was evaluated with this very config."""

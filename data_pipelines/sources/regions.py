@@ -21,7 +21,7 @@ from data_pipelines.sources.base import (
 if TYPE_CHECKING:
     import numpy as np
 
-_FILES: dict[Split, str] = {"train": "train", "val": "dev", "test": "test"}
+_FILES: dict[Split, str] = {"train": "train", "val": "dev"}
 
 
 class RegionsSource(Source):
@@ -41,10 +41,14 @@ class RegionsSource(Source):
     captions_per_image: int = 5
     """How many captions follow one another for one image."""
 
+    test: str = "test"
+    """What the files of the test split begin with: `testall` for the 5,000 test images of COCO in
+    the release of SCAN, where `test` holds the first 1,000."""
+
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images of train, dev and test, in the order of the arrays."""
         del problems
-        for split, name in _FILES.items():
+        for split, name in self._names.items():
             if not (self.root / f"{name}_ims.npy").exists() and split != "train":
                 continue
             texts = self._captions(split)
@@ -64,6 +68,10 @@ class RegionsSource(Source):
             raise UnreadableError(f"{entry.key} has features that are not finite")
         return Regions(features)
 
+    @property
+    def _names(self) -> dict[Split, str]:
+        return {**_FILES, "test": self.test}
+
     def _stride(self, split: Split, num_captions: int) -> int:
         """How many rows of the array one image takes: 1, or one a caption."""
         rows = len(self._arrays[split])
@@ -71,7 +79,7 @@ class RegionsSource(Source):
             return 1
         if num_captions == rows and rows % self.captions_per_image == 0:
             return self.captions_per_image
-        name = _FILES[split]
+        name = self._names[split]
         raise SourceError(
             f"{self.root}: {name}_ims.npy has {rows} rows and {name}_caps.txt has {num_captions} "
             f"lines, but {rows * self.captions_per_image} lines (an image once) or {rows} (an "
@@ -80,7 +88,7 @@ class RegionsSource(Source):
         )
 
     def _captions(self, split: Split) -> list[str]:
-        path = self.root / f"{_FILES[split]}_caps.txt"
+        path = self.root / f"{self._names[split]}_caps.txt"
         try:
             return path.read_text("utf-8").splitlines()
         except FileNotFoundError:
@@ -90,7 +98,7 @@ class RegionsSource(Source):
     def _arrays(self) -> dict[Split, np.ndarray]:
         return {
             split: _memory_map(self.root / f"{name}_ims.npy")
-            for split, name in _FILES.items()
+            for split, name in self._names.items()
             if split == "train" or (self.root / f"{name}_ims.npy").exists()
         }
 

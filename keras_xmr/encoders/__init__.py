@@ -2,6 +2,8 @@
 
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.keras_applications import KerasApplications
+from keras_xmr.encoders.keras_hub_image import KerasHubImage
+from keras_xmr.encoders.keras_hub_text import KerasHubText
 from keras_xmr.encoders.regions import Regions
 from keras_xmr.encoders.small_cnn import SmallCNN
 from keras_xmr.encoders.vsrn import VSRN
@@ -13,6 +15,8 @@ __all__ = [
     "EncoderError",
     "InputSpec",
     "KerasApplications",
+    "KerasHubImage",
+    "KerasHubText",
     "Regions",
     "SmallCNN",
     "WordEmbedding",

@@ -5,9 +5,14 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import keras
+import tensorflow as tf
+
 from data_pipelines.errors import UserError
+from data_pipelines.text import Tokenizer
 
 
 class EncoderError(UserError):
@@ -51,7 +56,7 @@ class Encoder(abc.ABC):
 
         Args:
             inputs: The symbolic input: pixels uint8 (B, H, W, 3), regions float (B, R, F), or
-                word ids int32 (B, L).
+                word ids int32 (B, L), padded as their tokenizer pads.
             spec: What the tower is fed.
 
         Returns:
@@ -60,3 +65,39 @@ class Encoder(abc.ABC):
         Raises:
             EncoderError: If weights or vectors cannot be loaded.
         """
+
+    def tokenizer(self, max_words: int) -> Tokenizer | None:
+        """The tokenizer that an encoder for text brings along.
+
+        Args:
+            max_words: Longer captions are cut.
+
+        Returns:
+            The tokenizer, or None: the words of the training captions are the vocabulary then.
+
+        Raises:
+            EncoderError: If it cannot be loaded.
+        """
+        del max_words
+        return None
+
+    def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer | None:
+        """That tokenizer as it was kept in the folder of a run, with nothing else at hand.
+
+        Args:
+            run: The folder of the run.
+            max_words: Longer captions are cut.
+
+        Raises:
+            UserError: If the folder does not hold it.
+        """
+        del run, max_words
+        return None
+
+
+def synchronize(network: keras.Model) -> None:
+    """Batch normalisation over the global batch, so that replicas train as one device would."""
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        for layer in network._flatten_layers():
+            if isinstance(layer, keras.layers.BatchNormalization):
+                layer.synchronized = True

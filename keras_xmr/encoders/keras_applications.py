@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import keras
 
-from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
+from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.layers import Preprocessing
+from keras_xmr.weights import WeightsError, load_weights
 
 
 class KerasApplications(Encoder):
@@ -102,27 +103,15 @@ class KerasApplications(Encoder):
                 "path of the file here, or write null to train from scratch"
             ) from None
         if weights not in (None, "imagenet"):
-            _load(backbone, Path(str(weights)))
-        for layer in backbone.layers:
-            # Statistics over the global batch, so that replicas train as one device would.
-            if isinstance(layer, keras.layers.BatchNormalization) and _num_replicas() > 1:
-                layer.synchronized = True
+            try:
+                load_weights(backbone, Path(str(weights)).expanduser())
+            except WeightsError as error:
+                raise EncoderError(
+                    f"model.image.encoder.weights: {error}. The file should hold the weights of "
+                    f"{self.architecture} without its top (include_top=False)"
+                ) from None
+        synchronize(backbone)
         return backbone
-
-
-def _load(backbone: keras.Model, path: Path) -> None:
-    key = "model.image.encoder.weights"
-    if not path.is_file():
-        raise EncoderError(f"{key}: there is no file {path}")
-    try:
-        if path.suffix == ".keras":
-            backbone.set_weights(keras.saving.load_model(path, compile=False).get_weights())
-        else:
-            backbone.load_weights(path)
-    except (ValueError, OSError, KeyError) as error:
-        raise EncoderError(
-            f"{key}: {path} does not fit {backbone.name} without its top: {error}"
-        ) from None
 
 
 def _family(architecture: str) -> str:
@@ -133,9 +122,3 @@ def _family(architecture: str) -> str:
         if hasattr(module, architecture) and hasattr(module, "preprocess_input"):
             return name
     raise EncoderError(f"keras.applications has no {architecture!r}")
-
-
-def _num_replicas() -> int:
-    import tensorflow as tf
-
-    return int(tf.distribute.get_strategy().num_replicas_in_sync)

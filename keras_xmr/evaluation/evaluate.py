@@ -26,6 +26,7 @@ from keras_xmr.judgements import (
 )
 from keras_xmr.matchers import LogitMatcher, Matcher
 from keras_xmr.metrics import Measured, measure
+from keras_xmr.paper import PaperOptions
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers, measure_reranked
 from keras_xmr.retriever import Retriever
@@ -45,6 +46,8 @@ class Evaluation:
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
             images it is true of; None where one of them is not known.
+        reranked: What re-rankers make of it.
+        paper: The row of a paper that the config aims at.
     """
 
     split: str
@@ -56,6 +59,7 @@ class Evaluation:
     uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
     uncertainty_of_truth: float | None = None
     reranked: list[RerankedEvaluation] = field(default_factory=list)
+    paper: PaperOptions | None = None
 
     @property
     def judgements(self) -> Judgements:
@@ -139,7 +143,8 @@ def evaluate_split(
         split: "train", "val" or "test".
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
-        brief: Whether only the model's own matcher is asked, as while it trains.
+        brief: Whether only the model's own matcher is asked, about the whole split alone, as while
+            it trains.
     """
     options = config.evaluation
     part = records.split(split)  # type: ignore[arg-type]
@@ -157,9 +162,12 @@ def evaluate_split(
     found = []
     for name, matcher in matchers.items():
         scores, back = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
-        measured = measure(scores, known, options.folds, text_to_image=back)
+        folds = 0 if brief else options.folds
+        measured = measure(scores, known, folds, text_to_image=back)
         found.append(MatcherEvaluation(name, scores, measured, back))
-    evaluation = Evaluation(split, len(part), part.num_captions, found, embedded, known)
+    evaluation = Evaluation(
+        split, len(part), part.num_captions, found, embedded, known, paper=config.paper
+    )
     _add_uncertainty(evaluation)
     if not brief:
         _add_reranked(evaluation, options)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from data_pipelines.files import write_aside
 from data_pipelines.records import SplitRecords, parse
 from keras_xmr.evaluation.evaluate import Evaluation
+from keras_xmr.evaluation.paper import paper_as_dict
 from keras_xmr.evaluation.plots import write_plots
 from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
@@ -44,7 +45,10 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
         The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_aside(folder / "metrics.json", json.dumps(evaluation.as_dict(), indent=1).encode())
+    figures = evaluation.as_dict()
+    if evaluation.paper is not None:
+        figures["paper"] = paper_as_dict(evaluation, evaluation.paper)
+    write_aside(folder / "metrics.json", json.dumps(figures, indent=1).encode())
     queries = folder / f"queries-{evaluation.split}.npz"
     reranked = {found.name: found.measured for found in evaluation.reranked}
     write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from keras_xmr.evaluation.evaluate import Evaluation
+from keras_xmr.evaluation.paper import paper_tables
 from keras_xmr.metrics import Table, measured_tables, reranked_title
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:
     """Tables of all metrics: against the judgements, over folds, and against the truth.
 
+    Where the config quotes a paper, its figures stand in tables beside ours, which come last.
     Each re-ranker has tables of its own, so that re-ranked figures never stand beside plain ones.
     """
     size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
@@ -16,6 +18,8 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
     for name in dict.fromkeys(found.reranker for found in evaluation.reranked):
         measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
         tables += measured_tables(reranked_title(evaluation.split, name), measured, "matcher")
+    if evaluation.paper is not None:
+        tables += paper_tables(evaluation, evaluation.paper)
     return tables
 
 

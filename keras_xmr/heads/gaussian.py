@@ -12,6 +12,7 @@ from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize, LocalAttention
 from keras_xmr.options import PositiveFloat
 from keras_xmr.pooling import Pooling
+from keras_xmr.pooling.mean import masked_mean
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -37,6 +38,9 @@ class Gaussian(Head):
             as its softplus or its ReLU, plus `variance_floor`.
         variance_floor: The least variance that a softplus or a ReLU can give.
         normalize: Whether the mean is put on the unit sphere.
+        keep_mean: Whether the mean is the mean of the local features themselves, which must be D
+            wide, with nothing that is learned: for the uncertainty of embeddings that are in use
+            already, such as the `pooled` ones of a frozen CLIP.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -52,6 +56,7 @@ class Gaussian(Head):
         variance: Literal["exponential", "softplus", "relu"] = "exponential",
         variance_floor: PositiveFloat = 1.0e-4,
         normalize: bool = True,
+        keep_mean: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
@@ -60,15 +65,18 @@ class Gaussian(Head):
         self.variance = variance
         self.variance_floor = variance_floor
         self.normalize = normalize
-        self.mean_pooling = self.new_pooling("mean_pooling")
-        self.mean_norm = keras.layers.LayerNormalization(
-            epsilon=1e-5, dtype="float32", name="mean_norm"
-        )
+        self.keep_mean = keep_mean
         self.l2 = L2Normalize(dtype="float32", name="l2")
+        if not keep_mean:
+            self.mean_pooling = self.new_pooling("mean_pooling")
+            self.mean_norm = keras.layers.LayerNormalization(
+                epsilon=1e-5, dtype="float32", name="mean_norm"
+            )
+            if local_attention:
+                self.mean_attention = self._attention("mean_attention")
+                self.mean_linear = self._linear("mean_linear")
         self.log_variance_pooling = self.new_pooling("log_variance_pooling")
         if local_attention:
-            self.mean_attention = self._attention("mean_attention")
-            self.mean_linear = self._linear("mean_linear")
             self.log_variance_attention = self._attention("log_variance_attention")
             self.log_variance_linear = self._linear("log_variance_linear")
 
@@ -80,28 +88,43 @@ class Gaussian(Head):
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         pooled = (features_shape[0], features_shape[-1])
-        self.mean_pooling.build(features_shape)
+        if self.keep_mean:
+            if features_shape[-1] != self.dimension:
+                raise ValueError(
+                    f"keep_mean: the features of the encoder are {features_shape[-1]} wide and "
+                    f"are kept as they are; set model.dimension, {self.dimension}, to that"
+                )
+        else:
+            self.mean_pooling.build(features_shape)
+            self.mean_norm.build((features_shape[0], self.dimension))
+            if self.local_attention:
+                self.mean_attention.build(features_shape)
+                self.mean_linear.build(pooled)
         self.log_variance_pooling.build(features_shape)
-        self.mean_norm.build((features_shape[0], self.dimension))
         if self.local_attention:
-            self.mean_attention.build(features_shape)
-            self.mean_linear.build(pooled)
             self.log_variance_attention.build(features_shape)
             self.log_variance_linear.build(pooled)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        mean = self.mean_pooling(features, mask=mask)
+        mean = self._mean(features, mask)
         log_variance = self.log_variance_pooling(features, mask=mask)
         if self.local_attention:
-            local, _ = self.mean_attention(features, mask=mask)
-            mean = mean + keras.ops.sigmoid(self.mean_linear(local[:, 0]))
             local, _ = self.log_variance_attention(features, mask=mask)
             log_variance = log_variance + self.log_variance_linear(local[:, 0])
-        mean = self.mean_norm(keras.ops.cast(mean, "float32"))
         return {
             "mean": self.l2(mean) if self.normalize else mean,
             "log_variance": self._log_variance(keras.ops.cast(log_variance, "float32")),
         }
+
+    def _mean(self, features: Any, mask: Any) -> Any:
+        """The mean, float32, not yet on the unit sphere."""
+        if self.keep_mean:
+            return masked_mean(keras.ops.cast(features, "float32"), mask)
+        mean = self.mean_pooling(features, mask=mask)
+        if self.local_attention:
+            local, _ = self.mean_attention(features, mask=mask)
+            mean = mean + keras.ops.sigmoid(self.mean_linear(local[:, 0]))
+        return self.mean_norm(keras.ops.cast(mean, "float32"))
 
     def _log_variance(self, raw: Any) -> Any:
         """The log-variance; a raw 0 gives the initial one."""
@@ -121,4 +144,5 @@ class Gaussian(Head):
             "variance": self.variance,
             "variance_floor": self.variance_floor,
             "normalize": self.normalize,
+            "keep_mean": self.keep_mean,
         }

@@ -43,6 +43,26 @@ class GroundTruth:
         """Images, captions."""
         return len(self.image_ids), len(self.caption_ids)
 
+    def select(self, images: np.ndarray, captions: np.ndarray) -> GroundTruth:
+        """What is known of some of the images and some of the captions, which belong to them.
+
+        Args:
+            images: Numbers of the images, int (images,), ascending.
+            captions: Numbers of the captions, int (captions,).
+        """
+        relevance = self.relevance
+        return GroundTruth(
+            image_ids=[self.image_ids[i] for i in images],
+            caption_ids=[self.caption_ids[i] for i in captions],
+            caption_image=np.searchsorted(images, self.caption_image[captions]),
+            judgements=self.judgements.select(images, captions),
+            kind=self.kind,
+            texts=[self.texts[i] for i in captions] if self.texts else (),
+            labels=[self.labels[i] for i in images] if self.labels else (),
+            further={name: j.select(images, captions) for name, j in self.further.items()},
+            relevance=None if relevance is None else relevance[np.ix_(images, captions)],
+        )
+
     @property
     def has_label_vectors(self) -> bool:
         """Whether images have sets of labels, not one class each."""

@@ -1,5 +1,6 @@
 """Layers that several heads, encoders and poolings are made of."""
 
+from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
 from keras_xmr.layers.batch_normalization import batch_normalization
 from keras_xmr.layers.global_attention import GlobalAttention
 from keras_xmr.layers.graph_reasoning import GraphReasoning
@@ -14,11 +15,13 @@ __all__ = [
     "GlobalAttention",
     "GraphReasoning",
     "HypergraphConvolution",
+    "ImageBackbone",
     "L2Normalize",
     "LocalAttention",
     "LocalResidual",
     "Preprocessing",
     "Temperature",
+    "TextBackbone",
     "batch_normalization",
     "l2_normalize",
 ]

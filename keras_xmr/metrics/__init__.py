@@ -9,7 +9,8 @@ matrix of equal scores is thus never better than chance.
 
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.files import write_queries
-from keras_xmr.metrics.measure import Measured, measure
+from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
+from keras_xmr.metrics.names import COUNTS, metric_names
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
     PRECISION_AT,
@@ -26,9 +27,17 @@ from keras_xmr.metrics.retrieval import (
     fold_members,
 )
 from keras_xmr.metrics.semantic import semantic_precision
-from keras_xmr.metrics.tables import Table, judgements_title, measured_tables, reranked_title
+from keras_xmr.metrics.tables import (
+    Table,
+    cell,
+    judgements_title,
+    measured_tables,
+    metric_title,
+    reranked_title,
+)
 
 __all__ = [
+    "COUNTS",
     "PRECISION_AT",
     "Measured",
     "PositivesBin",
@@ -36,14 +45,19 @@ __all__ = [
     "Ranks",
     "RetrievalMetrics",
     "Table",
+    "all_metrics",
     "by_positives",
+    "cell",
     "evaluate_direction",
     "evaluate_folds",
     "evaluate_scores",
     "fold_members",
     "judgements_title",
+    "mean_over_folds",
     "measure",
     "measured_tables",
+    "metric_names",
+    "metric_title",
     "plausible_match",
     "positive_ranks",
     "reranked_title",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.breakdown import by_positives
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import PRECISION_AT
-from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_folds, evaluate_scores
+from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_scores, fold_members
 from keras_xmr.metrics.semantic import semantic_precision
 
 
@@ -60,6 +61,33 @@ def measure(
     Raises:
         ValueError: If shapes differ, a score is NaN, or the images do not split into folds.
     """
+    measured = Measured(all_metrics(scores, truth, text_to_image))
+    if folds:
+
+        def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
+            members = np.ix_(images, captions)
+            columns = None if text_to_image is None else text_to_image[members]
+            return all_metrics(scores[members], truth.select(images, captions), columns)
+
+        measured.folds = mean_over_folds(truth, folds, of_fold)
+    for name, judgements in truth.further.items():
+        measured.further[name] = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image)
+    return measured
+
+
+def all_metrics(
+    scores: np.ndarray, truth: GroundTruth, text_to_image: np.ndarray | None = None
+) -> RetrievalMetrics:
+    """Metrics against the judgements, and by labels and relevance where they are known.
+
+    Args:
+        scores: Scores (images, captions). Its rows rank captions.
+        truth: What is known of the images and captions.
+        text_to_image: The scores whose columns rank images, if they are others.
+
+    Raises:
+        ValueError: If shapes differ, or a score is NaN.
+    """
     metrics = evaluate_scores(scores, truth.judgements, PRECISION_AT, text_to_image)
     if truth.has_label_vectors:
         labels = truth.label_vectors()
@@ -69,11 +97,26 @@ def measure(
     if truth.relevance is not None:
         found = semantic_precision(scores, truth.relevance, text_to_image=text_to_image)
         metrics = metrics.and_also(found)
-    measured = Measured(metrics)
-    if folds:
-        measured.folds = evaluate_folds(
-            scores, truth.judgements, truth.caption_image, folds, text_to_image
-        )
-    for name, judgements in truth.further.items():
-        measured.further[name] = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image)
-    return measured
+    return metrics
+
+
+def mean_over_folds(
+    truth: GroundTruth,
+    folds: int,
+    metrics_of: Callable[[np.ndarray, np.ndarray], RetrievalMetrics],
+) -> dict[str, float]:
+    """Means of metrics over consecutive folds of the images, with their captions.
+
+    Args:
+        truth: What is known of the images and captions.
+        folds: How many folds.
+        metrics_of: Gives the metrics of a fold, of its images and its captions (their numbers).
+
+    Raises:
+        ValueError: If the images do not split into folds of one size.
+    """
+    members = fold_members(truth.shape[0], truth.caption_image, folds)
+    summaries = [metrics_of(images, captions).summary for images, captions in members]
+    # A fold may lack what the others have, such as a query with labels.
+    names = [name for name in summaries[0] if all(name in found for found in summaries)]
+    return {name: float(np.mean([found[name] for found in summaries])) for name in names}

@@ -25,7 +25,6 @@ _MANY = {
     "pmrp": "PMRP",
     "asp": "ASP",
 }
-_COUNTS = ("median_rank", "mean_rank")
 _NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "CxC"}
 
 
@@ -64,9 +63,9 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
     plain = {name: m.metrics for name, m in measured.items()}
     tables = _tables(f"{title}, annotated answers", plain, first)
     if folds := {name: m.folds for name, m in measured.items() if m.folds}:
-        tables.insert(
-            1, _table(f"{title}, mean over folds, annotated answers", folds, _MAIN, first)
-        )
+        fold_title = f"{title}, mean over folds, annotated answers"
+        tables.insert(1, _table(fold_title, folds, _MAIN, first))
+        tables.insert(2, _table(f"{fold_title}: many right answers", folds, _many(folds), first))
     for kind in next(iter(measured.values())).further:
         further = {name: m.further[kind] for name, m in measured.items()}
         tables += _tables(f"{title}, {judgements_title(kind)}", further, first)
@@ -76,10 +75,8 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
 def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> list[Table]:
     summaries = {name: m.summary for name, m in metrics.items()}
     tables = [_table(title, summaries, _MAIN, first)]
-    known = set().union(*summaries.values())
-    many = {name: label for name, label in _MANY.items() if {f"i2t_{name}", f"t2i_{name}"} & known}
-    tables.append(_table(f"{title}: many right answers", summaries, many, first))
-    if curve := _curve(known):
+    tables.append(_table(f"{title}: many right answers", summaries, _many(summaries), first))
+    if curve := _curve(set().union(*summaries.values())):
         tables.append(_curve_table(f"{title}: ASP of the first N by relevance", summaries, curve))
     name, best = next(iter(metrics.items()))
     if breakdown := _breakdown(f"{title}, by number of right answers: {name}", best):
@@ -98,7 +95,7 @@ def _table(
         header += [f"{direction}\n{label}" for label in labels.values()]
     rows = [
         [name]
-        + [_cell(key, found.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
+        + [cell(key, found.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
         for name, found in summaries.items()
     ]
     if labels is _MAIN:
@@ -106,6 +103,12 @@ def _table(
         for row, found in zip(rows, summaries.values(), strict=True):
             row.append(f"{100 * found['rsum']:.1f}")
     return Table(title, header, rows)
+
+
+def _many(summaries: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Keys and titles of what was measured for many right answers."""
+    known = set().union(*summaries.values())
+    return {name: title for name, title in _MANY.items() if {f"i2t_{name}", f"t2i_{name}"} & known}
 
 
 def _curve(known: set[str]) -> dict[str, str]:
@@ -125,7 +128,7 @@ def _curve_table(
 ) -> Table:
     """Both directions under each other: there are many columns."""
     rows = [
-        [f"{name} {side}", *(_cell(key, found.get(f"{side}_{key}")) for key in curve)]
+        [f"{name} {side}", *(cell(key, found.get(f"{side}_{key}")) for key in curve)]
         for name, found in summaries.items()
         for side in ("i2t", "t2i")
     ]
@@ -144,15 +147,24 @@ def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
     for side, bins in sides.items():
         for part in bins:
             answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
-            cells = [_cell(name, part.means[name]) for name in SHOWN]
+            cells = [cell(name, part.means[name]) for name in SHOWN]
             rows.append([side, answers, f"{part.queries:,}", *cells])
     titles = [(_MAIN | _MANY)[name] for name in SHOWN]
     return Table(title, ["", "right answers", "queries", *titles], rows)
 
 
-def _cell(metric: str, value: float | None) -> str:
+def cell(metric: str, value: float | None) -> str:
+    """A figure of one direction as it stands in tables: in percent, if it is a fraction."""
     if value is None:
         return "-"
-    if metric in _COUNTS:
+    if metric.endswith("_rank"):
         return f"{value:.1f}"
     return f"{value:.2f}" if metric.startswith("found") else f"{100 * value:.1f}"
+
+
+def metric_title(name: str) -> str:
+    """The title of a column of a metric such as `i2t_recall_1`."""
+    if name == "rsum":
+        return "RSUM"
+    side, _, metric = name.partition("_")
+    return f"{side}\n{(_MAIN | _MANY).get(metric, metric)}"

@@ -9,7 +9,13 @@ import numpy as np
 
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.metrics import Measured, evaluate_scores, fold_members, measure
+from keras_xmr.metrics import (
+    Measured,
+    RetrievalMetrics,
+    all_metrics,
+    mean_over_folds,
+    measure,
+)
 from keras_xmr.reranking.base import Reranked, Reranker
 
 
@@ -60,14 +66,13 @@ def _folds(
     folds: int,
     text_to_image: np.ndarray | None,
 ) -> dict[str, float]:
-    summaries = []
-    for images, captions in fold_members(len(scores), truth.caption_image, folds):
+    def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
         members = np.ix_(images, captions)
         columns = None if text_to_image is None else text_to_image[members]
         there, back = _rerank(reranker, scores[members], columns)
-        right = truth.judgements.select(images, captions)
-        summaries.append(evaluate_scores(there, right, text_to_image=back).summary)
-    return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}
+        return all_metrics(there, truth.select(images, captions), back)
+
+    return mean_over_folds(truth, folds, of_fold)
 
 
 def _rerank(reranker: Reranker, scores: np.ndarray, text_to_image: np.ndarray | None) -> Reranked:

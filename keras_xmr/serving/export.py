@@ -48,7 +48,8 @@ def export_saved_model(
 ) -> None:
     """Writes a SavedModel with the signatures `embed_image`, `embed_text` and `match`.
 
-    Decoding, resizing, tokenizer and vocabulary are inside. `embed_image` takes the bytes of
+    Decoding, resizing, tokenizer and vocabulary are inside. With a tokenizer of KerasHub, whoever
+    loads the SavedModel has to `import tensorflow_text` before. `embed_image` takes the bytes of
     JPEG, PNG, GIF or BMP files, string (N,), or region features, float (N, R, F). `embed_text`
     takes captions, string (M,). Both return the tensors of the embedding that are scored, and
     for Gaussian ones `log_sigma`, the uncertainty. `match` takes one image and captions, and

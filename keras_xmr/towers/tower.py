@@ -34,7 +34,7 @@ def image_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras
 
 
 def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.Model:
-    """The text tower: word ids int32 (B, L), padded with 0, to an embedding.
+    """The text tower: word ids int32 (B, L), padded as their tokenizer pads, to an embedding.
 
     Padding never changes an embedding.
 
@@ -44,7 +44,7 @@ def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.
         spec: What the tower is fed.
 
     Raises:
-        EncoderError: If word vectors cannot be loaded.
+        EncoderError: If weights or word vectors cannot be loaded.
     """
     inputs = keras.Input((None,), dtype="int32", name="caption")
     return _tower(inputs, options, dimension, spec, "text_tower")

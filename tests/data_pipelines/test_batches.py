@@ -13,11 +13,11 @@ from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.samplers import OnePerClassSampler, PairSampler
-from data_pipelines.text import SPECIAL, Tokenizer
+from data_pipelines.text import SPECIAL, WordTokenizer
 
 IMAGE = ImageOptions(size=16, resize=16)
 TEXT = TextOptions()
-TOKENIZER = Tokenizer([*SPECIAL, *datasets.WORDS.split()], 20)
+TOKENIZER = WordTokenizer([*SPECIAL, *datasets.WORDS.split()], 20)
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from data_pipelines.mixing import draw_mix, mix_pixels
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.samplers import PairSampler
-from data_pipelines.text import SPECIAL, Tokenizer
+from data_pipelines.text import SPECIAL, WordTokenizer
 
 PLAIN = {"size": 32, "resize": 32, "crop": "center", "flip": False, "cutout": 0}
 MIXED = ImageOptions(**PLAIN, mixup=0.4, cutmix=0.4)
-TOKENIZER = Tokenizer([*SPECIAL, *datasets.WORDS.split()], 20)
+TOKENIZER = WordTokenizer([*SPECIAL, *datasets.WORDS.split()], 20)
 
 
 @pytest.fixture(scope="module")

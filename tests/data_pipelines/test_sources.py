@@ -125,6 +125,18 @@ def test_regions_take_images_once_or_once_a_caption(tmp_path, repeated):
         np.testing.assert_array_equal(found.features, features[number * (5 if repeated else 1)])
 
 
+def test_the_test_split_of_regions_may_be_in_other_files(tmp_path):
+    section = datasets.regions(tmp_path)
+    np.save(tmp_path / "testall_ims.npy", np.load(tmp_path / "train_ims.npy"))
+    (tmp_path / "testall_caps.txt").write_text((tmp_path / "train_caps.txt").read_text("utf-8"))
+    _, splits, _ = read(section | {"test": "testall"})
+    assert [len(splits[s]) for s in ("train", "val", "test")] == [8, 3, 8]
+    assert splits["test"][0].captions[0].key == "testall/0"
+    (tmp_path / "testall_caps.txt").write_text("one caption\n", "utf-8")
+    with pytest.raises(SourceError, match=r"testall_ims\.npy has 8 rows"):
+        read(section | {"test": "testall"})
+
+
 def test_regions_explain_lengths_that_do_not_fit(tmp_path):
     section = datasets.regions(tmp_path)
     (tmp_path / "test_caps.txt").write_text("one caption\n", "utf-8")

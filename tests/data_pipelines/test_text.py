@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from data_pipelines.text import (
     SPECIAL,
-    Tokenizer,
+    WordTokenizer,
     count_words,
     drop_words,
     make_vocabulary,
@@ -46,7 +46,7 @@ def test_vocabulary_is_ordered_and_cut():
 
 
 def test_tokenizer_encloses_pads_and_cuts():
-    tokenizer = Tokenizer([*SPECIAL, "dog", "a"], max_words=3)
+    tokenizer = WordTokenizer([*SPECIAL, "dog", "a"], max_words=3)
     ids = tokenizer(["a dog", "a zebra sees a dog", "", "🐕"]).numpy()
     np.testing.assert_array_equal(
         ids, [[2, 5, 4, 3, 0], [2, 5, 1, 1, 3], [2, 3, 0, 0, 0], [2, 3, 0, 0, 0]]

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from command_line import start
 
+from keras_xmr.config_file import packaged_configs
+
 
 def test_help_needs_no_tensorflow(tmp_path):
     done = start("--help", cwd=tmp_path)
@@ -15,6 +17,27 @@ def test_help_needs_no_tensorflow(tmp_path):
         assert word in done.stdout
     assert start("--explain=train", cwd=tmp_path).returncode == 0
     assert "--configs" in start("--help", cwd=tmp_path, program=("-m", "keras_xmr")).stdout
+
+
+def test_help_and_list_show_every_config(tmp_path):
+    lines = start("--help", cwd=tmp_path).stdout.partition("configs that come along (")[2]
+    assert all(len(line) <= 100 for line in lines.splitlines())
+    shown, data_set = set(), ""
+    for line in lines.splitlines()[1:]:
+        if line.startswith("    "):
+            shown |= {f"{data_set}_{name.strip()}" for name in line.split(",") if name.strip()}
+        else:
+            data_set = line.strip().partition("_")[0]
+    assert shown == set(packaged_configs())
+    done = start("--list=cub_*", cwd=tmp_path)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == sorted(
+        name for name in packaged_configs() if name.startswith("cub_")
+    )
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("cub_msrm_seen ")]
+    assert "  MSRM on CUB Captions, all classes" in line
+    done = start("--list=nothing_*", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no config that 'nothing_*' names")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import tensorflow as tf
 import token_models
 
 from data_pipelines.options import ImageOptions
-from data_pipelines.text import SPECIAL, Tokenizer
+from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config_file import ConfigError, find_config, load_config
 from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.embed import _predict, embed_captions
@@ -29,7 +29,7 @@ TOKENS = (
 
 def tokenizer():
     words = [*SPECIAL, "red", "dog", "runs", "two", "grass"]
-    return Tokenizer(words[: token_models.WORDS], 12)
+    return WordTokenizer(words[: token_models.WORDS], 12)
 
 
 def test_ragged_items_are_padded_to_the_longest_of_those_asked_for():

@@ -1,0 +1,102 @@
+"""Image backbones of KerasHub."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import keras
+
+from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
+from keras_xmr.layers import ImageBackbone
+from keras_xmr.presets import Preset, PresetError
+from keras_xmr.resolution import ResolutionError, at_resolution
+
+_KEY = "model.image.encoder"
+
+
+class KerasHubImage(Encoder):
+    """An image backbone of KerasHub: ResNet, ViT and others, or the image tower of CLIP or SigLIP.
+
+    Pixels are scaled as the preset says. At another resolution than that of the preset, the
+    embeddings of positions are interpolated. While it is frozen it works as in inference.
+
+    Args:
+        preset: A name of KerasHub, such as `resnet_50_imagenet`, `vit_base_patch16_224_imagenet`
+            or `clip_vit_base_patch16`, an address (`hf://user/model`, `kaggle://...`), or a
+            folder that `save_to_preset` wrote or that is in the layout of transformers
+            (config.json, model.safetensors).
+        weights: `preset` loads the weights of the preset; a path loads a file of weights
+            (`.weights.h5` or `.keras`) of the whole backbone; null starts at random.
+        gives: `tokens` gives the features of all places of the feature map, or of all tokens, a
+            class token first. `pooled` gives one vector, which any pooling passes on: the class
+            token or the mean, and the embedding of CLIP and of SigLIP in their joint space.
+    """
+
+    SIDE = "image"
+    INPUT = "pixels"
+
+    def __init__(
+        self,
+        *,
+        preset: str = "resnet_50_imagenet",
+        weights: str | None = "preset",
+        gives: Literal["tokens", "pooled"] = "tokens",
+    ) -> None:
+        self.preset = preset
+        self.weights = weights
+        self.gives = gives
+
+    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+        """Pixels (B, H, W, 3) to features (B, L, F) or (B, 1, F), without a mask."""
+        try:
+            preset = Preset(self.preset, "image")
+            whole = preset.backbone(self.weights if spec.pretrained else None)
+            backbone, linear = _image_part(whole, self.preset)
+            converter = preset.image_converter()
+        except PresetError as error:
+            raise EncoderError(f"{_KEY}.{error}") from None
+        try:
+            backbone = at_resolution(backbone, tuple(inputs.shape[1:]))
+        except ResolutionError as error:
+            raise EncoderError(f"{_KEY}.preset: {self.preset}: {error}") from None
+        projects = self.gives == "pooled" and linear is not None
+        layer = ImageBackbone(
+            backbone,
+            scale=_numbers(converter.scale),
+            offset=_numbers(converter.offset),
+            gives=self.gives,
+            projection=linear.units if projects else None,
+            name="encoder",
+        )
+        synchronize(layer.network)
+        features = layer(inputs)
+        if projects:
+            layer.linear.set_weights(linear.get_weights())
+        return features, None
+
+
+def _image_part(backbone: Any, preset: str) -> tuple[Any, Any]:
+    """What of a backbone sees images, and its linear layer into a joint space, or None."""
+    name = type(backbone).__name__
+    if name == "CLIPBackbone":
+        return backbone.vision_encoder, backbone.vision_projection
+    if name == "SigLIPBackbone":
+        return backbone.vision_encoder, None
+    outputs = backbone.output
+    if (
+        len(backbone.inputs) != 1
+        or len(backbone.inputs[0].shape) != 4
+        or not isinstance(outputs, keras.KerasTensor)
+    ):
+        raise EncoderError(
+            f"{_KEY}.preset: {preset} is a {name}, which does not make one feature map of one "
+            "image; ResNet, ViT, DINOv2, CLIP, SigLIP and others do"
+        )
+    return backbone, None
+
+
+def _numbers(value: Any) -> float | list[float] | None:
+    """One number, or one for each channel, of a config."""
+    if value is None or isinstance(value, int | float):
+        return value
+    return [float(number) for number in value]

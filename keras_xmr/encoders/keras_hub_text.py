@@ -1,0 +1,103 @@
+"""Text backbones of KerasHub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from data_pipelines.text import Tokenizer
+from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
+from keras_xmr.layers import TextBackbone
+from keras_xmr.presets import Preset, PresetError
+
+_KEY = "model.text.encoder"
+_INPUTS = ({"token_ids", "padding_mask"}, {"token_ids", "padding_mask", "segment_ids"})
+
+
+class KerasHubText(Encoder):
+    """A text backbone of KerasHub: the BERT family, or the text tower of CLIP or SigLIP.
+
+    It brings its own tokenizer, which is used in training, in evaluation and in the exported
+    model. While it is frozen it works as in inference.
+
+    Args:
+        preset: A name of KerasHub, such as `bert_base_en_uncased` or `clip_vit_base_patch16`, an
+            address (`hf://user/model`, `kaggle://...`), or a folder that `save_to_preset` wrote
+            or that is in the layout of transformers (config.json, model.safetensors).
+        weights: `preset` loads the weights of the preset; a path loads a file of weights
+            (`.weights.h5` or `.keras`) of the whole backbone; null starts at random.
+        gives: `tokens` gives the features of all tokens. `pooled` gives one vector, which any
+            pooling passes on: the first token of the BERT family, and the embedding of CLIP and
+            of SigLIP in their joint space.
+    """
+
+    SIDE = "text"
+    INPUT = "words"
+
+    def __init__(
+        self,
+        *,
+        preset: str = "bert_base_en_uncased",
+        weights: str | None = "preset",
+        gives: Literal["tokens", "pooled"] = "tokens",
+    ) -> None:
+        self.preset = preset
+        self.weights = weights
+        self.gives = gives
+
+    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+        """Ids (B, L), padded with -1, to features (B, L, F) or (B, 1, F), and their mask."""
+        try:
+            whole = Preset(self.preset, "text").backbone(self.weights if spec.pretrained else None)
+        except PresetError as error:
+            raise EncoderError(f"{_KEY}.{error}") from None
+        backbone, linear = _text_part(whole, self.preset)
+        if len(spec.vocabulary) > backbone.vocabulary_size:
+            raise EncoderError(
+                f"{_KEY}.preset: the tokenizer has {len(spec.vocabulary):,} tokens, but the "
+                f"backbone of {self.preset} knows {backbone.vocabulary_size:,}; they do not belong "
+                "together"
+            )
+        projects = self.gives == "pooled" and linear is not None
+        layer = TextBackbone(
+            backbone,
+            gives=self.gives,
+            projection=linear.units if projects else None,
+            name="encoder",
+        )
+        features, mask = layer(inputs)
+        if projects:
+            layer.linear.set_weights(linear.get_weights())
+        return features, mask
+
+    def tokenizer(self, max_words: int) -> Tokenizer:
+        """The tokenizer of the preset."""
+        from keras_xmr.subwords import SubwordTokenizer
+
+        try:
+            preset = Preset(self.preset, "text")
+            return SubwordTokenizer(preset.tokenizer(), max_words, preset.max_tokens())
+        except PresetError as error:
+            raise EncoderError(f"{_KEY}.{error}") from None
+
+    def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:
+        """The tokenizer that was kept in the folder of a run."""
+        from keras_xmr.subwords import SubwordTokenizer
+
+        return SubwordTokenizer.restore(run, max_words)
+
+
+def _text_part(backbone: Any, preset: str) -> tuple[Any, Any]:
+    """What of a backbone reads text, and its linear layer into a joint space, or None."""
+    name = type(backbone).__name__
+    if name == "CLIPBackbone":
+        return backbone.text_encoder, backbone.text_projection
+    if name == "SigLIPBackbone":
+        return backbone.text_encoder, None
+    inputs = {tensor.name for tensor in backbone.inputs}
+    if inputs not in _INPUTS:
+        raise EncoderError(
+            f"{_KEY}.preset: {preset} is a {name}, which takes {', '.join(sorted(inputs))}. Text "
+            "backbones take token_ids and padding_mask: the BERT family, CLIP, SigLIP and others"
+        )
+    return backbone, None

@@ -1,0 +1,202 @@
+"""Backbones of KerasHub as one layer of a tower."""
+
+from __future__ import annotations
+
+import abc
+import json
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+Gives = Literal["tokens", "pooled"]
+
+
+class Backbone(keras.layers.Layer):
+    """What backbones for text and for images share.
+
+    While it is frozen it works as in inference: without dropout, and with the statistics that its
+    batch normalisation came with.
+
+    Args:
+        backbone: A backbone of KerasHub, or its serialized config.
+        gives: What comes out: the features of all positions, or one vector an item.
+        projection: Width of the linear layer between the pooled vector and the joint space that
+            the backbone was trained for; None for none.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        backbone: Any,
+        *,
+        gives: Gives = "tokens",
+        projection: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if isinstance(backbone, dict):
+            import keras_hub  # noqa: F401 (registers the backbones)
+
+            backbone = keras.saving.deserialize_keras_object(backbone)
+        serialized = keras.saving.serialize_keras_object(backbone)
+        # As text, because Keras would track the parts of a dictionary.
+        self._serialized = json.dumps(serialized)
+        self.kind = serialized["class_name"]
+        self.gives = gives
+        self.projection = projection
+        # A new model of what is needed: a head that is not used would be trained by weight decay.
+        self.network = keras.Model(
+            {tensor.name: tensor for tensor in backbone.inputs}, self.features_of(backbone)
+        )
+        if projection is not None:
+            self.linear = keras.layers.Dense(
+                projection, use_bias=False, dtype=self.dtype_policy, name="projection"
+            )
+
+    @abc.abstractmethod
+    def features_of(self, backbone: Any) -> Any:
+        """The symbolic output of the backbone that is needed."""
+
+    def option(self, name: str) -> Any:
+        """An argument that the backbone was made with."""
+        return json.loads(self._serialized)["config"][name]
+
+    def build(self, input_shape: tuple[Any, ...]) -> None:
+        if self.projection is not None:
+            self.linear.build((None, self.network.output.shape[-1]))
+
+    def run(self, inputs: dict[str, Any], training: bool | None) -> Any:
+        """The network, as in inference while it is frozen."""
+        return self.network(inputs, training=bool(training) and self.trainable)
+
+    def one(self, vector: Any) -> Any:
+        """A pooled vector (B, F) as the only position (B, 1, D)."""
+        if self.projection is not None:
+            vector = self.linear(vector)
+        return vector[:, None]
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "backbone": json.loads(self._serialized),
+            "gives": self.gives,
+            "projection": self.projection,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class TextBackbone(Backbone):
+    """A backbone that reads tokens.
+
+    The inputs are ids int32 (B, L), with -1 behind the last token of a caption. The outputs are
+    features (B, L, F) and their mask (B, L), or one vector an item (B, 1, F) and its mask. The
+    vector is that of the first token where the backbone was trained so (the BERT family), else
+    that of the last.
+    """
+
+    def __init__(self, backbone: Any, **kwargs: Any) -> None:
+        super().__init__(backbone, **kwargs)
+        # SigLIP looks at the padding, too: it always reads as many tokens as it can.
+        self._length = None
+        if self.kind == "SigLIPTextEncoder":
+            self._length = self.option("max_sequence_length")
+
+    def features_of(self, backbone: Any) -> Any:
+        if type(backbone).__name__ == "SigLIPTextEncoder":
+            return backbone.output if self.gives == "pooled" else backbone.post_layer_norm.output
+        output = backbone.output
+        return output["sequence_output"] if isinstance(output, dict) else output
+
+    def call(self, ids: Any, training: bool | None = None) -> tuple[Any, Any]:
+        mask = ids >= 0
+        last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)[:, None]
+        end = ops.maximum(ops.take_along_axis(ids, last, axis=1), 0)
+        tokens = ops.where(mask, ids, end)
+        length = ops.shape(ids)[1]
+        if self._length is not None:
+            spare = ops.tile(end, (1, self._length))
+            tokens = ops.concatenate([tokens, spare], axis=1)[:, : self._length]
+        given = {
+            "token_ids": tokens,
+            "segment_ids": ops.zeros_like(tokens),
+            "padding_mask": ops.cast(mask, "int32"),
+        }
+        features = self.run({name: given[name] for name in self.network.input}, training)
+        if self.gives == "tokens":
+            return features[:, :length], mask
+        if len(features.shape) == 3 and self.kind.removesuffix("Backbone") in _POOL_FIRST:
+            features = features[:, 0]
+        elif len(features.shape) == 3:
+            features = ops.take_along_axis(features, last[..., None], axis=1)[:, 0]
+        return self.one(features), ops.ones_like(mask[:, :1])
+
+
+_POOL_FIRST = (
+    "Albert",
+    "Bert",
+    "DebertaV3",
+    "DistilBert",
+    "Electra",
+    "Roberta",
+    "RoformerV2",
+    "XLMRoberta",
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class ImageBackbone(Backbone):
+    """A backbone that sees pixels.
+
+    The inputs are pixels from 0 to 255 (B, H, W, 3) of any dtype. The outputs are features
+    (B, L, F), one for each place of a feature map or for each token, or one vector an item
+    (B, 1, F): that of the class token, or else the mean.
+
+    Args:
+        backbone: A backbone of KerasHub, or its serialized config.
+        scale: What pixels are multiplied by, for all channels or for each.
+        offset: What is added then.
+        **kwargs: Those of `Backbone`.
+    """
+
+    def __init__(
+        self,
+        backbone: Any,
+        *,
+        scale: float | list[float] | None = None,
+        offset: float | list[float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(backbone, **kwargs)
+        self.scale = scale
+        self.offset = offset
+        self._class_token = self.kind in _CLASS_TOKEN
+        if self.kind == "ViTBackbone":
+            self._class_token = self.option("use_class_token")
+
+    def features_of(self, backbone: Any) -> Any:
+        if type(backbone).__name__ == "SigLIPVisionEncoder":
+            return backbone.output if self.gives == "pooled" else backbone.post_layer_norm.output
+        return backbone.output
+
+    def call(self, pixels: Any, training: bool | None = None) -> Any:
+        prepared = ops.cast(pixels, "float32")
+        if self.scale is not None:
+            prepared = prepared * ops.convert_to_tensor(self.scale, "float32")
+        if self.offset is not None:
+            prepared = prepared + ops.convert_to_tensor(self.offset, "float32")
+        (name,) = self.network.input
+        features = self.run({name: prepared}, training)
+        if len(features.shape) == 4:
+            shape = features.shape
+            features = ops.reshape(features, (-1, shape[1] * shape[2], shape[3]))
+        if self.gives == "tokens":
+            return features
+        if len(features.shape) == 3:
+            features = features[:, 0] if self._class_token else ops.mean(features, axis=1)
+        return self.one(features)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"scale": self.scale, "offset": self.offset}
+
+
+_CLASS_TOKEN = ("CLIPVisionEncoder", "DINOV2Backbone", "DINOV3Backbone", "DeiTBackbone")

@@ -1,0 +1,56 @@
+"""The `paper` section of a config: the row of a paper that it aims at, and its printed figures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from data_pipelines.options import Section
+from keras_xmr.metrics import metric_names
+from keras_xmr.names import nearest
+
+
+def _known(values: dict[str, float]) -> dict[str, float]:
+    names = metric_names()
+    for name in values:
+        if name not in names:
+            raise ValueError(f"there is no metric {name!r}.{nearest(name, names)}")
+    return values
+
+
+class PaperFigures(Section):
+    """Figures of one table of the report: a split, whole or in folds, of one matcher."""
+
+    row: str | None = None
+    """The row of the paper, if it is another than that of the section."""
+
+    split: Literal["train", "val", "test"] = "test"
+    """The split."""
+
+    folds: bool = False
+    """Whether they are means over folds ("1K test images" of COCO)."""
+
+    matcher: str | None = None
+    """The matcher, of `evaluation.matchers`; null is the one that the model trains with."""
+
+    reranker: str | None = None
+    """The re-ranker, of `evaluation.rerankers`; null is none."""
+
+    values: Annotated[dict[str, float], Field(min_length=1), AfterValidator(_known)]
+    """The figures by the names of our metrics (`i2t_recall_1`), as the paper prints them:
+    percent, but for ranks and `found_K`, which are counts."""
+
+
+class PaperOptions(Section):
+    """The row of a paper that the config aims at."""
+
+    source: str
+    """Paper and table."""
+
+    row: str
+    """Name of the row in the table."""
+
+    figures: tuple[PaperFigures, ...] = ()
+    """What is printed there; the report sets our figures beside them. None where the paper
+    prints none."""

@@ -1,0 +1,197 @@
+"""Presets of KerasHub: names, addresses or folders of backbones, with what belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import keras
+
+from keras_xmr.weights import WeightsError, differences, load_weights, whole
+
+if TYPE_CHECKING:
+    import keras_hub
+
+T = TypeVar("T")
+
+CONFIG = "config.json"
+WEIGHTS = "model.weights.h5"
+
+_SAVE = (
+    'python -c "import keras_hub as k; p = {preset!r}; '
+    "k.models.Backbone.from_preset(p).save_to_preset('FOLDER'); "
+    "k.{part}.from_preset(p).save_to_preset('FOLDER')\""
+)
+_PARTS = {"text": "tokenizers.Tokenizer", "image": "layers.ImageConverter"}
+
+
+class PresetError(ValueError):
+    """A preset, or a part of it, cannot be loaded; the message begins with the option."""
+
+
+class Preset:
+    """A preset of KerasHub.
+
+    Args:
+        name: A name of KerasHub, an address such as `hf://user/model` or `kaggle://...`, or a
+            folder: as `save_to_preset` writes it, or with the `config.json` and
+            `model.safetensors` of `transformers`.
+        side: "text" or "image"; decides what is said of what belongs to it.
+
+    Raises:
+        PresetError: If there is no such preset.
+    """
+
+    def __init__(self, name: str, side: str) -> None:
+        import keras_hub
+
+        self.name = name
+        self.side = side
+        self.folder = None if "://" in name else Path(name).expanduser()
+        known = keras_hub.models.Backbone.presets
+        if self.folder is None:
+            self.source = name
+        elif (self.folder / CONFIG).is_file():
+            self.source = str(self.folder)
+        elif self.folder.is_dir():
+            raise PresetError(
+                f"preset: the folder {name} has no {CONFIG}. It should be as `save_to_preset` of "
+                f"KerasHub writes it, or hold the {CONFIG} and model.safetensors of transformers"
+            )
+        elif name in known:
+            self.source = name
+            self.folder = None
+        else:
+            near = get_close_matches(name, known, 4, 0.5)
+            hint = f"; the nearest names are {', '.join(near)}" if near else ""
+            raise PresetError(
+                f"preset: KerasHub has no {name!r}, and there is no such folder{hint}"
+            )
+
+    def backbone(self, weights: str | None) -> keras_hub.models.Backbone:
+        """The backbone, in the precision that is set.
+
+        Args:
+            weights: "preset" loads those of the preset, a path those of a file; None starts at
+                random, and reads nothing but how the backbone is made.
+
+        Raises:
+            PresetError: If it, or its weights, cannot be had.
+        """
+        if weights == "preset":
+            return self._load("weights", self._pretrained)
+        backbone = self._load("preset", lambda: self._backbone(load_weights=False))
+        _number_positions(backbone)
+        if weights is not None:
+            try:
+                load_weights(backbone, Path(weights).expanduser())
+            except WeightsError as error:
+                raise PresetError(f"weights: {error}") from None
+        return backbone
+
+    def _pretrained(self) -> keras_hub.models.Backbone:
+        with whole(self._differences):
+            return self._backbone(load_weights=True)
+
+    def _backbone(self, load_weights: bool) -> keras_hub.models.Backbone:
+        import keras_hub
+
+        policy = keras.config.dtype_policy()
+        backbone = keras_hub.models.Backbone.from_preset(
+            self.source, load_weights=load_weights, dtype=policy.name
+        )
+        if policy.name != "float32":
+            for layer in backbone._flatten_layers():
+                # The towers of CLIP keep the precision that they were saved in.
+                layer.dtype_policy = policy
+        return backbone
+
+    def tokenizer(self) -> keras_hub.tokenizers.Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            PresetError: If it cannot be had.
+        """
+        import keras_hub
+
+        return self._load("preset", lambda: keras_hub.tokenizers.Tokenizer.from_preset(self.source))
+
+    def image_converter(self) -> keras_hub.layers.ImageConverter:
+        """What the backbone wants done to its pixels.
+
+        Raises:
+            PresetError: If it cannot be had.
+        """
+        import keras_hub
+
+        converter = self._load(
+            "preset", lambda: keras_hub.layers.ImageConverter.from_preset(self.source)
+        )
+        if converter is None:
+            raise PresetError(f"preset: {self.name} does not say how its pixels are scaled")
+        return converter
+
+    def max_tokens(self) -> int | None:
+        """How many tokens of a caption the text backbone can read; None if any number.
+
+        Raises:
+            PresetError: If what describes the backbone cannot be had.
+        """
+        # KerasHub tells this of a built backbone only, which takes seconds and gigabytes.
+        from keras_hub.src.utils.preset_utils import get_preset_loader
+
+        def read() -> int | None:
+            loader = get_preset_loader(self.source)
+            if hasattr(loader, "converter"):
+                return loader.converter.convert_backbone_config(loader.config).get(_LENGTH)
+            config = loader.config["config"]
+            return config.get("text_encoder", {}).get("config", config).get(_LENGTH)
+
+        return self._load("preset", read)
+
+    def _load(self, option: str, load: Callable[[], T]) -> T:
+        """Calls what loads something, and says what to do if that fails."""
+        try:
+            return load()
+        except Exception as error:  # every hub fails with exceptions of its own
+            reason = str(error).strip().split("\n")[0]
+            if self.folder is None:
+                raise PresetError(
+                    f"{option}: the preset {self.name!r} cannot be fetched ({reason}). Where "
+                    f"there is internet, {self._how_to_save()} writes it into a folder; name "
+                    "that folder here as the preset"
+                ) from None
+            raise PresetError(f"{option}: {self.folder}: {self._why(reason, option)}") from None
+
+    def _how_to_save(self) -> str:
+        return f"`{_SAVE.format(preset=self.name, part=_PARTS[self.side])}`"
+
+    def _why(self, reason: str, option: str) -> str:
+        """What is wrong with a folder, layer by layer if its weights do not fit."""
+        if option != "weights" or self.folder is None:
+            return reason
+        if not any(self.folder.glob("*.h5")) and not any(self.folder.glob("*.safetensors*")):
+            return f"it holds no weights ({WEIGHTS} or model.safetensors); write weights: null"
+        found = self._differences()
+        if not found:
+            return reason
+        return f"{WEIGHTS} does not fit {CONFIG}: {found}. One call of `save_to_preset` writes both"
+
+    def _differences(self) -> str:
+        """In which layers the weights of a folder do not fit; empty if that cannot be told."""
+        if self.folder is None or not (self.folder / WEIGHTS).is_file():
+            return ""
+        return differences(self._backbone(load_weights=False), self.folder / WEIGHTS)
+
+
+_LENGTH = "max_sequence_length"
+
+
+def _number_positions(backbone: Any) -> None:
+    """Numbers the positions of a backbone that has them from its weights only."""
+    for variable in backbone.non_trainable_variables:
+        if variable.name == "position_ids":
+            count = variable.shape[-1]
+            variable.assign(keras.ops.arange(count, dtype=variable.dtype)[None])

@@ -1,0 +1,173 @@
+"""Tokenizers that a pretrained text encoder brings along."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.text import Tokenizer, enclose
+
+if TYPE_CHECKING:
+    import keras_hub
+
+FOLDER = "tokenizer"
+"""Where in the folder of a run the tokenizer is kept."""
+
+_CONFIG = "tokenizer.json"
+
+_PUNCTUATION = r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"""
+
+
+class SubwordTokenizer(Tokenizer):
+    """A tokenizer of KerasHub: WordPiece, byte-pair encoding or SentencePiece.
+
+    Its operations are those of TensorFlow Text, in every place: a process that runs an exported
+    model has to `import tensorflow_text`. Captions are padded with -1, since 0 can be a token.
+
+    Args:
+        tokenizer: The tokenizer.
+        max_words: Captions are cut after this many tokens.
+        max_tokens: How many tokens the encoder can read, with the first and the last; None for
+            any number.
+    """
+
+    pad = -1
+
+    def __init__(
+        self,
+        tokenizer: keras_hub.tokenizers.Tokenizer,
+        max_words: int,
+        max_tokens: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self.vocabulary = _vocabulary(tokenizer)
+        self._start = getattr(tokenizer, "start_token_id", None)
+        self._end = getattr(tokenizer, "end_token_id", None)
+        self.unknown = _unknown(tokenizer)
+        mask = getattr(tokenizer, "mask_token_id", None)
+        self.blank = self.unknown if mask is None else mask
+        special = (self._start is not None) + (self._end is not None)
+        self.max_words = max_words if max_tokens is None else min(max_words, max_tokens - special)
+        # Called eagerly, KerasHub would take other code, which need not agree to the last id.
+        self._tokenize = tf.function(
+            _inside(tokenizer, tokenizer.__call__),
+            input_signature=[tf.TensorSpec([None], tf.string)],
+            autograph=False,
+        )
+        self._detokenize = tf.function(
+            _inside(tokenizer, tokenizer.detokenize),
+            input_signature=[tf.TensorSpec([1, None], tf.int32)],
+            autograph=False,
+        )
+
+    def pieces(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
+        """Ids int32 (N, tokens) of whole captions, without the first and the last."""
+        texts = tf.convert_to_tensor(texts, tf.string)
+        kind = type(self.tokenizer).__name__
+        if kind in ("CLIPTokenizer", "SigLIPTokenizer"):
+            # What their preprocessors do before they call the tokenizer.
+            texts = tf.strings.lower(texts, encoding="utf-8")
+        if kind == "SigLIPTokenizer":
+            texts = tf.strings.regex_replace(texts, _PUNCTUATION, "")
+            texts = tf.strings.strip(tf.strings.regex_replace(texts, r"\s+", " "))
+        ids = tf.cast(self._tokenize(texts), tf.int32)
+        # Byte-pair encoding gives -1 for bytes that a small vocabulary does not have.
+        return tf.ragged.boolean_mask(ids, ids >= 0)
+
+    def enclose(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Puts the first and the last token, where the encoder knows any, around captions."""
+        return enclose(ids, self._start, self._end)
+
+    def text(self, ids: np.ndarray) -> str:
+        """One caption from its ids (L,), without padding."""
+        known = np.asarray(ids, np.int32)
+        parts = [known[known >= 0]]
+        if type(self.tokenizer).__name__ == "CLIPTokenizer":
+            # KerasHub would forget the spaces, which are marks at the ends of words.
+            closed = [i == self._start or self.vocabulary[i].endswith("</w>") for i in parts[0]]
+            parts = np.split(parts[0], np.flatnonzero(closed) + 1)
+        return " ".join(self._detokenize(part[None]).numpy()[0].decode("utf-8") for part in parts)
+
+    def files(self) -> Mapping[str, bytes]:
+        """The config and the vocabulary of the tokenizer."""
+        config = keras.saving.serialize_keras_object(self.tokenizer)
+        described = {"max_tokens": self.max_tokens, "tokenizer": config}
+        files = {_CONFIG: json.dumps(described, indent=1).encode("utf-8")}
+        with tempfile.TemporaryDirectory() as folder:
+            self.tokenizer.save_assets(folder)
+            files |= {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+        return {f"{FOLDER}/{name}": content for name, content in files.items()}
+
+    @classmethod
+    def restore(cls, run: Path, max_words: int) -> SubwordTokenizer:
+        """The tokenizer of a run, from its folder.
+
+        Args:
+            run: The folder of the run.
+            max_words: As in the constructor.
+
+        Raises:
+            UserError: If the folder holds no such tokenizer.
+        """
+        import keras_hub  # noqa: F401 (registers the tokenizers)
+
+        folder = run / FOLDER
+        try:
+            described = json.loads((folder / _CONFIG).read_text("utf-8"))
+            tokenizer = keras.saving.deserialize_keras_object(described["tokenizer"])
+            tokenizer.load_assets(str(folder))
+            return cls(tokenizer, max_words, described["max_tokens"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{folder} does not hold the tokenizer that this run was trained with ({error}); "
+                "copy the folder back, or train again"
+            ) from None
+
+
+def _inside(
+    tokenizer: keras_hub.tokenizers.Tokenizer, call: Callable[[tf.Tensor], tf.Tensor]
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A call of a tokenizer to be traced, with the model of SentencePiece inside of the graph.
+
+    The one that KerasHub has made before is a resource that TensorFlow deletes as soon as
+    anybody sets a seed, since it then drops the kernel that owns it.
+    """
+
+    def traced(inputs: tf.Tensor) -> tf.Tensor:
+        outside = getattr(tokenizer, "_sentence_piece", None)
+        if outside is None:
+            return call(inputs)
+        tokenizer._set_proto_tf(tokenizer.proto)
+        try:
+            return call(inputs)
+        finally:
+            tokenizer._sentence_piece = outside
+
+    return traced
+
+
+def _vocabulary(tokenizer: keras_hub.tokenizers.Tokenizer) -> list[str]:
+    """The tokens by id; byte-pair encoding keeps them in any order."""
+    ids = getattr(tokenizer, "vocabulary", None)
+    if isinstance(ids, dict):
+        return sorted(ids, key=lambda token: ids[token])
+    return list(tokenizer.get_vocabulary())
+
+
+def _unknown(tokenizer: keras_hub.tokenizers.Tokenizer) -> int | None:
+    """The id of what a tokenizer does not know; one that falls back on bytes has none."""
+    for name in ("unknown_token_id", "unk_token_id", "_unk_token_id"):
+        if getattr(tokenizer, name, None) is not None:
+            return int(getattr(tokenizer, name))
+    token = getattr(tokenizer, "oov_token", None)
+    return None if token is None else int(tokenizer.token_to_id(token))

@@ -1,0 +1,173 @@
+"""Loads files of weights into networks, and says which layers do not fit."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import keras
+
+_NAMED = 5
+
+
+class WeightsError(ValueError):
+    """A file of weights cannot be loaded; the message names the layers."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer with weights: its name, and the shapes of its weights."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def load_weights(network: keras.Model, path: Path) -> None:
+    """Loads all weights of a network from a file.
+
+    Args:
+        network: The network.
+        path: A file that Keras wrote: `.weights.h5`, `.h5` or `.keras`.
+
+    Raises:
+        WeightsError: If there is no such file, or not all weights of the network are in it.
+    """
+    if not path.is_file():
+        raise WeightsError(f"there is no file {path}")
+    try:
+        if path.suffix == ".keras":
+            network.set_weights(keras.saving.load_model(path, compile=False).get_weights())
+        else:
+            with whole(lambda: differences(network, path)):
+                network.load_weights(path)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise WeightsError(
+            f"{path} does not fit {network.name}: {differences(network, path) or _short(error)}"
+        ) from None
+
+
+@contextmanager
+def whole(missing: Callable[[], str]) -> Iterator[None]:
+    """Makes an error of the warning with which Keras passes over layers that a file lacks.
+
+    It also warns of containers whose layers it has loaded elsewhere.
+
+    Args:
+        missing: Tells which layers are missing; empty if none.
+
+    Raises:
+        WeightsError: If layers are missing.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    skipped = [str(w.message) for w in caught if "no matching group found" in str(w.message)]
+    if skipped and (found := missing()):
+        raise WeightsError(found)
+
+
+def differences(network: keras.Model, path: Path) -> str:
+    """In which layers a file of weights differs from a network; empty if that cannot be told."""
+    try:
+        saved = _saved_layers(path)
+        with tempfile.TemporaryDirectory() as folder:
+            # What the network would write is what it looks for, whatever Keras calls the places.
+            own = _own_layers(network, path, Path(folder))
+    except (ValueError, OSError, KeyError, TypeError):
+        return ""
+    wrong = [
+        f"{layer.name} (its weights are {_shapes(saved[place])} there, {_shapes(layer)} here)"
+        for place, layer in own.items()
+        if place in saved and saved[place].shapes != layer.shapes
+    ]
+    missing = [layer.name for place, layer in own.items() if place not in saved]
+    further = [layer.name for place, layer in saved.items() if place not in own]
+    matching = len(own) - len(wrong) - len(missing)
+    found = [f"{matching} of {len(own)} layers with weights match"]
+    if wrong:
+        found.append(f"of another shape: {_listed(wrong)}")
+    if missing:
+        found.append(f"not in the file: {_listed(missing)}")
+    if further:
+        found.append(f"only in the file: {_listed(further)}")
+    return "; ".join(found) if wrong or missing else ""
+
+
+def _saved_layers(path: Path) -> Mapping[str, _Layer]:
+    if path.suffix == ".keras":
+        return _by_order(keras.saving.load_model(path, compile=False))
+    with h5py.File(path) as file:
+        return _legacy(file) if _is_legacy(file) else _modern(file)
+
+
+def _own_layers(network: keras.Model, path: Path, folder: Path) -> Mapping[str, _Layer]:
+    if path.suffix == ".keras":
+        return _by_order(network)
+    with h5py.File(path) as file:
+        if _is_legacy(file):
+            return _by_order(network)
+    own = folder / "own.weights.h5"
+    network.save_weights(own)
+    with h5py.File(own) as file:
+        return _modern(file)
+
+
+def _is_legacy(file: h5py.File) -> bool:
+    """Whether a file has the layout of Keras 2, in which layers go by their order."""
+    return "layer_names" in file.attrs or "model_weights" in file
+
+
+def _by_order(network: keras.Model) -> dict[str, _Layer]:
+    layers = [layer for layer in network.layers if layer.weights]
+    return {
+        str(number): _Layer(layer.name, tuple(tuple(w.shape) for w in layer.weights))
+        for number, layer in enumerate(layers)
+    }
+
+
+def _legacy(file: h5py.File) -> dict[str, _Layer]:
+    group = file.get("model_weights", file)
+    layers: dict[str, _Layer] = {}
+    for encoded in group.attrs["layer_names"]:
+        name = encoded.decode() if isinstance(encoded, bytes) else str(encoded)
+        weights = group[name].attrs["weight_names"]
+        if len(weights):
+            shapes = tuple(tuple(group[name][weight].shape) for weight in weights)
+            layers[str(len(layers))] = _Layer(name, shapes)
+    return layers
+
+
+def _modern(file: h5py.File) -> dict[str, _Layer]:
+    layers: dict[str, _Layer] = {}
+
+    def visit(place: str, group: h5py.Group | h5py.Dataset) -> None:
+        if not isinstance(group, h5py.Group) or not place.endswith("vars") or not len(group):
+            return
+        shapes = tuple(tuple(group[key].shape) for key in sorted(group))
+        owner = place.removesuffix("/vars")
+        outer = "/".join(owner.split("/")[:2])  # "layers/transformer_encoder_1"
+        name = str(group.attrs.get("name", owner))
+        if outer != owner and f"{outer}/vars" in file:
+            name = f"{file[f'{outer}/vars'].attrs.get('name', outer)}/{name}"
+        layers[owner] = _Layer(name, shapes)
+
+    file.visititems(visit)
+    return layers
+
+
+def _shapes(layer: _Layer) -> str:
+    return ", ".join(str(list(shape)) for shape in layer.shapes)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _short(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

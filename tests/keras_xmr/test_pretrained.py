@@ -1,0 +1,407 @@
+"""Backbones of KerasHub as encoders: what they give, and what is said when they cannot be had."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+
+import h5py
+import keras
+import keras_hub
+import numpy as np
+import presets
+import pytest
+
+from data_pipelines.errors import UserError
+from keras_xmr.config import TowerOptions
+from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage, KerasHubText
+from keras_xmr.heads import Gaussian
+from keras_xmr.layers import TextBackbone
+from keras_xmr.pooling import Mean
+from keras_xmr.towers import parts_of, text_tower
+from keras_xmr.weights import WeightsError, load_weights
+
+CAPTIONS = ["A red circle!! left of a dog", "Two", "", "zebra 🦓 x"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Makes a tiny preset by its name, once."""
+    root = tmp_path_factory.mktemp("presets")
+
+    def make(name):
+        path = root / name
+        return path if path.exists() else getattr(presets, name)(path)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def tokenizer_of(folder):
+    """The tokenizer of a preset; tracing one takes seconds."""
+    return functools.cache(lambda name: KerasHubText(preset=str(folder(name))).tokenizer(64))
+
+
+def text_model(encoder, tokenizer=None, **spec):
+    inputs = keras.Input((None,), dtype="int32")
+    vocabulary = tokenizer.vocabulary if tokenizer else ()
+    return keras.Model(inputs, encoder.features(inputs, InputSpec(vocabulary=vocabulary, **spec)))
+
+
+def image_model(encoder, size, **spec):
+    inputs = keras.Input((size, size, 3), dtype="uint8")
+    features, mask = encoder.features(inputs, InputSpec(image_size=size, **spec))
+    assert mask is None
+    return keras.Model(inputs, features)
+
+
+def packed(path, texts, length):
+    """Ids as a preprocessor of KerasHub makes them."""
+    tokenizer = keras_hub.tokenizers.Tokenizer.from_preset(str(path))
+    packer = keras_hub.layers.StartEndPacker(
+        length,
+        start_value=getattr(tokenizer, "start_token_id", None),
+        end_value=tokenizer.end_token_id,
+        pad_value=tokenizer.pad_token_id,
+    )
+    return np.asarray(packer(tokenizer(texts)))
+
+
+def pixels(size, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (2, size, size, 3), np.uint8)
+
+
+def loaded_again(model, path):
+    model.save(path)
+    return keras.models.load_model(path, safe_mode=True)
+
+
+def test_bert_gives_what_its_backbone_makes_of_its_own_ids(folder, tokenizer_of):
+    path, tokenizer = folder("bert"), tokenizer_of("bert")
+    features, mask = text_model(KerasHubText(preset=str(path)), tokenizer)(tokenizer(CAPTIONS))
+    own = keras_hub.models.Backbone.from_preset(str(path))
+    ids = packed(path, CAPTIONS, 20)
+    real = ids != 0
+    given = {"token_ids": ids, "padding_mask": real, "segment_ids": np.zeros_like(ids)}
+    expected = own(given)["sequence_output"]
+    np.testing.assert_array_equal(mask, real[:, : mask.shape[1]])
+    assert 0 < mask.numpy().sum() == real.sum()
+    np.testing.assert_allclose(features[mask], expected[real], rtol=1e-4, atol=1e-5)
+    pooled, _ = text_model(KerasHubText(preset=str(path), gives="pooled"))(tokenizer(CAPTIONS))
+    np.testing.assert_allclose(pooled[:, 0], expected[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_clip_embeds_captions_in_its_joint_space(folder, tokenizer_of):
+    path, tokenizer = folder("clip"), tokenizer_of("clip")
+    assert tokenizer.max_words == 28  # of 30 that it can read
+    encoder = KerasHubText(preset=str(path), gives="pooled")
+    pooled, mask = text_model(encoder, tokenizer)(tokenizer(CAPTIONS[:3]))
+    own = keras_hub.models.Backbone.from_preset(str(path))
+    expected = own.get_text_embeddings(packed(path, [c.lower() for c in CAPTIONS[:3]], 30))
+    np.testing.assert_allclose(pooled[:, 0], expected, rtol=1e-4, atol=1e-5)
+    assert mask.numpy().tolist() == [[True]] * 3
+    assert np.abs(np.diff(pooled[:, 0], axis=0)).max() > 0.1
+
+
+def test_siglip_reads_its_padding_as_it_was_trained(folder, tokenizer_of):
+    path, tokenizer = folder("siglip"), tokenizer_of("siglip")
+    keras.utils.set_random_seed(0)  # TensorFlow then deletes the model of SentencePiece
+    ids = tokenizer(CAPTIONS).numpy()
+    keras.utils.set_random_seed(0)
+    np.testing.assert_array_equal(tokenizer(CAPTIONS), ids)
+    own = keras_hub.models.Backbone.from_preset(str(path))
+    cleaned = ["a red circle left of a dog", "two", "", "zebra 🦓 x"]
+    expected = own.get_text_embeddings(packed(path, cleaned, 16))
+    found, _ = text_model(KerasHubText(preset=str(path), gives="pooled"), tokenizer)(ids)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "clip", "siglip"])
+def test_padding_never_changes_a_caption(folder, tmp_path, name):
+    model = text_model(KerasHubText(preset=str(folder(name))))
+    ids = np.random.default_rng(0).integers(3, 30, (3, 8)).astype(np.int32)
+    ids[1, 5:] = ids[2, 1:] = -1
+    features, mask = model(ids)
+    np.testing.assert_array_equal(mask, ids >= 0)
+    longer, longer_mask = model(np.pad(ids, ((0, 0), (0, 2)), constant_values=-1))
+    alone, _ = model(ids[1:2, :5])
+    np.testing.assert_array_equal(longer_mask[:, :8], mask)
+    np.testing.assert_allclose(longer[longer_mask], features[mask], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(alone[0], features[1, :5], rtol=1e-4, atol=1e-5)
+    again = loaded_again(model, tmp_path / "m.keras")
+    np.testing.assert_allclose(again(ids)[0], features, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bert", "clip", "siglip"])
+def test_a_tokenizer_is_rebuilt_from_its_files(folder, tokenizer_of, tmp_path, name):
+    tokenizer = tokenizer_of(name)
+    (tmp_path / "tokenizer").mkdir()
+    for key, content in tokenizer.files().items():
+        (tmp_path / key).write_bytes(content)
+    restored = KerasHubText(preset=str(folder(name))).restore_tokenizer(tmp_path, 64)
+    assert restored.vocabulary == tokenizer.vocabulary
+    for key in ("max_words", "blank", "unknown"):
+        assert getattr(restored, key) == getattr(tokenizer, key)
+    assert restored.files() == tokenizer.files()
+    if name != "clip":  # seconds more
+        np.testing.assert_array_equal(restored(CAPTIONS), tokenizer(CAPTIONS))
+
+
+def test_tokenizers_tell_captions_and_blanks(tokenizer_of):
+    bert, clip = tokenizer_of("bert"), tokenizer_of("clip")
+    assert bert.text(bert(["The red circle."]).numpy()[0]) == "[CLS] the red circle . [SEP]"
+    ids = clip(["The red dog!", "No"]).numpy()
+    assert clip.text(ids[0]) == "<|startoftext|> the red dog ! <|endoftext|>"
+    assert clip.text(ids[1]) == "<|startoftext|> no <|endoftext|>"
+    assert bert.vocabulary[bert.blank] == "[MASK]"
+    assert bert.vocabulary[bert.unknown] == "[UNK]"
+    assert clip.blank is None  # its unknown token would be the end of the caption
+    assert clip.unknown is None
+
+
+def test_captions_are_cut_to_what_the_encoder_reads(folder, tokenizer_of):
+    long = " ".join(["red"] * 50)
+    ids = tokenizer_of("bert")([long, "red"]).numpy()
+    assert ids.shape == (2, 24)
+    assert ids[0, -1] == ids[1, 2]  # the end is there
+    assert KerasHubText(preset=str(folder("bert"))).tokenizer(5)([long]).shape == (1, 7)
+
+
+def test_wrong_tokenizers_are_refused(folder, tmp_path):
+    encoder = KerasHubText(preset=str(folder("bert")))
+    with pytest.raises(UserError, match=r"does not hold the tokenizer .* train again"):
+        encoder.restore_tokenizer(tmp_path, 64)
+    encoder = KerasHubText(preset=str(presets.bert(tmp_path / "wrong", vocabulary_size=20)))
+    with pytest.raises(
+        EncoderError, match=r"tokenizer has 74 tokens, but the backbone .* knows 20"
+    ):
+        text_model(encoder, encoder.tokenizer(64))
+
+
+@pytest.mark.parametrize(
+    ("name", "positions", "width"), [("resnet", 16, 64), ("vit", 17, 16), ("clip", 17, 16)]
+)
+def test_images_are_scaled_and_seen_as_the_preset_says(folder, tmp_path, name, positions, width):
+    path = folder(name)
+    model = image_model(KerasHubImage(preset=str(path)), 32)
+    own = keras_hub.models.Backbone.from_preset(str(path))
+    converter = keras_hub.layers.ImageConverter.from_preset(str(path))
+    converter.image_size = None
+    prepared = converter(pixels(32).astype(np.float32))
+    backbone = own.vision_encoder if name == "clip" else own
+    expected = np.asarray(backbone({"images": prepared} if name == "clip" else prepared)).reshape(
+        2, positions, width
+    )
+    found = model(pixels(32))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    again = loaded_again(model, tmp_path / "m.keras")
+    np.testing.assert_allclose(again(pixels(32)), found, rtol=1e-5, atol=1e-5)
+    pooled = image_model(KerasHubImage(preset=str(path), gives="pooled"), 32)(pixels(32))[:, 0]
+    if name == "clip":
+        expected = own.get_vision_embeddings(prepared)
+    else:
+        expected = expected.mean(axis=1) if name == "resnet" else expected[:, 0]
+    np.testing.assert_allclose(pooled, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_siglip_embeds_images(folder):
+    model = image_model(KerasHubImage(preset=str(folder("siglip")), gives="pooled"), 32)
+    own = keras_hub.models.Backbone.from_preset(str(folder("siglip")))
+    expected = own.get_vision_embeddings(pixels(32) / 127.5 - 1.0)
+    np.testing.assert_allclose(model(pixels(32))[:, 0], expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "classes"), [("vit", 1), ("clip", 1), ("siglip", 0)])
+def test_positions_are_interpolated_at_another_resolution(folder, name, classes):
+    encoder = KerasHubImage(preset=str(folder(name)))
+    small, large = (image_model(encoder, size).get_layer("encoder") for size in (32, 64))
+
+    def positions(layer):
+        (found,) = (
+            v for v in layer.weights if "position_embedding" in v.path and len(v.shape) == 2
+        )
+        return found.numpy()
+
+    before, after = positions(small), positions(large)
+    assert len(before) == 16 + classes
+    assert len(after) == 64 + classes
+    np.testing.assert_array_equal(after[:classes], before[:classes])
+    grid = after[classes:].reshape(8, 8, -1)
+    # Where the two grids agree best: the mean of each block is about that of its origin.
+    blocks = grid.reshape(4, 2, 4, 2, -1).mean(axis=(1, 3)).reshape(16, -1)
+    assert np.corrcoef(blocks.ravel(), before[classes:].ravel())[0, 1] > 0.95
+    for old, new in zip(small.weights, large.weights, strict=True):
+        if old.shape == new.shape:
+            np.testing.assert_array_equal(old, new)
+    if name != "vit":
+        (ids,) = (v for v in large.weights if v.name == "position_ids")
+        np.testing.assert_array_equal(ids[0], np.arange(64 + classes))
+
+
+def test_sizes_that_a_backbone_cannot_see_are_told(folder):
+    with pytest.raises(
+        EncoderError, match=r"sees images of 32 x 32, not of 36 x 36; set data.image"
+    ):
+        image_model(KerasHubImage(preset=str(folder("vit"))), 36)
+
+
+def test_frozen_backbones_work_as_in_inference(folder):
+    vit, resnet = (image_model(KerasHubImage(preset=str(folder(n))), 32) for n in ("vit", "resnet"))
+    for model in (vit, resnet):
+        before = model.get_weights()
+        resting = model(pixels(32), training=False)
+        assert np.abs(model(pixels(32), training=True) - resting).max() > 1e-3
+        moved = [not np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True)]
+        assert any(moved) == (model is resnet)
+        before = model.get_weights()
+        resting = model(pixels(32), training=False)
+        model.get_layer("encoder").trainable = False
+        np.testing.assert_array_equal(model(pixels(32), training=True), resting)
+        for old, new in zip(before, model.get_weights(), strict=True):
+            np.testing.assert_array_equal(old, new)
+        assert not model.trainable_weights
+
+
+def test_what_is_not_used_is_not_trained(folder):
+    model = text_model(KerasHubText(preset=str(folder("bert"))))
+    assert not [v.path for v in model.weights if "pooled_dense" in v.path]
+    clip = text_model(KerasHubText(preset=str(folder("clip"))))
+    assert not [v.path for v in clip.weights if "vision" in v.path or "projection" in v.path]
+
+
+def test_all_weights_belong_to_the_encoder(folder):
+    options = TowerOptions.model_validate(
+        {
+            "encoder": {"name": "keras_hub_text", "preset": str(folder("bert"))},
+            "pooling": "gpo",
+            "head": "gaussian",
+        }
+    )
+    tower = text_tower(options, 6, InputSpec())
+    (encoder,) = parts_of(tower)["encoder"]
+    assert isinstance(encoder, TextBackbone)
+    head = {id(w) for w in tower.get_layer("head").weights}
+    assert {id(w) for w in tower.weights} == head | {id(w) for w in encoder.weights}
+
+
+def test_mixed_precision_computes_in_it(folder):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        text = text_model(KerasHubText(preset=str(folder("clip")), gives="pooled"))
+        image = image_model(KerasHubImage(preset=str(folder("clip"))), 32)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert text.output[0].dtype == image.output.dtype == "bfloat16"
+    assert {w.dtype for w in text.trainable_weights + image.trainable_weights} == {"float32"}
+
+
+def test_weights_are_read_only_where_they_are_wanted(folder, tmp_path):
+    path = shutil.copytree(folder("bert"), tmp_path / "bert")
+    (path / "model.weights.h5").unlink()
+    encoder = KerasHubText(preset=str(path))
+    text_model(encoder, pretrained=False)  # a checkpoint will bring the weights
+    text_model(KerasHubText(preset=str(path), weights=None))
+    with pytest.raises(
+        EncoderError, match=r"encoder\.weights: .*holds no weights .* weights: null"
+    ):
+        text_model(encoder)
+    other = keras_hub.models.Backbone.from_preset(str(folder("bert")))
+    other.save_weights(tmp_path / "own.weights.h5")
+    named = KerasHubText(preset=str(path), weights=str(tmp_path / "own.weights.h5"))
+    ours = text_model(named).get_layer("encoder").network.get_layer("token_embedding")
+    np.testing.assert_array_equal(ours.embeddings, other.token_embedding.embeddings)
+    missing = KerasHubText(preset=str(path), weights=str(tmp_path / "no.weights.h5"))
+    with pytest.raises(EncoderError, match=r"encoder\.weights: there is no file"):
+        text_model(missing)
+
+
+def test_weights_that_do_not_fit_name_their_layers(folder, tmp_path):
+    path = shutil.copytree(folder("bert"), tmp_path / "bert")
+    config = json.loads((path / "config.json").read_text())
+    config["config"] |= {"max_sequence_length": 30, "num_layers": 3}
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(EncoderError) as caught:
+        text_model(KerasHubText(preset=str(path)))
+    said = str(caught.value)
+    assert "model.weights.h5 does not fit config.json: 20 of 29 layers with weights match" in said
+    assert "position_embedding (its weights are [24, 32] there, [30, 32] here)" in said
+    assert "not in the file: transformer_layer_2/" in said
+    wrong = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, name="only")])
+    right = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5, name="other")])
+    wrong.save_weights(tmp_path / "w.weights.h5")
+    wrong.save(tmp_path / "w.keras")
+    with h5py.File(tmp_path / "w.h5", "w") as file:  # as Keras 2 wrote it
+        file.attrs["layer_names"] = ["only"]
+        layer = file.create_group("only")
+        layer.attrs["weight_names"] = ["only/kernel:0", "only/bias:0"]
+        layer["only/kernel:0"], layer["only/bias:0"] = np.zeros((3, 4)), np.zeros(4)
+    for name in ("w.weights.h5", "w.keras", "w.h5"):
+        with pytest.raises(
+            WeightsError, match=r"0 of 1 .* \(its weights are \[3, 4\], \[4\] there"
+        ):
+            load_weights(right, tmp_path / name)
+
+
+def test_unknown_presets_name_the_nearest(tmp_path):
+    with pytest.raises(EncoderError, match=r"text\.encoder\.preset: .*bert_base_en_uncased"):
+        KerasHubText(preset="bert_base_en_uncase").tokenizer(64)
+    with pytest.raises(EncoderError, match=r"image\.encoder\.preset: .*resnet_50_imagenet"):
+        image_model(KerasHubImage(preset="resnet50_imagenet"), 32)
+    with pytest.raises(EncoderError, match=r"has no config.json"):
+        image_model(KerasHubImage(preset=str(tmp_path)), 32)
+
+
+def test_presets_for_the_other_side_are_refused(folder):
+    with pytest.raises(EncoderError, match="is a ViTBackbone, which takes images"):
+        text_model(KerasHubText(preset=str(folder("vit"))))
+    with pytest.raises(EncoderError, match="is a RobertaBackbone, which does not make one feature"):
+        image_model(KerasHubImage(preset=str(folder("roberta"))), 32)
+
+
+def test_presets_that_cannot_be_fetched_say_what_to_do(monkeypatch):
+    def offline(*_args, **_options):
+        raise ConnectionError("api.kaggle.com: name or service not known\nand so on")
+
+    monkeypatch.setattr(keras_hub.models.Backbone, "from_preset", offline)
+    with pytest.raises(EncoderError) as caught:
+        text_model(KerasHubText(preset="bert_base_en_uncased"))
+    said = str(caught.value)
+    assert "model.text.encoder.weights: the preset 'bert_base_en_uncased' cannot be fetched" in said
+    assert "not known)" in said
+    assert "save_to_preset('FOLDER')" in said
+    assert "k.tokenizers.Tokenizer" in said
+    assert "and so on" not in said
+
+
+def test_a_folder_of_transformers_is_converted(tmp_path):
+    weights = presets.transformers_bert(tmp_path / "bert")
+    encoder = KerasHubText(preset=str(tmp_path / "bert"))
+    tokenizer = encoder.tokenizer(64)
+    assert tokenizer.max_words == 10
+    assert tokenizer(["Dogs"]).numpy().tolist() == [[2, 6, 7, 3]]
+    network = text_model(encoder, tokenizer).get_layer("encoder").network
+    np.testing.assert_array_equal(
+        network.get_layer("token_embedding").embeddings,
+        weights["bert.embeddings.word_embeddings.weight"],
+    )
+    (kernel,) = (w for w in network.weights if w.path.endswith("query/kernel"))
+    expected = weights["bert.encoder.layer.0.attention.self.query.weight"].T.reshape(8, 2, 4)
+    np.testing.assert_array_equal(kernel, expected)
+    presets.transformers_bert(tmp_path / "less", leave_out="encoder.layer.0.output.dense.bias")
+    with pytest.raises(EncoderError, match=r"weights: .*less: .*layer\.0\.output\.dense\.bias"):
+        text_model(KerasHubText(preset=str(tmp_path / "less")))
+
+
+def test_the_mean_of_a_frozen_backbone_can_be_kept(random):
+    head = Gaussian(4, lambda: Mean(4), keep_mean=True, local_attention=False)
+    features = random.normal(size=(3, 1, 4)).astype(np.float32)
+    found = head(features)
+    expected = features[:, 0] / np.linalg.norm(features[:, 0], axis=1, keepdims=True)
+    np.testing.assert_allclose(found["mean"], expected, rtol=1e-5)
+    assert [w.path.split("/")[-2] for w in head.weights] == ["linear", "linear"]
+    copy = Gaussian.from_config(head.get_config())
+    copy(features)
+    assert len(copy.weights) == 2
+    with pytest.raises(ValueError, match=r"4 wide and .*set model\.dimension, 5"):
+        Gaussian(5, lambda: Mean(5), keep_mean=True)(features)

@@ -1,0 +1,243 @@
+"""Runs with backbones of KerasHub: training by phases, evaluation, export."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import keras
+import keras_hub
+import models
+import numpy as np
+import presets
+import pytest
+import tensorflow as tf
+
+from data_pipelines.batches import training_batches
+from data_pipelines.errors import UserError
+from data_pipelines.samplers import PairSampler
+from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.config_file import find_config, load_config
+from keras_xmr.encoders import KerasHubText
+from keras_xmr.pipeline import Run
+from keras_xmr.training.parts import freeze
+from keras_xmr.training.train import _Trainer
+
+CAPTIONS = ["a red circle left of a small blue square", "Nothing green!", "Zwei Hunde 🐕", ""]
+
+PHASES = (
+    "[{epochs: 1, learning_rate: 1.0e-3, freeze: [text.encoder, image.encoder]},"
+    " {epochs: 1, learning_rate: 1.0e-3, learning_rates: {text.encoder: 1.0e-5}}]"
+)
+
+LOAD_SAVED_MODEL = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+found = model.signatures["embed_text"](captions=tf.constant(json.loads(sys.stdin.read())))
+assert not {"keras_xmr", "data_pipelines", "keras_hub"} & sys.modules.keys()
+print(json.dumps({k: v.numpy().tolist() for k, v in found.items()}))
+"""
+
+LOAD_KERAS = """
+import json, sys
+import keras, numpy as np
+import keras_xmr
+model = keras.models.load_model(sys.argv[1], safe_mode=True)
+ids = np.array(json.loads(sys.stdin.read()))
+print(json.dumps(np.asarray(model.text_tower(ids)["mean"]).tolist()))
+"""
+
+
+def python(script, *arguments, stdin, cwd):
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script, *map(str, arguments)],
+        input=stdin,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return np.array(json.loads(done.stdout.splitlines()[-1]), object)
+
+
+def encoders(model):
+    return {
+        "text": model.text_tower.get_layer("encoder").get_weights(),
+        "image": model.image_tower.get_layer("encoder").get_weights(),
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run in two phases, exported, and the weights of its encoders when each phase began."""
+    folder = tmp_path_factory.mktemp("run")
+    bert = presets.bert(folder / "bert")
+    config = models.tiny_config(
+        folder,
+        f"model.text.encoder={{name: keras_hub_text, preset: {bert}}}",
+        "model.text.pooling=mean",
+        f"train.phases={PHASES}",
+        "train.optimizer=adam",
+        "train.validate_every=2",
+        "data.source={name: scenes, train: 16, val: 8, test: 8, captions_per_image: 2}",
+    )
+    begun = []
+    start = _Trainer.start
+
+    def watched(trainer, *arguments):
+        begun.append(encoders(trainer.model))
+        start(trainer, *arguments)
+
+    run = Run(config)
+    run.prepare()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Trainer, "start", watched)
+        run.train()
+    # What is left has to do with what lies in the folder of the run, and the config of the preset.
+    for name in ("model.weights.h5", "tokenizer.json"):
+        (bert / name).unlink()
+    shutil.rmtree(bert / "assets")
+    later = Run(config)
+    later.export()
+    return later, begun
+
+
+def test_frozen_encoders_stay_and_free_ones_learn_at_their_own_rate(trained, tmp_path):
+    run, (first, second) = trained
+    own = keras_hub.models.Backbone.from_preset(str(presets.bert(tmp_path / "bert")))
+    np.testing.assert_array_equal(first["text"][0], own.token_embedding.embeddings)
+    for side in ("text", "image"):
+        for before, after in zip(first[side], second[side], strict=True):
+            np.testing.assert_array_equal(before, after)
+    run.model.without_optimizer().load_weights(run.folder.last_weights)
+    last = encoders(run.model)
+    moved = {
+        side: max(np.abs(a - b).max() for a, b in zip(second[side], last[side], strict=True))
+        for side in last
+    }
+    assert 0 < moved["text"] < 2e-4 < moved["image"]
+
+
+def test_the_tokenizer_of_the_run_needs_no_preset(trained):
+    run, _ = trained
+    names = sorted(path.name for path in (run.folder.path / "tokenizer").iterdir())
+    assert names == ["tokenizer.json", "vocabulary.txt"]
+    assert not (run.folder.path / "vocabulary.txt").exists()
+    ids = run.tokenizer(CAPTIONS[:1]).numpy()[0]
+    assert run.tokenizer.text(ids).startswith("[CLS] a red circle left of a small")
+
+
+def test_batches_are_padded_and_blanked_as_the_tokenizer_says(trained):
+    run, _ = trained
+    split = run.records.split("train")
+    text = run.config.data.text.model_copy(update={"drop_words": 0.4})
+    sampler = PairSampler(split, 8, 0)
+    batches = training_batches(split, sampler, run.tokenizer, run.config.data.image, text)
+    ids = np.concatenate([x["caption"].numpy().ravel() for x, _ in batches.take(3)])
+    vocabulary = run.tokenizer.vocabulary
+    assert {"[MASK]", "[CLS]", "[SEP]"} <= {vocabulary[i] for i in ids if i >= 0}
+    assert "[PAD]" not in {vocabulary[i] for i in ids if i >= 0}
+    assert ids.min() == -1
+
+
+def test_the_report_counts_parts_of_words(trained):
+    run, _ = trained
+    report = json.loads((run.config.data.records / "report.json").read_text())
+    assert report["own_tokenizer"]
+    assert report["vocabulary"] == len(run.tokenizer) == 74
+    assert report["splits"]["train"]["unknown_words"] < 0.2
+    assert 0 < report["splits"]["train"]["cut"] < report["splits"]["train"]["captions"]
+
+
+@pytest.mark.slow
+def test_exported_models_embed_strings_without_project_code(trained, tmp_path):
+    run, _ = trained
+    expected = run.model.text_tower(run.tokenizer(CAPTIONS))
+    found = python(
+        LOAD_SAVED_MODEL, run.folder.serving / "1", stdin=json.dumps(CAPTIONS), cwd=tmp_path
+    ).item()
+    for key in ("mean", "log_variance"):
+        np.testing.assert_allclose(found[key], expected[key], rtol=1e-4, atol=1e-5)
+    assert np.abs(np.diff(expected["mean"], axis=0)).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_the_keras_file_loads_after_importing_the_package(trained, tmp_path):
+    run, _ = trained
+    ids = run.tokenizer(CAPTIONS).numpy()
+    found = python(LOAD_KERAS, run.folder.model, stdin=json.dumps(ids.tolist()), cwd=tmp_path)
+    np.testing.assert_allclose(
+        found.astype(float), run.model.text_tower(ids)["mean"], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_another_tokenizer_is_refused(trained, tmp_path):
+    run, _ = trained
+    copy = shutil.copytree(run.folder.path.parent, tmp_path / "runs")
+    config = run.config.model_copy(update={"output": copy})
+    moved = Run(config)
+    files = dict(run.tokenizer.files())
+    moved.folder.keep(files)
+    with pytest.raises(UserError, match=r"another vocabulary or tokenizer .*vocabulary\.txt"):
+        moved.folder.keep(files | {"tokenizer/vocabulary.txt": b"[PAD]\n[UNK]\n"})
+    shutil.rmtree(moved.folder.path / "tokenizer")
+    with pytest.raises(UserError, match="does not hold the tokenizer"):
+        _ = moved.tokenizer
+
+
+def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(tmp_path):
+    clip = presets.clip(tmp_path / "clip")
+    overrides = [
+        "data.source.root=photos",
+        "data.image.size=32",
+        "data.image.resize=32",
+        "model.dimension=8",
+        f"model.image.encoder.preset={clip}",
+        f"model.text.encoder.preset={clip}",
+    ]
+    config = load_config(find_config("csv_pcme_clip"), overrides)
+    photos = SimpleNamespace(holds="images", region_shape=None)
+    model = build_model(config, photos, build_tokenizer(config, photos), pretrained=True)
+    freeze(model, config.train.phases[0].freeze)
+    random = np.random.default_rng(0)
+    ids = np.array([[193, 5, 9, 194], [193, 7, 194, -1], [193, 0, 0, 194], [193, 190, 194, -1]])
+    pixels = random.integers(0, 256, (4, 32, 32, 3), np.uint8)
+    before = model.text_tower(ids)["log_variance"]
+    model.compile(optimizer=keras.optimizers.SGD(1.0))
+    number = np.arange(4)
+    for _ in range(2):
+        x = {"image": pixels, "caption": ids}
+        model.train_on_batch(x, {"image_id": number, "caption_id": number})
+    backbone = keras_hub.models.Backbone.from_preset(str(clip))
+    own = keras.utils.normalize(backbone.get_text_embeddings(np.maximum(ids, 0)))
+    found = model.text_tower(ids)
+    np.testing.assert_allclose(found["mean"], own, rtol=1e-3, atol=1e-4)
+    assert np.abs(found["log_variance"] - before).max() > 1e-4
+    assert {v.path.split("/")[0] for v in model.trainable_variables} == {"head", "matcher"}
+
+
+@pytest.mark.parametrize("name", ["siglip", pytest.param("clip", marks=pytest.mark.slow)])
+def test_tokenizers_are_inside_of_a_saved_model(tmp_path, name):
+    preset = getattr(presets, name)(tmp_path / name)
+    tokenizer = KerasHubText(preset=str(preset)).tokenizer(64)
+    expected = tokenizer(CAPTIONS).numpy()
+
+    class Served(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokenizer = tokenizer
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def ids(self, texts):
+            return self.tokenizer(texts)
+
+    tf.saved_model.save(Served(), str(tmp_path / "served"))
+    keras.utils.set_random_seed(0)
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    np.testing.assert_array_equal(served.ids(tf.constant(CAPTIONS)), expected)

@@ -1,0 +1,147 @@
+"""docs/reproduce.md is followed, with samples in place of the real data; the README lists the rows.
+
+Its commands are those that train and export one config of each family of the papers, so this is
+where that is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import presets
+import pytest
+import raw_data
+
+from keras_xmr.cli import MODES
+from keras_xmr.comparison.plan import plan_runs
+from keras_xmr.config_file import find_config, load_config, packaged_configs
+from keras_xmr.pipeline import run
+
+ROOT = Path(__file__).parent.parent.parent
+GUIDE = ROOT / "docs" / "reproduce.md"
+
+# VSE0 is made of the parts of VSE++.
+FAMILIES = ("pcme_bert", "sgraf", "dvse", "msrm", "vsepp", "vsrn", "pvse")
+
+
+def commands() -> list[list[str]]:
+    """The arguments of every command of the guide."""
+    blocks = re.findall(r"```sh\n(.*?)```", GUIDE.read_text("utf-8"), re.S)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    parsed = [shlex.split(line, comments=True) for line in lines if line.strip()]
+    assert all(line[:2] == ["python", "main.py"] for line in parsed)
+    return [line[2:] for line in parsed]
+
+
+def options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The flags of a command, and what it sets."""
+    flags, overrides, rest = {}, [], list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        value = value if equals else rest.pop(0)
+        if name == "--set":
+            overrides.append(value)
+        else:
+            flags[name] = value
+    return flags, overrides
+
+
+RUNS = [line for line in commands() if "--config" in line and "--runs" not in options(line)[0]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduce")
+    raw_data.write_raw_data(folder)
+    presets.bert(folder / "bert")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", RUNS, ids=" ".join)
+def test_guide_can_be_followed_with_samples(arguments, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    flags, overrides = options(arguments)
+    assert set(flags) <= {"--config", "--mode"}
+    name, mode = flags["--config"], flags.get("--mode", "all")
+    assert mode in MODES
+    # What the command sets comes last, and counts.
+    small = raw_data.small_overrides(name, folder / "bert")
+    config = load_config(find_config(name), [*small, *overrides])
+    run(config, mode)
+    printed = capsys.readouterr().out
+    assert config.data.is_prepared
+    if mode == "prepare":
+        assert "captions" in printed
+        return
+    assert (config.folder / "model.keras").is_file()
+    assert (config.folder / "serving" / "1" / "saved_model.pb").is_file()
+    check_paper_column(config, printed)
+
+
+def check_paper_column(config, printed):
+    """The figures of the paper stand beside ours: in the terminal, in JSON and on the page."""
+    evaluation = config.folder / "evaluation" / "test"
+    found = json.loads((evaluation / "metrics.json").read_text("utf-8"))["paper"]
+    assert (found["source"], found["row"]) == (config.paper.source, config.paper.row)
+    assert len(found["figures"]) == len(config.paper.figures)
+    page = (evaluation / "report.html").read_text("utf-8")
+    for figures in found["figures"]:
+        for metric, values in figures["metrics"].items():
+            # Regions have no labels.
+            unknown = metric.endswith("pmrp") and config.data.source.holds == "regions"
+            assert (values["ours"] is None) == unknown, metric
+        assert f"{figures['matcher']}: difference" in printed
+    if config.paper.figures:
+        assert f"beside {config.paper.source}" in printed
+        assert f"beside {config.paper.source}" in page
+
+
+def test_guide_has_a_run_of_every_family():
+    flags = [options(line)[0] for line in RUNS]
+    names = {f["--config"].partition("_")[2] for f in flags if "--mode" not in f}
+    for family in FAMILIES:
+        assert any(name.startswith(family) for name in names), family
+
+
+def test_guide_compares_and_lists_what_is_there():
+    others = [options(line)[0] for line in commands() if line not in RUNS]
+    (compare,) = [flags for flags in others if flags.get("--mode") == "compare"]
+    planned = plan_runs(compare["--configs"].split(","), [0, 1, 2])
+    assert len(planned) == 6
+    text = GUIDE.read_text("utf-8")
+    for name in re.findall(r"`((?:coco|f30k|cub)_\w+)`", text):
+        assert name in packaged_configs() or name.endswith("_precomp"), name
+    (together,) = [flags for flags in others if "--runs" in flags]
+    for run_folder in together["--runs"].split(","):
+        config = load_config(find_config(Path(run_folder).name))
+        assert run_folder == str(config.folder)
+        assert config.data == load_config(find_config(together["--config"])).data
+
+
+def test_guide_puts_files_where_configs_look_for_them():
+    text = GUIDE.read_text("utf-8")
+    for name in packaged_configs():
+        if name.startswith(("coco_", "f30k_", "cub_")):
+            config = load_config(find_config(name))
+            assert f"{config.data.source.root}/" in text, name
+            vectors = getattr(config.model.text.encoder, "vectors", None)
+            assert vectors is None or vectors in text
+
+
+def test_readme_has_every_row():
+    text = (ROOT / "README.md").read_text("utf-8")
+    table = text.partition("## The rows of the papers")[2].partition("```")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    columns = ("coco_", "f30k_", "cub_")
+    listed = []
+    for row in rows[2:]:
+        for prefix, cell in zip(columns, row.split("|")[2:5], strict=True):
+            names = re.findall(r"`(\w+)`", cell)
+            assert all(name.startswith(prefix) for name in names), row
+            listed += names
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {name for name in packaged_configs() if name.startswith(columns)}

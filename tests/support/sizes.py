@@ -1,0 +1,91 @@
+"""How many numbers the parts of a model hold, from what they are: formulas of the papers.
+
+Nothing here asks Keras; the tests hold it against what Keras builds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Parameters without the top, with the statistics of batch normalisation: ResNet of He et al. 2016
+# as keras.applications has it; BERT-base with its 30,522 word pieces and without the pooler.
+RESNET = {"ResNet50": 23_587_712, "ResNet101": 42_658_176, "ResNet152": 58_370_944}
+RESNET_WIDTH = 2048
+BERT = 108_891_648
+BERT_WIDTH = 768
+
+
+def linear(inputs: int, outputs: int) -> int:
+    """A matrix and a bias."""
+    return inputs * outputs + outputs
+
+
+def gru(inputs: int, units: int) -> int:
+    """Three gates, each with a matrix of the input, one of the state, and a bias for both."""
+    return 3 * (inputs * units + units * units + 2 * units)
+
+
+def batch_norm(width: int) -> int:
+    """Scale, shift, mean and variance."""
+    return 4 * width
+
+
+def attention(width: int, heads: int = 1) -> int:
+    """Two matrices, by way of half of the width."""
+    return width * (width // 2) + width // 2 * heads
+
+
+def pooling(name: str, options: dict[str, Any], width: int, dimension: int) -> int:
+    """A pooling from features of a width to D numbers."""
+    if name == "mean":
+        return linear(width, dimension)
+    if name == "bi_gru":
+        return 2 * gru(width, dimension // 2)
+    if name == "gru":
+        return gru(width, dimension) + (batch_norm(dimension) if options["batch_norm"] else 0)
+    raise ValueError(name)
+
+
+def head(name: str, options: dict[str, Any], pool: int, width: int, dimension: int) -> int:
+    """A head, with its poolings."""
+    norm = 2 * dimension
+    local = attention(width) + linear(width, dimension)
+    if name == "point":
+        return pool
+    if name == "attentive_point":
+        return pool + local + norm
+    if name == "gaussian":
+        return 2 * (pool + local) + norm
+    if name in ("pie_net", "dynamic_sub_embeddings"):
+        mask = width * dimension if name == "dynamic_sub_embeddings" else 0
+        several = attention(width, options["set_size"]) + linear(width, dimension)
+        return pool + several + norm + mask
+    if name == "tokens" and options["context"] == "none":
+        return linear(width, dimension)
+    if name == "tokens":
+        return 2 * gru(width, dimension)
+    raise ValueError(name)
+
+
+def vsrn(regions: int, dimension: int, blocks: int) -> int:
+    """A linear layer, and blocks of four of them with batch normalisation."""
+    block = 4 * linear(dimension, dimension) + batch_norm(dimension)
+    return linear(regions, dimension) + blocks * block
+
+
+def alignment(name: str, dimension: int, similarity: int, regions: int, steps: int = 3) -> int:
+    """SAF, SGR, or both of them on the same towers (Diao et al. 2021, section 3)."""
+    if name == "sgraf":
+        own = [alignment(part, dimension, similarity, regions, steps) for part in ("saf", "sgr")]
+        return sum(own)
+    whole = 2 * linear(dimension, dimension) + linear(dimension, 1)
+    common = 2 * whole + batch_norm(regions) + batch_norm(dimension)
+    common += 2 * linear(dimension, similarity) + linear(similarity, 1)
+    if name == "saf":
+        return common + linear(similarity, 1) + batch_norm(1)
+    return common + steps * 3 * linear(similarity, similarity)
+
+
+def hypergraphs(dimension: int, layers: int) -> int:
+    """The losses of MSRM: a matrix a layer and direction; tau, alpha and lambda are learned."""
+    return 2 * layers * dimension * dimension + 3
