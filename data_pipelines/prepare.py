@@ -156,6 +156,10 @@ def check_plan(options: DataOptions) -> None:
     if not path.exists():
         return
     old, new = json.loads(path.read_bytes()), _made_from(options)
+    for name, field in type(options.source).model_fields.items():
+        # An option that there was not yet when the records were made.
+        if f"source.{name}" not in old and getattr(options.source, name) == field.default:
+            new.pop(f"source.{name}")
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key) and key != "source.root":
             raise RecordsError(

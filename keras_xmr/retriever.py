@@ -83,6 +83,9 @@ class Retriever(keras.Model):
     def _build_parts(self) -> None:
         """Builds the matcher and the losses, whose weights must be there before any are loaded."""
         outputs = (self.image_tower.output, self.text_tower.output)
+        if not self.matcher.built and embeddings.kind(outputs[0]) == "tokens":
+            # By shapes alone: it matters whether the number of regions varies.
+            self.matcher.build(*map(_shapes, outputs))
         if not self.matcher.built:
             image, caption = (tf.nest.map_structure(_two_items, output) for output in outputs)
             self.score(image, caption)

@@ -1,6 +1,6 @@
 """Layers that several heads, encoders and poolings are made of."""
 
-from keras_xmr.layers.batch_normalization import batch_normalization
+from keras_xmr.layers.batch_normalization import MaskedBatchNormalization, batch_normalization
 from keras_xmr.layers.global_attention import GlobalAttention
 from keras_xmr.layers.graph_reasoning import GraphReasoning
 from keras_xmr.layers.hypergraph_convolution import HypergraphConvolution
@@ -8,6 +8,7 @@ from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
 from keras_xmr.layers.local_attention import LocalAttention
 from keras_xmr.layers.local_residual import LocalResidual
 from keras_xmr.layers.preprocessing import Preprocessing
+from keras_xmr.layers.region_mask import RegionMask, region_mask
 from keras_xmr.layers.temperature import Temperature
 
 __all__ = [
@@ -17,8 +18,11 @@ __all__ = [
     "L2Normalize",
     "LocalAttention",
     "LocalResidual",
+    "MaskedBatchNormalization",
     "Preprocessing",
+    "RegionMask",
     "Temperature",
     "batch_normalization",
     "l2_normalize",
+    "region_mask",
 ]
