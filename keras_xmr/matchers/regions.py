@@ -303,7 +303,8 @@ class SGRAF(Matcher):
 
     Diao et al. 2021 train two models, one with each, and average the scores of both. Here one
     model has both matchers and is trained by the loss of their mean: it costs one training and
-    one set of towers, and is not what the paper reports.
+    one set of towers, and is not what the paper reports. That is `--mode=evaluate --runs=` with a
+    run of each.
 
     Args:
         steps: Steps of reasoning of SGR.
