@@ -47,18 +47,19 @@ def training_batches(
 
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
-        regions; `x["caption"]` is int32 (B, L), padded by the tokenizer. `y` has the numbers of
-        the image and of the caption, int64 (B,), and with labels `labels`, int64 (B, most labels),
-        padded with -1. Where images are mixed, it also has `mix_ratio`, float32 (B,), the part of
-        each image that is its own, and `mix_image_id` and `mix_labels` of the image mixed in. With
-        relevance it also has `relevance`, float32 (B, whole batch): that of the captions of all
-        parts to the images of this one.
+        regions, filled with zeros where their number varies; `x["caption"]` is int32 (B, L),
+        padded by the tokenizer. `y` has the numbers of the image and of the caption, int64 (B,),
+        and with labels `labels`, int64 (B, most labels), padded with -1. Where images are mixed,
+        it also has `mix_ratio`, float32 (B,), the part of each image that is its own, and
+        `mix_image_id` and `mix_labels` of the image mixed in. With relevance it also has
+        `relevance`, float32 (B, whole batch): that of the captions of all parts to the images of
+        this one.
     """
     loader = _PairLoader(records, sampler, image, part, relevance)
     labels = _padded_labels(records)
 
     def pair(loaded: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        parsed = parse(loaded["record"], records.region_shape)
+        parsed = parse(loaded["record"], records.region_shape, records.region_dtype)
         seed = tf.stack([tf.constant(sampler.seed, tf.int64), loaded["position"]])
         seeds = tf.random.split(seed, 2)
         if records.holds == "images":
@@ -89,10 +90,13 @@ def training_batches(
 
 
 def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> tf.data.Dataset:
-    """The images of a split in order, in batches: uint8 (B, H, W, 3) or float32 (B, R, F)."""
+    """The images of a split in order, in batches: uint8 (B, H, W, 3) or float32 (B, R, F).
+
+    Where the number of regions varies, R is the largest of the batch, and zeros fill the rest.
+    """
 
     def decode(record: tf.Tensor) -> tf.Tensor:
-        parsed = parse(record, records.region_shape)
+        parsed = parse(record, records.region_shape, records.region_dtype)
         if records.holds == "images":
             return decode_for_evaluation(parsed["encoded"], options)
         return parsed["regions"]
@@ -100,7 +104,7 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
     dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
-    return _finish(dataset.batch(batch))
+    return _finish(dataset.padded_batch(batch))
 
 
 def caption_batches(texts: list[str], tokenizer: Tokenizer, batch: int) -> tf.data.Dataset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
+from data_pipelines.disk import disk_message
 from data_pipelines.files import write_aside
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import MANIFEST, DataOptions
@@ -109,7 +109,7 @@ def prepare(options: DataOptions, workers: int | None = None) -> Records:
         _write_all(shards, options.source, allowance, workers or os.cpu_count() or 1)
         return _finish(folder, shards, options.source, found)
     except (OSError, tf.errors.OpError) as error:
-        raise RecordsError(_disk_message(folder, error)) from error
+        raise RecordsError(disk_message(folder, error)) from error
 
 
 def _watched(entries: Iterable[Entry], bar: Progress) -> Iterable[Entry]:
@@ -156,6 +156,10 @@ def check_plan(options: DataOptions) -> None:
     if not path.exists():
         return
     old, new = json.loads(path.read_bytes()), _made_from(options)
+    for name, field in type(options.source).model_fields.items():
+        # An option that there was not yet when the records were made.
+        if f"source.{name}" not in old and getattr(options.source, name) == field.default:
+            new.pop(f"source.{name}")
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key) and key != "source.root":
             raise RecordsError(
@@ -314,15 +318,3 @@ def _write_truth(records: Records, source: Source, shards: Sequence[_Shard]) -> 
             aside = path.with_name(f".{path.name}")
             scipy.sparse.save_npz(aside, truth.astype(np.bool_))
             os.replace(aside, path)
-
-
-def _disk_message(folder: Path, error: Exception) -> str:
-    full = isinstance(error, tf.errors.ResourceExhaustedError) or (
-        isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    )
-    if full or "No space left" in str(error):
-        return (
-            f"the disk of {folder} is full. Finished shards are kept: free some space and run "
-            "again, and the preparation goes on where it stopped"
-        )
-    return f"{folder} cannot be written: {error}"

@@ -29,6 +29,10 @@ from data_pipelines.sources import Caption, EncodedImage, Entry, Regions, Split
 
 VERSION = 1
 
+FEATURES = "features"
+"""The folder, beside the records of images, where records of their features are kept."""
+
+
 # TFRecord frames a record as: length (8 bytes), its CRC (4), the record, its CRC (4).
 _HEADER, _FOOTER = 12, 4
 
@@ -80,20 +84,24 @@ def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
     if isinstance(image, EncodedImage):
         features["image/encoded"] = strings([image.data])
     else:
-        regions = np.ascontiguousarray(image.features, "<f4")
+        dtype = "<f2" if image.features.dtype == np.float16 else "<f4"
+        regions = np.ascontiguousarray(image.features, dtype)
         features["image/regions"] = strings([regions.tobytes()])
         features["image/regions_shape"] = integers(regions.shape)
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
 def parse(
-    serialized: tf.Tensor, region_shape: tuple[int | None, int] | None
+    serialized: tf.Tensor,
+    region_shape: tuple[int | None, int] | None,
+    region_dtype: str = "float32",
 ) -> dict[str, tf.Tensor]:
     """Reads one record.
 
     Args:
         serialized: A scalar string.
         region_shape: R (None if it varies) and F of records of regions; None for images.
+        region_dtype: How the numbers of regions are kept: "float32", or "float16".
 
     Returns:
         `texts`, strings (captions,), and `encoded`, a scalar string, or `regions`, float32
@@ -109,8 +117,8 @@ def parse(
     parsed = {"texts": tf.sparse.to_dense(example["caption/texts"])}
     if region_shape is None:
         return parsed | {"encoded": example["image/encoded"]}
-    flat = tf.io.decode_raw(example["image/regions"], tf.float32)
-    regions = tf.reshape(flat, example["image/regions_shape"])
+    flat = tf.io.decode_raw(example["image/regions"], tf.as_dtype(region_dtype))
+    regions = tf.reshape(tf.cast(flat, tf.float32), example["image/regions_shape"])
     return parsed | {"regions": tf.ensure_shape(regions, region_shape)}
 
 
@@ -196,15 +204,20 @@ def read_sidecar(shard: Path) -> dict[str, Any] | None:
         return None
     except json.JSONDecodeError as error:
         raise RecordsError(
-            f"{shard.with_suffix('.json')} is damaged ({error}); delete it and run --mode=prepare, "
-            "which writes this shard again"
+            f"{shard.with_suffix('.json')} is damaged ({error}); delete it and run "
+            f"--mode={_writer(shard.parent)}, which writes this shard again"
         ) from None
     if size != sidecar["bytes"]:
         raise RecordsError(
             f"{shard} is damaged: it has {size} bytes, not {sidecar['bytes']}. Delete it and run "
-            "--mode=prepare, which writes this shard again"
+            f"--mode={_writer(shard.parent)}, which writes this shard again"
         )
     return sidecar
+
+
+def _writer(folder: Path) -> str:
+    """The mode that writes the records of a folder."""
+    return "train" if folder.parent.name == FEATURES else "prepare"
 
 
 class SplitRecords:
@@ -215,6 +228,7 @@ class SplitRecords:
         split: The split.
         shards: File names of its shards, in order.
         region_shape: R (None if it varies) and F of the regions of an image; None for images.
+        region_dtype: How the numbers of regions are kept: "float32", or "float16".
     """
 
     def __init__(
@@ -223,16 +237,18 @@ class SplitRecords:
         split: Split,
         shards: Sequence[str],
         region_shape: tuple[int | None, int] | None,
+        region_dtype: str = "float32",
     ) -> None:
         self.split = split
         self.region_shape = region_shape
+        self.region_dtype = region_dtype
         self.shards = [folder / name for name in shards]
         self.items: list[Item] = []
         owner: list[int] = []
         for number, shard in enumerate(self.shards):
             sidecar = read_sidecar(shard)
             if sidecar is None:
-                raise RecordsError(f"{shard} is missing; run --mode=prepare")
+                raise RecordsError(f"{shard} is missing; run --mode={_writer(folder)}")
             for item in sidecar["items"]:
                 item["captions"] = tuple(tuple(caption) for caption in item["captions"])
                 item["labels"] = tuple(item["labels"])
@@ -292,7 +308,8 @@ class SplitRecords:
         if zlib.crc32(record) != item.crc:
             raise RecordsError(
                 f"{self.shards[shard]} is damaged in the record of {item.key!r} (at byte "
-                f"{item.offset}). Delete the shard and run --mode=prepare, which writes it again"
+                f"{item.offset}). Delete the shard and run "
+                f"--mode={_writer(self.shards[shard].parent)}, which writes it again"
             )
         return record
 
@@ -354,6 +371,11 @@ class Records:
         return None if shape is None else (shape[0], shape[1])
 
     @property
+    def region_dtype(self) -> str:
+        """How the numbers of regions are kept: "float32", or "float16"."""
+        return str(self.manifest.get("region_dtype", "float32"))
+
+    @property
     def label_kind(self) -> str:
         """What labels are: "none", "class" or "set"."""
         return str(self.manifest["label_kind"])
@@ -379,7 +401,7 @@ class Records:
                 f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
             )
         shards = [shard["file"] for shard in self.manifest["splits"][name]["shards"]]
-        return SplitRecords(self.folder, name, shards, self.region_shape)
+        return SplitRecords(self.folder, name, shards, self.region_shape, self.region_dtype)
 
     def word_counts(self) -> Iterator[tuple[str, int]]:
         """Yields every word of the training captions and how often it occurs."""

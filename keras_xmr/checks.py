@@ -42,6 +42,7 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _mixing(config)
     yield from _data(config)
     yield from _phases(config)
+    yield from _precomputed(config)
     yield from _judgements(config)
     yield from _paper(config)
 
@@ -242,6 +243,33 @@ def _data(config: Config) -> Iterator[Mistake]:
                 f"{wanted!r} needs one class an image, which the source "
                 f"{config.data.source.name!r} does not have",
             )
+
+
+def _precomputed(config: Config) -> Iterator[Mistake]:
+    """Features that are computed once do not change, nor do the pixels that they are made of."""
+    if not config.train.precompute_features:
+        return
+    key = ("train", "precompute_features")
+    if _constant("encoder", config.model.image.encoder, "INPUT") != "pixels":
+        yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
+        return
+    for number, phase in enumerate(config.train.phases):
+        if not {"image", "image.encoder"} & set(phase.freeze):
+            yield (
+                key,
+                f"train.phases.{number} trains image.encoder, so features change with every step; "
+                "freeze it in every phase (freeze: [image.encoder])",
+            )
+    image = config.data.image
+    random = {"crop": image.crop == "random_resized", "flip": image.flip, "cutout": image.cutout}
+    random |= {"mixup": image.mixup, "cutmix": image.cutmix}
+    if changed := [f"data.image.{name}" for name, is_on in random.items() if is_on]:
+        yield (
+            key,
+            f"features are computed once, of images as evaluation sees them, but "
+            f"{', '.join(changed)} changes them at random; write data.image: {{crop: center, "
+            "flip: false, cutout: 0, mixup: 0, cutmix: 0}",
+        )
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:

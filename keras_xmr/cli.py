@@ -52,8 +52,9 @@ Without --config it runs the demo, {DEMO}: minutes on two cores, no network.
   --mode=MODE      one step of the run; without it, `all`:
 {{modes}}
   --set key=value  changes any key of the config; may be given several times
-  --runs=FOLDERS   with --mode=audit: the runs whose models are asked, separated by commas; the
-                   config of the first applies if there is no --config
+  --runs=FOLDERS   with --mode=audit: the runs whose models are asked, separated by commas; with
+                   --mode=evaluate: runs that are evaluated as one, by the mean of their scores.
+                   The config of the first applies if there is no --config
   --marks=FILE     with --mode=audit: the marks that the sheet has saved; writes judgements
   --captions=FILE  with --mode=relevance: captions that need no config: CSV with image,caption,
                    or the JSON of COCO or Karpathy
@@ -107,6 +108,7 @@ examples:
   python main.py --explain=train.phases
   python main.py --mode=relevance --captions captions.csv --set relevance.measure=cider_d
   python main.py --mode=evaluate --scores=clip.npy --ground-truth=captions_val2014.json
+  python main.py --mode=evaluate --runs=saved_models/coco_saf,saved_models/coco_sgr
   python main.py --mode=compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
 
 Everything that a run makes is in saved_models/<name>/. A run that was stopped, or killed, goes
@@ -132,7 +134,7 @@ flags.DEFINE_string("marks", None, "Marks of a sheet, for --mode=audit.")
 flags.DEFINE_string("output", None, "Where the relevance, or the figures, of your files go.")
 flags.DEFINE_multi_string("configs", [], "Configs to compare, with commas between them.")
 flags.DEFINE_list("seeds", ["0"], "The seeds of each config that is compared.")
-flags.DEFINE_list("runs", [], "Folders of finished runs, to compare or to audit.")
+flags.DEFINE_list("runs", [], "Folders of finished runs: to compare, audit, or evaluate as one.")
 flags.DEFINE_multi_string("set", [], "Changes a key of the config: key=value.")
 
 _OWN_FILES = {
@@ -154,7 +156,7 @@ flags.DEFINE_integer("folds", 0, "Folds of the images.", lower_bound=0)
 _NEEDS_MODE = {
     "configs": "--mode=compare",
     "seeds": "--mode=compare",
-    "runs": "--mode=compare or --mode=audit",
+    "runs": "--mode=compare, --mode=audit or --mode=evaluate",
     "marks": "--mode=audit",
 }
 _OWN_OPTIONS = ("similarity", "split", "judgements", "folds")
@@ -223,6 +225,9 @@ def _start(rest: Sequence[str]) -> None:
         if values["mode"] == mode:
             work(values, given)
             return
+    if values["mode"] == "evaluate" and "runs" in given:
+        _evaluate_ensemble(values, given)
+        return
     if useless := [name for name in _NEEDS_MODE if name in given]:
         raise ConfigError(f"--{useless[0]} needs {_NEEDS_MODE[useless[0]]}")
     config = load_config(find_config(values["config"]), values["set"])
@@ -260,11 +265,7 @@ def _audit(values: dict[str, Any], given: set[str]) -> None:
     """Looks for missing labels, or takes the marks that somebody has made."""
     if useless := given & {"captions", "output", "configs", "seeds"}:
         raise ConfigError(f"--{useless.pop()} has no effect with --mode=audit; leave it out")
-    runs = [load_run(Path(run)).folder for run in values["runs"]]
-    if runs and "config" not in given:
-        config = load_run(runs[0], values["set"])
-    else:
-        config = load_config(find_config(values["config"]), values["set"])
+    config, runs = _config_and_runs(values, given)
     _set_up_logging()
     _quiet_tensorflow()
 
@@ -274,6 +275,27 @@ def _audit(values: dict[str, Any], given: set[str]) -> None:
         command.audit(config, runs)
     else:
         command.merge_marks(config, Path(values["marks"]))
+
+
+def _config_and_runs(values: dict[str, Any], given: set[str]) -> tuple[Config, list[Path]]:
+    """Finished runs, and the config that applies to them: that of the first if none is given."""
+    runs = [load_run(Path(run)).folder for run in values["runs"]]
+    if runs and "config" not in given:
+        return load_run(runs[0], values["set"]), runs
+    return load_config(find_config(values["config"]), values["set"]), runs
+
+
+def _evaluate_ensemble(values: dict[str, Any], given: set[str]) -> None:
+    """Evaluates finished runs as one."""
+    if useless := given & {"captions", "marks", "configs", "seeds"}:
+        raise ConfigError(f"--{useless.pop()} has no effect with --runs; leave it out")
+    config, runs = _config_and_runs(values, given)
+    _set_up_logging()
+    _quiet_tensorflow()
+
+    from keras_xmr.ensemble import evaluate_ensemble
+
+    evaluate_ensemble(config, runs, Path(values["output"]) if values["output"] else None)
 
 
 def _compare(values: dict[str, Any], given: set[str]) -> None:

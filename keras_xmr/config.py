@@ -166,6 +166,12 @@ class TrainOptions(Section):
     phases: Annotated[tuple[PhaseOptions, ...], Field(min_length=1)]
     """The phases of training, one after another."""
 
+    precompute_features: bool = False
+    """Whether the features of the images are computed once, and training reads them in place of
+    pixels. They are kept in half precision, beside the records; every phase must freeze
+    `image.encoder`, and images are seen as in evaluation. What is trained and exported is the
+    same as without, up to rounding."""
+
     devices: PositiveInt | None = None
     """How many devices of this machine share a batch; null takes all GPUs."""
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from functools import cached_property
+from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import check_plan, prepare
-from data_pipelines.records import Records
+from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.text import Tokenizer
 from keras_xmr.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
 from keras_xmr.config import Config
-from keras_xmr.evaluation import embed_split, evaluate_split, score_matrices
+from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.report import save_scores, write_report
 from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
@@ -53,6 +54,23 @@ def run(config: Config, mode: str) -> None:
     _LOGGER.info("done in %d min %d s", minutes, seconds)
 
 
+def report(evaluation: Evaluation, split: SplitRecords, config: Config, folder: Path) -> None:
+    """Prints what an evaluation found, and writes its reports.
+
+    Args:
+        evaluation: What was found.
+        split: The split.
+        config: Its `name` is the title, and it says whether scores are kept.
+        folder: Where the files go.
+    """
+    page = write_report(evaluation, split, config.name, folder)
+    if config.evaluation.save_scores:
+        _LOGGER.info("scores: %s", save_scores(evaluation, folder))
+    tables = [str(table) for table in result_tables(evaluation)]
+    print("\n" + "\n\n".join([*tables, *uncertainty_lines(evaluation)]) + "\n", flush=True)
+    _LOGGER.info("report: %s", page)
+
+
 class Run:
     """A run; its steps share what they have read and built.
 
@@ -86,18 +104,9 @@ class Run:
             evaluation = evaluate_split(
                 self.model, self.records, split, self.tokenizer, self.config
             )
-            page = write_report(
-                evaluation,
-                self.records.split(split),
-                self.config.name,
-                self.folder.evaluation(split),
+            report(
+                evaluation, self.records.split(split), self.config, self.folder.evaluation(split)
             )
-            if self.config.evaluation.save_scores:
-                scores = save_scores(evaluation, self.folder.evaluation(split))
-                _LOGGER.info("scores: %s", scores)
-            tables = [str(table) for table in result_tables(evaluation)]
-            print("\n" + "\n\n".join([*tables, *uncertainty_lines(evaluation)]) + "\n", flush=True)
-            _LOGGER.info("report: %s", page)
 
     def tune_reranker(self) -> None:
         """Searches the scales of fast re-ranking on the validation split, and prints the best."""

@@ -41,6 +41,8 @@ class Retriever(keras.Model):
         last_values: Those numbers in the last step.
         bad_step: The first step in which one of them was not finite; 0 for none.
         bad_part: Which of them.
+        feature_tower: Where not None, the model is called on local features of images in place
+            of images: the rest of the image tower, which shares its layers with it.
 
     Called on `{"image": ..., "caption": ...}`, it returns the embeddings of both under the same
     keys.
@@ -60,6 +62,7 @@ class Retriever(keras.Model):
         super().__init__(**kwargs)
         self.image_tower = image_tower
         self.text_tower = text_tower
+        self.feature_tower: keras.Model | None = None
         self.matcher = matcher
         self.objective = objective
         self.judgements = judgements
@@ -80,6 +83,9 @@ class Retriever(keras.Model):
     def _build_parts(self) -> None:
         """Builds the matcher and the losses, whose weights must be there before any are loaded."""
         outputs = (self.image_tower.output, self.text_tower.output)
+        if not self.matcher.built and embeddings.kind(outputs[0]) == "tokens":
+            # By shapes alone: it matters whether the number of regions varies.
+            self.matcher.build(*map(_shapes, outputs))
         if not self.matcher.built:
             image, caption = (tf.nest.map_structure(_two_items, output) for output in outputs)
             self.score(image, caption)
@@ -99,9 +105,14 @@ class Retriever(keras.Model):
             aggregation="only_first_replica",
         )
 
+    @property
+    def image_entrance(self) -> keras.Model:
+        """The tower that the model calls on what a batch has of its images."""
+        return self.image_tower if self.feature_tower is None else self.feature_tower
+
     def call(self, inputs: dict[str, Tensor], training: bool = False) -> dict[str, Embedding]:
         return {
-            "image": self.image_tower(inputs["image"], training=training),
+            "image": self.image_entrance(inputs["image"], training=training),
             "caption": self.text_tower(inputs["caption"], training=training),
         }
 

@@ -16,6 +16,7 @@ from data_pipelines.sources.base import (
     Split,
     UnreadableError,
 )
+from data_pipelines.sources.bottom_up import BottomUpSource
 from data_pipelines.sources.coco import CocoSource
 from data_pipelines.sources.csv import CsvSource
 from data_pipelines.sources.cub import CubSource
@@ -24,7 +25,13 @@ from data_pipelines.sources.regions import RegionsSource
 from data_pipelines.sources.scenes import ScenesSource
 
 AnySource = Annotated[
-    CocoSource | Flickr30kSource | CubSource | CsvSource | RegionsSource | ScenesSource,
+    CocoSource
+    | Flickr30kSource
+    | CubSource
+    | CsvSource
+    | RegionsSource
+    | BottomUpSource
+    | ScenesSource,
     Field(discriminator="name"),
 ]
 """Any of the data sets; the key `name` of the config section says which."""

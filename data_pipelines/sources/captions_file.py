@@ -34,6 +34,11 @@ def read_captions_file(path: Path, problems: Problems) -> list[Entry]:
     return entries
 
 
+def is_split_file(path: Path) -> bool:
+    """Whether a captions file is one of Karpathy, which knows the splits."""
+    return path.suffix.lower() == ".json" and isinstance(_source(path), Flickr30kSource)
+
+
 def _source(path: Path) -> Source:
     root, name = path.parent, path.name
     if path.suffix.lower() != ".json":

@@ -17,6 +17,7 @@ from data_pipelines.sources.base import (
     Split,
     UnreadableError,
 )
+from data_pipelines.sources.boxes import with_boxes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,10 @@ _FILES: dict[Split, str] = {"train": "train", "val": "dev"}
 
 class RegionsSource(Source):
     """`{train,dev,test}_ims.npy` of shape (n, R, F), memory-mapped, and `_caps.txt` beside them.
+
+    Where regions lie is read from `{train,dev,test}_boxes.npy` of shape (n, R, 4), if that is asked
+    for: left, top, right and bottom, as parts of the image, or in pixels if there is a
+    `{train,dev,test}_sizes.npy` of shape (n, 2) with widths and heights.
 
     Some releases repeat every image once a caption (as many rows as captions), others hold it
     once (a whole number of captions a row): both are read.
@@ -45,9 +50,15 @@ class RegionsSource(Source):
     """What the files of the test split begin with: `testall` for the 5,000 test images of COCO in
     the release of SCAN, where `test` holds the first 1,000."""
 
+    boxes: bool = False
+    """Whether the place of a region is appended to its features, as five numbers: left, top, right,
+    bottom and area, as parts of the image."""
+
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images of train, dev and test, in the order of the arrays."""
         del problems
+        if self.boxes:
+            self._boxes  # noqa: B018  # Files that do not fit are told of before anything is read.
         for split, name in self._names.items():
             if not (self.root / f"{name}_ims.npy").exists() and split != "train":
                 continue
@@ -66,6 +77,13 @@ class RegionsSource(Source):
         features = np.array(self._arrays[entry.split][entry.position], dtype=np.float32)
         if not np.isfinite(features).all():
             raise UnreadableError(f"{entry.key} has features that are not finite")
+        if self.boxes:
+            boxes, sizes = self._boxes[entry.split]
+            size = (1.0, 1.0) if sizes is None else tuple(sizes[entry.position].tolist())
+            try:
+                features = with_boxes(features, boxes[entry.position], size)
+            except ValueError as error:
+                raise UnreadableError(f"{entry.key}: {error}") from None
         return Regions(features)
 
     @property
@@ -102,19 +120,30 @@ class RegionsSource(Source):
             if split == "train" or (self.root / f"{name}_ims.npy").exists()
         }
 
+    @cached_property
+    def _boxes(self) -> dict[Split, tuple[np.ndarray, np.ndarray | None]]:
+        """The boxes of each split, and the sizes of its images if boxes are in pixels."""
+        found: dict[Split, tuple[np.ndarray, np.ndarray | None]] = {}
+        for split, features in self._arrays.items():
+            path = self.root / f"{self._names[split]}_boxes.npy"
+            sizes = self.root / f"{self._names[split]}_sizes.npy"
+            boxes = _load(path, f"boxes {(*features.shape[:2], 4)}")
+            if boxes.shape != (*features.shape[:2], 4):
+                raise SourceError(
+                    f"{path} is of shape {boxes.shape}, but the features have "
+                    f"{features.shape[0]} images of {features.shape[1]} regions"
+                )
+            in_pixels = _load(sizes, "widths and heights (n, 2)") if sizes.exists() else None
+            if in_pixels is not None and in_pixels.shape != (len(features), 2):
+                raise SourceError(
+                    f"{sizes} is of shape {in_pixels.shape}, not {(len(features), 2)}"
+                )
+            found[split] = boxes, in_pixels
+        return found
+
 
 def _memory_map(path: Path) -> np.ndarray:
-    import numpy as np
-
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise SourceError(f"{path} does not exist; it should hold features (n, R, F)") from None
-    except (ValueError, EOFError, OSError) as error:
-        raise SourceError(
-            f"{path} is not a whole .npy array ({error}); it may have been cut off while it was "
-            "downloaded"
-        ) from None
+    array = _load(path, "features (n, R, F)")
     if array.ndim == 2:
         array = array[:, None, :]
     if array.ndim != 3 or array.dtype.kind != "f":
@@ -122,3 +151,17 @@ def _memory_map(path: Path) -> np.ndarray:
             f"{path} holds {array.dtype} of shape {array.shape}; floats of shape (n, R, F) expected"
         )
     return array
+
+
+def _load(path: Path, holds: str) -> np.ndarray:
+    import numpy as np
+
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise SourceError(f"{path} does not exist; it should hold {holds}") from None
+    except (ValueError, EOFError, OSError) as error:
+        raise SourceError(
+            f"{path} is not a whole .npy array ({error}); it may have been cut off while it was "
+            "downloaded"
+        ) from None

@@ -32,11 +32,11 @@ from keras_xmr.audit.marks import (
 from keras_xmr.audit.precision import Precision, measure_precision, precision_table
 from keras_xmr.audit.sheet import Entry, Vote, thumbnail, write_sheet
 from keras_xmr.config import AuditOptions, Config
-from keras_xmr.evaluation import embed_split, score_matrices
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.pipeline import Run
 from keras_xmr.run_folder import load_run
+from keras_xmr.run_scores import scores_of_runs
 
 _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"
@@ -68,7 +68,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
 
     models = [Run(load_run(run)) for run in runs] or [main]
     _check_memory(judged.shape, len(models), options.split)
-    scores = _scores(main, models, split)
+    scores = dict(scores_of_runs(main, models, split))
     candidates = _find(scores, judged, options)
     if not len(candidates):
         raise UserError(f"every pair of the split {options.split!r} is judged: nothing to ask")
@@ -163,32 +163,6 @@ def _check_memory(shape: tuple[int, int], models: int, split: str) -> None:
             f"{models} models take {needed / 1e9:,.1f} GB, and there are {there / 1e9:,.1f}. Audit "
             "another split (audit.split), or fewer models"
         )
-
-
-def _scores(main: Run, models: Sequence[Run], split: SplitRecords) -> dict[str, Scores]:
-    """The scores of every model, by the name of its run, or its folder where two have one name."""
-    names = [run.config.name for run in models]
-    scores: dict[str, Scores] = {}
-    for run in models:
-        unique = names.count(run.config.name) == 1
-        name = run.config.name if unique else str(run.folder.path)
-        if name in scores:
-            raise UserError(f"--runs: {run.folder.path} is given twice")
-        _LOGGER.info("== scores of %s", run.folder.path)
-        part = split if run is main else run.records.split(split.split)
-        if part.image_keys != split.image_keys or part.captions != split.captions:
-            raise UserError(
-                f"{run.folder.path} has other images or captions in the split {split.split!r} "
-                f"than {main.folder.path}; models are asked together about the same pairs"
-            )
-        options = run.config.evaluation
-        embedded = embed_split(
-            run.model, part, run.tokenizer, run.config.data.image, options.batch_size
-        )
-        scores[name] = score_matrices(
-            run.model.matcher, embedded.images, embedded.captions, options.tile
-        )
-    return scores
 
 
 def _find(

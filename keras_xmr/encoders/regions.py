@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_xmr.encoders.base import Encoder, InputSpec
-from keras_xmr.layers import batch_normalization
+from keras_xmr.layers import batch_normalization, region_mask
 from keras_xmr.options import Fraction, PositiveInt
 
 
@@ -39,15 +39,18 @@ class Regions(Encoder):
         self.dropout = dropout
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
-        """Regions (B, R, F) to features (B, R, F) or (B, R, dimension), without a mask."""
-        features = inputs
+        """Regions (B, R, F) to features (B, R, F) or (B, R, dimension).
+
+        There is a mask (B, R) if R varies: a region of zeros is none.
+        """
+        features, mask = inputs, region_mask(inputs)
         if self.normalize:
             features = keras.layers.UnitNormalization(name="normalize")(features)
         if self.batch_norm:
-            layer = batch_normalization(center=False, scale=False, name="batch_norm")
-            features = layer(features)
+            layer = batch_normalization(masked=True, center=False, scale=False, name="batch_norm")
+            features = layer(features, mask=mask)
         if self.dropout:
             features = keras.layers.Dropout(self.dropout, seed=spec.seed, name="dropout")(features)
         if self.dimension is not None:
             features = keras.layers.Dense(self.dimension, name="encoder")(features)
-        return features, None
+        return features, mask

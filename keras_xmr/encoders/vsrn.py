@@ -7,7 +7,7 @@ from typing import Any, Literal
 import keras
 
 from keras_xmr.encoders.base import Encoder, InputSpec
-from keras_xmr.layers import GraphReasoning, L2Normalize
+from keras_xmr.layers import GraphReasoning, L2Normalize, region_mask
 from keras_xmr.options import PositiveInt
 
 
@@ -45,16 +45,20 @@ class VSRN(Encoder):
         self.normalize_over = normalize_over
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
-        """Regions (B, R, F) to features (B, R, dimension), without a mask."""
-        return self._network(inputs.shape[1:])(inputs), None
+        """Regions (B, R, F) to features (B, R, dimension), and a mask (B, R) if R varies."""
+        return self._network(inputs.shape[1:])(inputs), region_mask(inputs)
 
     def _network(self, shape: tuple[int | None, ...]) -> keras.Model:
         axis = -1 if self.normalize_over == "features" else 1
         inputs = keras.Input(shape)
+        mask = region_mask(inputs)
         x = keras.layers.Dense(self.dimension, name="linear")(inputs)
+        if mask is not None:
+            # The norms over the regions are not those of the padding.
+            x = x * keras.ops.cast(mask, x.dtype)[..., None]
         if self.normalize_first:
             x = L2Normalize(axis, dtype="float32", name="normalize_first")(x)
         for block in range(self.blocks):
-            x = GraphReasoning(name=f"reasoning_{block}")(x)
+            x = GraphReasoning(name=f"reasoning_{block}")(x, mask=mask)
         x = L2Normalize(axis, dtype="float32", name="normalize")(x)
         return keras.Model(inputs, x, name="encoder")

@@ -61,8 +61,8 @@ def embed_images(
     model: Retriever, records: SplitRecords, options: ImageOptions, batch: int
 ) -> Arrays:
     """Embeds the images of a split in order."""
-    dataset = image_batches(records, options, batch)
-    return _predict(model.image_tower, dataset, "embedding images", len(records), batch, "images")
+    dataset, tower = image_batches(records, options, batch), model.image_entrance
+    return _predict(tower, dataset, "embedding images", len(records), batch, "images")
 
 
 def embed_captions(model: Retriever, texts: list[str], tokenizer: Tokenizer, batch: int) -> Arrays:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scipy.sparse
 
 from data_pipelines.records import Records, SplitRecords, truth_file
@@ -41,7 +42,7 @@ class Evaluation:
         images: How many images it has.
         captions: How many captions.
         matchers: For each matcher; the one that the model was trained with comes first.
-        embedded: The embeddings.
+        embedded: The embeddings; empty where scores are not those of one model.
         ground_truth: What is known of the split.
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
@@ -149,6 +150,35 @@ def evaluate_split(
     options = config.evaluation
     part = records.split(split)  # type: ignore[arg-type]
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
+    matchers = {config.model.matcher.name: model.matcher}
+    for choice in () if brief else options.matchers:
+        matchers.setdefault(choice.name, _further_matcher(choice, model.matcher))
+    matrices = (
+        (name, *score_matrices(matcher, embedded.images, embedded.captions, options.tile))
+        for name, matcher in matchers.items()
+    )
+    return evaluate_matrices(matrices, records, part, config, embedded, brief)
+
+
+def evaluate_matrices(
+    matrices: Iterable[tuple[str, np.ndarray, np.ndarray | None]],
+    records: Records,
+    part: SplitRecords,
+    config: Config,
+    embedded: EmbeddedSplit | None = None,
+    brief: bool = False,
+) -> Evaluation:
+    """Computes all metrics of scores of a split.
+
+    Args:
+        matrices: Name, scores (images, captions), and those that rank images if they are others.
+        records: The records of the data set.
+        part: The split.
+        config: What is measured, and what is right.
+        embedded: The embeddings that were scored, for their uncertainty; None if there are none.
+        brief: Whether only metrics that are quickly computed are asked for, as while one trains.
+    """
+    options = config.evaluation
     known = ground_truth(records, part, config.data.judgements, () if brief else options.judgements)
     if brief:
         known.labels = ()
@@ -156,17 +186,14 @@ def evaluate_split(
         known.relevance = relevance_matrix(
             known.texts, part.caption_image, len(part), **config.relevance.model_dump()
         ).dense()
-    matchers = {config.model.matcher.name: model.matcher}
-    for choice in () if brief else options.matchers:
-        matchers.setdefault(choice.name, _further_matcher(choice, model.matcher))
     found = []
-    for name, matcher in matchers.items():
-        scores, back = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
-        folds = 0 if brief else options.folds
+    folds = 0 if brief else options.folds
+    for name, scores, back in matrices:
         measured = measure(scores, known, folds, text_to_image=back)
         found.append(MatcherEvaluation(name, scores, measured, back))
+    embedded = embedded or EmbeddedSplit({}, {})
     evaluation = Evaluation(
-        split, len(part), part.num_captions, found, embedded, known, paper=config.paper
+        part.split, len(part), part.num_captions, found, embedded, known, paper=config.paper
     )
     _add_uncertainty(evaluation)
     if not brief:

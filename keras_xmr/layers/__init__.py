@@ -1,7 +1,7 @@
 """Layers that several heads, encoders and poolings are made of."""
 
 from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
-from keras_xmr.layers.batch_normalization import batch_normalization
+from keras_xmr.layers.batch_normalization import MaskedBatchNormalization, batch_normalization
 from keras_xmr.layers.global_attention import GlobalAttention
 from keras_xmr.layers.graph_reasoning import GraphReasoning
 from keras_xmr.layers.hypergraph_convolution import HypergraphConvolution
@@ -9,6 +9,7 @@ from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
 from keras_xmr.layers.local_attention import LocalAttention
 from keras_xmr.layers.local_residual import LocalResidual
 from keras_xmr.layers.preprocessing import Preprocessing
+from keras_xmr.layers.region_mask import RegionMask, region_mask
 from keras_xmr.layers.temperature import Temperature
 
 __all__ = [
@@ -19,9 +20,12 @@ __all__ = [
     "L2Normalize",
     "LocalAttention",
     "LocalResidual",
+    "MaskedBatchNormalization",
     "Preprocessing",
+    "RegionMask",
     "Temperature",
     "TextBackbone",
     "batch_normalization",
     "l2_normalize",
+    "region_mask",
 ]

@@ -18,7 +18,8 @@ class GlobalAttention(keras.layers.Layer):
 
     The weights are softmax(w (tanh(W1 token) * tanh(W2 mean))), from Diao et al. 2021, section
     3.2. For images the released code batch-normalises both before tanh: W1 token with statistics
-    of its own for each place in the list of regions, so their number is fixed.
+    of its own for each place in the list of regions. Where the number of regions varies, a place
+    means nothing, and all of them share theirs.
 
     Args:
         dropout: Part of the numbers after tanh that are dropped in training.
@@ -26,8 +27,8 @@ class GlobalAttention(keras.layers.Layer):
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:
-        ValueError: If, with batch normalisation, the number of tokens is not that of the first
-            call, or not known.
+        ValueError: If, with batch normalisation, the number of tokens was fixed in the first call,
+            and is another one now.
 
     Inputs are tokens (B, L, D), their mask float (B, L), and in training a stateless seed, int
     (2,). The output is (B, D). They are those of the global batch, which every replica has, so
@@ -40,9 +41,12 @@ class GlobalAttention(keras.layers.Layer):
         self.batch_norm = batch_norm
         self.common = keras.layers.Dense(1, dtype=self.dtype_policy, name="common")
         if batch_norm:
-            options = {"synchronized": False, "dtype": self.dtype_policy}
-            self.local_norm = batch_normalization(axis=1, name="local_norm", **options)
-            self.mean_norm = batch_normalization(name="mean_norm", **options)
+            self.mean_norm = self._norm("mean_norm")
+
+    def _norm(self, name: str, **options: Any) -> keras.layers.BatchNormalization:
+        return batch_normalization(
+            name=name, synchronized=False, dtype=self.dtype_policy, **options
+        )
 
     def build(self, tokens_shape: tuple[Any, ...]) -> None:
         batch, self.length, width = tokens_shape
@@ -51,8 +55,13 @@ class GlobalAttention(keras.layers.Layer):
         self.local.build(tokens_shape)
         self.mean.build((batch, width))
         self.common.build(tokens_shape)
-        if self.batch_norm:
+        if self.batch_norm and self.length is None:
+            self.local_norm = self._norm("local_norm", masked=True)
+            self.local_norm.build((*tokens_shape, 1))
+        elif self.batch_norm:
+            self.local_norm = self._norm("local_norm", axis=1)
             self.local_norm.build(tokens_shape)
+        if self.batch_norm:
             self.mean_norm.build((batch, width))
 
     def call(self, tokens: Any, mask: Any, seed: Any = None) -> Any:
@@ -61,8 +70,7 @@ class GlobalAttention(keras.layers.Layer):
         local = self.local(tokens)
         mean = self.mean(ops.sum(tokens * mask[..., None], axis=1) / count)
         if self.batch_norm:
-            self._check_length(tokens.shape[1])
-            local = self.local_norm(local, training=training, mask=mask)
+            local = self._normalize(local, mask, training)
             mean = self.mean_norm(mean, training=training)
         local, mean = ops.tanh(local), ops.tanh(mean)
         if training and self.dropout:
@@ -73,13 +81,17 @@ class GlobalAttention(keras.layers.Layer):
         weights = ops.softmax(ops.where(mask > 0, logits, -1e9), axis=-1)
         return l2_normalize(ops.sum(weights[..., None] * tokens, axis=1))
 
-    def _check_length(self, length: int | None) -> None:
+    def _normalize(self, local: Any, mask: Any, training: bool) -> Any:
+        if self.length is None:
+            return self.local_norm(local[..., None], training=training, mask=mask > 0)[..., 0]
+        length = local.shape[1]
         if length != self.length:
             raise ValueError(
                 f"{self.name}: its batch normalisation has statistics for each of {self.length} "
                 f"regions, but images have {length or 'any number of'} regions; all images need "
                 "the same number"
             )
+        return self.local_norm(local, training=training, mask=mask)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"dropout": self.dropout, "batch_norm": self.batch_norm}

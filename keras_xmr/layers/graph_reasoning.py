@@ -17,14 +17,15 @@ class GraphReasoning(keras.layers.Layer):
     out = BatchNorm(W (R g(v))) + v, where R = theta(v) phi(v)^T / N for N regions. Scale and
     shift of the normalisation start at 0, so that the block starts as the identity.
 
-    Inputs and outputs are features (B, N, F).
+    Inputs are features (B, N, F) and a boolean mask (B, N) or None; outputs are features of that
+    shape. What the mask leaves out has no part in the others, and is 0 where it was.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.norm = batch_normalization(
-            gamma_initializer="zeros", dtype=self.dtype_policy, name="norm"
+            masked=True, gamma_initializer="zeros", dtype=self.dtype_policy, name="norm"
         )
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
@@ -39,8 +40,11 @@ class GraphReasoning(keras.layers.Layer):
         layer.build(features_shape)
         return layer
 
-    def call(self, features: Any, training: bool | None = None) -> Any:
+    def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         affinity = ops.matmul(self.theta(features), ops.transpose(self.phi(features), (0, 2, 1)))
-        affinity = affinity / ops.cast(ops.shape(features)[1], affinity.dtype)
-        reasoned = self.w(ops.matmul(affinity, self.g(features)))
-        return self.norm(reasoned, training=training) + features
+        count = ops.cast(ops.shape(features)[1], affinity.dtype)
+        if mask is not None:
+            affinity = ops.where(mask[:, None, :], affinity, 0.0)
+            count = ops.sum(ops.cast(mask, affinity.dtype), axis=1)[:, None, None]
+        reasoned = self.w(ops.matmul(affinity / count, self.g(features)))
+        return self.norm(reasoned, training=training, mask=mask) + features

@@ -48,8 +48,14 @@ def attend(
     affinity = l2_normalize(ops.reshape(affinity, (n, r, c, length)) * word_mask)
     affinity = ops.where(region_mask[:, :, None, None] > 0, smoothing * affinity, -1e9)
     weights = ops.reshape(ops.softmax(affinity, axis=1), (n, r, c * length))
-    attended = ops.matmul(ops.transpose(weights, (0, 2, 1)), regions)
-    return l2_normalize(ops.reshape(attended, (n, c, length, width)))
+    weights = ops.transpose(weights, (0, 2, 1))
+    # |w V|^2 = w (V V^T) w: dividing the weights by it spares two passes over the vectors. Where
+    # regions cancel out, rounding bounds what this can tell from 0.
+    similar = ops.matmul(regions, ops.transpose(regions, (0, 2, 1)))
+    squares = ops.sum(ops.matmul(weights, similar) * weights, axis=-1, keepdims=True)
+    longest = ops.max(ops.sum(ops.square(regions), axis=-1), axis=1)[:, None, None]
+    weights = weights * ops.rsqrt(ops.maximum(squares, 1e-6 * longest + 1e-24))
+    return ops.reshape(ops.matmul(weights, regions), (n, c, length, width))
 
 
 def in_tiles(

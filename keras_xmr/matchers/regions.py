@@ -283,9 +283,11 @@ class SGR(_Similarity):
         for step in range(self.steps):
             # Nothing but the first node is read after the last step.
             asking = nodes if step < self.steps - 1 else nodes[:, :, :1]
-            query = linear(asking, weights[f"query_{step}"])
-            key = linear(nodes, weights[f"key_{step}"])
-            edges = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+            # (s Wq + bq) (s Wk + bk)^T, but for what softmax takes away: half of the work.
+            (query, bias), (key, _) = weights[f"query_{step}"], weights[f"key_{step}"]
+            key = ops.transpose(key)
+            asking = linear(asking, [ops.matmul(query, key), ops.matmul(bias[None], key)[0]])
+            edges = ops.matmul(asking, ops.transpose(nodes, (0, 1, 3, 2)))
             edges = ops.where(counts[:, None, :] > 0, edges, -1e9)
             nodes = ops.matmul(ops.softmax(edges, axis=-1), nodes)
             nodes = ops.relu(linear(nodes, weights[f"graph_{step}"]))
@@ -301,7 +303,8 @@ class SGRAF(Matcher):
 
     Diao et al. 2021 train two models, one with each, and average the scores of both. Here one
     model has both matchers and is trained by the loss of their mean: it costs one training and
-    one set of towers, and is not what the paper reports.
+    one set of towers, and is not what the paper reports. That is `--mode=evaluate --runs=` with a
+    run of each.
 
     Args:
         steps: Steps of reasoning of SGR.
@@ -390,9 +393,10 @@ def _tensors(*variables: Any) -> list[Tensor]:
 def _differences(image: Embedding, caption: Embedding, smoothing: float) -> Tensor:
     """Squared differences of words and the regions that they attend to (N, C, L, D)."""
     words, mask = caption["tokens"], caption["mask"]
-    return ops.square(attend(image["tokens"], image["mask"], words, mask, smoothing) - words)
+    attended = attend(image["tokens"], image["mask"], words, mask, smoothing)
+    return tf.math.squared_difference(attended, words)
 
 
 def _between(image: Tensor, caption: Tensor) -> Tensor:
     """Squared differences (N, C, D) of global vectors (N, D) and (C, D)."""
-    return ops.square(image[:, None] - caption)
+    return tf.math.squared_difference(image[:, None], caption)

@@ -1,5 +1,11 @@
 """Functional models from pixels, regions or word ids to embeddings."""
 
-from keras_xmr.towers.tower import image_tower, parts_of, text_tower
+from keras_xmr.towers.tower import (
+    features_of,
+    image_tower,
+    parts_of,
+    text_tower,
+    tower_on_features,
+)
 
-__all__ = ["image_tower", "parts_of", "text_tower"]
+__all__ = ["features_of", "image_tower", "parts_of", "text_tower", "tower_on_features"]

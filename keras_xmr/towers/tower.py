@@ -63,6 +63,30 @@ def parts_of(tower: keras.Model) -> Mapping[str, list[keras.Layer]]:
     }
 
 
+def features_of(tower: keras.Model) -> keras.Model:
+    """The part of an image tower before its head: images to local features (B, L, F).
+
+    It shares its layers with the tower.
+
+    Raises:
+        EncoderError: If the encoder gives a mask, so that not all features count.
+    """
+    features = tower.get_layer("head").input
+    if isinstance(features, (list, tuple)):
+        raise EncoderError("model.image.encoder: its features have a mask, and cannot be kept")
+    return keras.Model(tower.inputs, features, name="features")
+
+
+def tower_on_features(tower: keras.Model) -> keras.Model:
+    """The rest of an image tower: local features (B, L, F), as `features_of` makes, to embeddings.
+
+    It shares its head with the tower: one is trained with the other.
+    """
+    head = tower.get_layer("head")
+    inputs = keras.Input(head.input.shape[1:], dtype="float32", name="features")
+    return keras.Model(inputs, head(inputs), name="tower_on_features")
+
+
 def _tower(
     inputs: Any, options: TowerOptions, dimension: int, spec: InputSpec, name: str
 ) -> keras.Model:

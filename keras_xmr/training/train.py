@@ -21,8 +21,10 @@ from keras_xmr.evaluation import evaluate_split
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
+from keras_xmr.towers import tower_on_features
 from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import Checkpoints, save_weights
+from keras_xmr.training.features import frozen_features
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.strategy import make_strategy
@@ -71,6 +73,8 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
+        if options.precompute_features:
+            model.feature_tower = tower_on_features(model.image_tower)
         trainer = _Trainer(config, folder, records, tokenizer, model, sampler.steps)
         done = trainer.checkpoints.peek()
         for span in trainer.spans():
@@ -80,7 +84,7 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
             while trainer.checkpoints.progress.step < span.end:
                 step = trainer.checkpoints.progress.step
                 batches = training_batches(
-                    split,
+                    trainer.records.split("train"),
                     sampler,
                     tokenizer,
                     config.data.image,
@@ -121,10 +125,11 @@ class _Trainer:
     ) -> None:
         self.config = config
         self.folder = folder
+        self.records = records
         self.model = model
         self.steps_per_epoch = steps_per_epoch
         self.checkpoints = Checkpoints(folder.checkpoints, model)
-        self.callbacks = self._callbacks(records, tokenizer)
+        self.callbacks = self._callbacks(tokenizer)
 
     @property
     def _epochs(self) -> int:
@@ -156,6 +161,9 @@ class _Trainer:
             self.checkpoints.restore()
         elif done == span.start > 0:
             self.checkpoints.restore_model()
+        if self.model.feature_tower is not None and self.records.holds == "images":
+            # Not before the weights of the encoder are those of the checkpoint.
+            self.records = frozen_features(self.model, self.records, self.config)
         if done >= span.start and done:
             _LOGGER.info("going on at step %d", done)
         frozen = ", ".join(span.phase.freeze) or "nothing"
@@ -187,6 +195,7 @@ class _Trainer:
 
     def finish(self, done: int) -> None:
         """Keeps the last weights, and loads those that the config asks for."""
+        self.model.feature_tower = None
         if done >= self.spans()[-1].end:
             self.checkpoints.restore_model()
         if not self.folder.last_weights.exists():
@@ -203,14 +212,14 @@ class _Trainer:
         optimizer.set_factors(learning_rate_factors(self.model, phase))
         return optimizer
 
-    def _callbacks(self, records: Records, tokenizer: Tokenizer) -> list[keras.callbacks.Callback]:
+    def _callbacks(self, tokenizer: Tokenizer) -> list[keras.callbacks.Callback]:
         options = self.config.train
         watchdog = callbacks.Watchdog(options.watchdog, options.log_steps, options.batch_size)
         validation = None
-        if "val" in records.splits:
+        if "val" in self.records.splits:
             validation = callbacks.Validation(
                 lambda: evaluate_split(
-                    self.model, records, "val", tokenizer, self.config, brief=True
+                    self.model, self.records, "val", tokenizer, self.config, brief=True
                 ),
                 self.checkpoints,
                 self.folder.best_weights,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -154,3 +155,30 @@ def regions(root: Path, repeated: bool = False, width: int = 7) -> dict[str, Any
         texts = [sentence(images * 100 + k) for k in range(5 * images)]
         (root / f"{name}_caps.txt").write_text("\n".join(texts) + "\n", "utf-8")
     return {"name": "regions", "root": str(root)}
+
+
+def bottom_up(root: Path, counts: tuple[int, ...] = (4, 6, 5, 4, 7, 5), width: int = 7) -> dict:
+    """Region features as bottom-up attention has them, in two TSV files, with a split file."""
+    root.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(0)
+    rows, images = [], []
+    splits = ("train", "restval", "train", "val", "test", "train")
+    for number, (count, split) in enumerate(zip(counts, splits, strict=True)):
+        corners = np.sort(random.random((count, 2, 2)), axis=1)  # (left, top), (right, bottom)
+        boxes = corners.reshape(count, 4) * [60, 44, 60, 44]
+        features = np.maximum(random.normal(size=(count, width)), 0.01)
+        rows.append(tsv_row(100 + number, (60, 44), boxes, features))
+        sentences = [{"raw": sentence(number * 5 + k), "sentid": number * 5 + k} for k in range(5)]
+        images.append({"filename": f"COCO_{number}.jpg", "split": split, "sentences": sentences})
+        images[-1] |= {"filepath": "val2014", "cocoid": 100 + number}
+    (root / "features.tsv.0").write_bytes(b"".join(rows[3:]))
+    (root / "features.tsv.1").write_bytes(b"".join(rows[:3]))
+    karpathy(root, images)
+    files = ["features.tsv.0", "features.tsv.1"]
+    return {"name": "bottom_up", "root": str(root), "features": files, "captions": ["dataset.json"]}
+
+
+def tsv_row(key: object, size: tuple[int, int], boxes: np.ndarray, features: np.ndarray) -> bytes:
+    """A row of a TSV file of bottom-up attention."""
+    arrays = [base64.b64encode(np.asarray(a, "<f4").tobytes()).decode() for a in (boxes, features)]
+    return "\t".join([str(key), *map(str, size), str(len(boxes)), *arrays]).encode() + b"\n"

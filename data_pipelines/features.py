@@ -1,0 +1,166 @@
+"""Records of the features of images, made once from records of the images themselves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.batches import image_batches
+from data_pipelines.disk import disk_message
+from data_pipelines.files import write_aside
+from data_pipelines.options import MANIFEST, ImageOptions
+from data_pipelines.progress import Progress
+from data_pipelines.records import (
+    WORDS,
+    Item,
+    Records,
+    RecordsError,
+    ShardWriter,
+    SplitRecords,
+    read_sidecar,
+    truth_file,
+)
+from data_pipelines.sources import Caption, Entry, Regions, Split
+
+Encode = Callable[[tf.Tensor], np.ndarray]
+"""From pixels uint8 (B, H, W, 3) to features (B, L, F) of any float type."""
+
+
+def write_features(
+    records: Records,
+    splits: Sequence[Split],
+    folder: Path,
+    encode: Encode,
+    shape: tuple[int, int],
+    options: ImageOptions,
+    batch: int,
+) -> Records:
+    """Writes the features of images as records of regions, or what is still missing of them.
+
+    They have the same images and captions in the same order, and a shard for each shard. Numbers
+    are kept in half precision. Finished shards are never written again, and nothing half-written
+    is ever visible.
+
+    Args:
+        records: Records of images.
+        splits: The splits that are wanted.
+        folder: Where the features go.
+        encode: Makes the features.
+        shape: L and F of an image.
+        options: How photos become pixels: as in evaluation.
+        batch: How many images are encoded at once.
+
+    Returns:
+        Records that hold regions (L, F).
+
+    Raises:
+        RecordsError: If a record is damaged, a feature is too large for half precision, or the
+            disk is full.
+    """
+    if (folder / MANIFEST).exists() and not missing_images(records, splits, folder):
+        return Records.open(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = {split: records.manifest["splits"][split]["shards"] for split in splits}
+    total = sum(shard["images"] for found in shards.values() for shard in found)
+    with Progress("computing features", total, "images") as bar:
+        for split, found in shards.items():
+            for shard in found:
+                part = SplitRecords(records.folder, split, [shard["file"]], None)
+                _write_shard(part, shard, folder, encode, options, batch, bar)
+    return _finish(records, shards, folder, shape)
+
+
+def missing_images(records: Records, splits: Sequence[Split], folder: Path) -> int:
+    """How many images of some splits have no features in a folder yet."""
+    return sum(
+        shard["images"]
+        for split in splits
+        for shard in records.manifest["splits"][split]["shards"]
+        if not all((folder / shard["file"]).with_suffix(s).exists() for s in (".tfrecord", ".json"))
+    )
+
+
+def _write_shard(
+    part: SplitRecords,
+    shard: dict[str, Any],
+    folder: Path,
+    encode: Encode,
+    options: ImageOptions,
+    batch: int,
+    bar: Progress,
+) -> None:
+    """Writes the features of the images of one shard, unless they are there."""
+    path = folder / shard["file"]
+    if read_sidecar(path) is not None:
+        bar.update(len(part))
+        return
+    items = iter(part.items)
+    with _writing(path) as writer:
+        for pixels in image_batches(part, options, batch):
+            for features in _half(encode(pixels), folder):
+                _on_disk(folder, writer.write, _entry(next(items), part.split), Regions(features))
+            bar.update(len(pixels))
+        _on_disk(folder, writer.finish, {"made_from": shard["sha256"]})
+
+
+def _writing(path: Path) -> ShardWriter:
+    return _on_disk(path.parent, ShardWriter, path)
+
+
+def _on_disk(folder: Path, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Does something that writes. Errors of encoding, which may be others, are not caught here."""
+    try:
+        return work(*arguments)
+    except (OSError, tf.errors.OpError) as error:
+        raise RecordsError(disk_message(folder, error)) from error
+
+
+def _half(features: np.ndarray, folder: Path) -> np.ndarray:
+    """The features in half precision, which ends at 65,504."""
+    with np.errstate(over="ignore"):
+        half = features.astype(np.float16)
+    if not np.isfinite(half).all():
+        raise RecordsError(
+            f"{folder}: a feature of an image is {np.abs(features).max():g}, which half precision "
+            "cannot hold; train without train.precompute_features"
+        )
+    return half
+
+
+def _entry(item: Item, split: Split) -> Entry:
+    return Entry(item.key, split, tuple(Caption(*c) for c in item.captions), item.labels)
+
+
+def _finish(
+    records: Records, shards: dict[Split, Any], folder: Path, shape: tuple[int, int]
+) -> Records:
+    """Copies what does not change from the records, and writes the manifest last."""
+    splits: dict[str, Any] = {}
+    for split, found in shards.items():
+        whole = records.manifest["splits"][split]
+        splits[split] = {name: whole[name] for name in ("images", "captions")} | {"shards": []}
+        for shard in found:
+            sidecar = read_sidecar(folder / shard["file"])
+            if sidecar is None:
+                raise RecordsError(f"{folder / shard['file']} was removed while others were made")
+            changed = {"bytes": sidecar["bytes"], "sha256": sidecar["sha256"]}
+            splits[split]["shards"].append(shard | changed)
+    manifest = records.manifest | {
+        "holds": "regions",
+        "region_shape": list(shape),
+        "region_dtype": "float16",
+        "splits": splits,
+    }
+    files = [records.folder / WORDS, *(truth_file(records.folder, split) for split in shards)]
+    for file in files:
+        if file.exists():
+            _on_disk(folder, shutil.copy, file, folder / file.name)
+    content = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
+    _on_disk(folder, write_aside, folder / MANIFEST, content)
+    return Records(folder, manifest)

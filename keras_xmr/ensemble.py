@@ -1,0 +1,120 @@
+"""Evaluates several finished runs as one, by the mean of their scores."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.files import write_aside
+from keras_xmr.config import Config
+from keras_xmr.config_file import ConfigError, dump_config
+from keras_xmr.evaluation.evaluate import evaluate_matrices
+from keras_xmr.pipeline import Run, report
+from keras_xmr.run_folder import RunFolder, load_run
+from keras_xmr.run_scores import Scores, scores_of_runs
+
+_LOGGER = logging.getLogger(__name__)
+_MEMBERS = "ensemble.json"
+
+
+def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None = None) -> Path:
+    """Evaluates the mean of the scores of runs, with the metrics and re-rankers of one config.
+
+    SGRAF as Diao et al. 2021 report it is that of a run with SAF and a run with SGR. Every run
+    scores with its own matcher; `evaluation.matchers` are not asked, as they could not all be
+    asked of all runs.
+
+    Args:
+        config: The config that says what is measured, and on which splits; that of a run.
+        runs: Folders of the runs.
+        output: Where the reports go, in the layout of a run, so that the mode `compare` takes the
+            folder as one; `ensemble-<run>-<run>` beside the first run by default.
+
+    Returns:
+        The folder of the reports.
+
+    Raises:
+        ConfigError: If there are fewer than two runs, or the folder holds something else.
+        UserError: If a run is not trained or given twice, or has other images or captions.
+    """
+    if len(runs) < 2:
+        raise ConfigError("--runs: an ensemble has two runs or more; give them with commas between")
+    members = [Run(load_run(run)) for run in runs]
+    names = [str(member.folder.path) for member in members]
+    if output is None:
+        output = runs[0].parent / "-".join(["ensemble", *(m.config.name for m in members)])
+    own = config.model_copy(update={"name": output.name, "output": output.parent})
+    folder = RunFolder(own)
+    _claim(folder, names)
+    _warn_of_scales(members)
+    main = Run(config)
+    for split in config.evaluation.splits:
+        part = main.records.split(split)
+        scores, back = mean_scores(found for _, found in scores_of_runs(main, members, part))
+        _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
+        evaluation = evaluate_matrices([("ensemble", scores, back)], main.records, part, own)
+        write_aside(folder.config, dump_config(own).encode("utf-8"))
+        report(evaluation, part, own, folder.evaluation(split))
+    return folder.path
+
+
+def mean_scores(found: Iterable[Scores]) -> Scores:
+    """The mean of scores of the same pairs. One matrix of them is held at a time, beside the sum.
+
+    Args:
+        found: Scores (images, captions), and those that rank images for captions or None.
+
+    Returns:
+        The means; the second is None if it is for all.
+    """
+    total: np.ndarray | None = None
+    total_back: np.ndarray | None = None
+    count = 0
+    for scores, back in found:
+        if back is not None and total_back is None and total is not None:
+            total_back = total.copy()
+        if total is None:
+            total, total_back = scores.copy(), None if back is None else back.copy()
+        else:
+            total += scores
+            if total_back is not None:
+                total_back += scores if back is None else back
+        count += 1
+    if total is None:
+        raise ValueError("there are no scores to take the mean of")
+    total /= count
+    if total_back is not None:
+        total_back /= count
+    return total, total_back
+
+
+def _claim(folder: RunFolder, runs: list[str]) -> None:
+    """Makes the folder of an ensemble, unless it is that of something else."""
+    path = folder.path / _MEMBERS
+    content = json.dumps({"runs": runs}, indent=2)
+    if folder.config.exists() and not path.exists():
+        raise ConfigError(f"{folder.path} holds a run; choose another folder with --output")
+    if path.exists() and json.loads(path.read_bytes()) != json.loads(content):
+        raise ConfigError(
+            f"{folder.path} holds the ensemble of other runs: {path.read_text('utf-8')}; choose "
+            "another folder with --output"
+        )
+    folder.path.mkdir(parents=True, exist_ok=True)
+    write_aside(path, content.encode("utf-8"))
+
+
+def _warn_of_scales(members: Sequence[Run]) -> None:
+    """Says so where scores of some runs are log-odds and of others are not."""
+    logits = {run.config.model.matcher.name: run.model.matcher.LOGITS for run in members}
+    if len(set(logits.values())) > 1:
+        odds = ", ".join(name for name, is_logit in logits.items() if is_logit)
+        others = ", ".join(name for name, is_logit in logits.items() if not is_logit)
+        _LOGGER.warning(
+            "scores of %s are log-odds and larger than those of %s: they weigh more in the mean",
+            odds,
+            others,
+        )

@@ -1,0 +1,58 @@
+"""The scores of several finished runs on one split."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from data_pipelines.records import SplitRecords
+from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.pipeline import Run
+
+_LOGGER = logging.getLogger(__name__)
+
+Scores = tuple[np.ndarray, np.ndarray | None]
+"""Scores (images, captions), and those that rank images for captions if they are others."""
+
+
+def scores_of_runs(
+    main: Run, runs: Sequence[Run], split: SplitRecords
+) -> Iterator[tuple[str, Scores]]:
+    """Yields the scores of every run with its own matcher, one after another.
+
+    Args:
+        main: The run whose records the split is of.
+        runs: The runs.
+        split: The split.
+
+    Yields:
+        The name of the run, or its folder where two have one name, and its scores.
+
+    Raises:
+        UserError: If a run is not trained or given twice, or has other images or captions.
+    """
+    names = [run.config.name for run in runs]
+    folders = [run.folder.path.resolve() for run in runs]
+    for run, folder in zip(runs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise UserError(f"--runs: {run.folder.path} is given twice")
+    for run in runs:
+        _LOGGER.info("== scores of %s", run.folder.path)
+        part = split if run is main else run.records.split(split.split)
+        if part.image_keys != split.image_keys or part.captions != split.captions:
+            raise UserError(
+                f"{run.folder.path} has other images or captions in the split {split.split!r} "
+                f"than {main.folder.path}; models are asked together about the same pairs"
+            )
+        options = run.config.evaluation
+        embedded = embed_split(
+            run.model, part, run.tokenizer, run.config.data.image, options.batch_size
+        )
+        unique = names.count(run.config.name) == 1
+        yield (
+            run.config.name if unique else str(run.folder.path),
+            score_matrices(run.model.matcher, embedded.images, embedded.captions, options.tile),
+        )

@@ -1,0 +1,158 @@
+"""Several runs evaluated as one, by the mean of their scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import models
+import numpy as np
+import pytest
+from command_line import start
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import write_aside
+from keras_xmr import cli
+from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.comparison.results import read_runs
+from keras_xmr.config_file import ConfigError
+from keras_xmr.ensemble import evaluate_ensemble, mean_scores
+from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.pipeline import Run
+from keras_xmr.training.checkpoints import save_weights
+
+TOKENS = (
+    "model.image.pooling=null",
+    "model.text.pooling=null",
+    "model.image.head=tokens",
+    "model.text.head={name: tokens, context: bi_gru}",
+    "objective=[{name: triplet}]",
+    "evaluation.matchers=[]",
+    "evaluation.rerankers=[{name: fast_reranking}]",
+    "evaluation.save_scores=true",
+)
+
+
+def finished(folder: Path, name: str, *overrides: str) -> Run:
+    """A run as a training leaves it, that has not learned anything."""
+    run = Run(models.tiny_config(folder, f"name={name}", *overrides))
+    run.folder.claim(run.config)
+    tokenizer = build_tokenizer(run.config, run.records)
+    write_aside(run.folder.vocabulary, "".join(f"{w}\n" for w in tokenizer.vocabulary).encode())
+    model = build_model(run.config, run.records, tokenizer, pretrained=True)
+    save_weights(model, run.folder.last_weights)
+    run.folder.done.write_text("{}")
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of runs on the same scenes."""
+    folder = tmp_path_factory.mktemp("runs")
+    Run(models.tiny_config(folder)).prepare()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def members(folder):
+    """A run with SAF and a run with SGR."""
+    return [
+        finished(folder, f"my_{name}", *TOKENS, f"model.matcher={name}") for name in ("saf", "sgr")
+    ]
+
+
+def scores_of(run: Run) -> np.ndarray:
+    """The scores of one run alone."""
+    part = run.records.split("test")
+    embedded = embed_split(run.model, part, run.tokenizer, run.config.data.image, 8)
+    scores, back = score_matrices(run.model.matcher, embedded.images, embedded.captions, (5, 7))
+    assert back is None
+    return scores
+
+
+@pytest.mark.slow
+def test_an_ensemble_is_the_mean_of_its_runs(folder, members, capsys):
+    single = [scores_of(run) for run in members]
+    assert np.abs(single[0] - single[1]).max() > 0.01
+    paths = [run.folder.path for run in members]
+    found = evaluate_ensemble(members[0].config, paths)
+    assert found == folder / "saved_models" / "ensemble-my_saf-my_sgr"
+    evaluation = found / "evaluation" / "test"
+    scores = np.load(evaluation / "scores-test.npy")
+    np.testing.assert_allclose(scores, (single[0] + single[1]) / 2, rtol=1e-5, atol=1e-6)
+    figures = json.loads((evaluation / "metrics.json").read_bytes())
+    best = np.argmax(scores, axis=0)
+    right = np.repeat(np.arange(12), 2)
+    recall = figures["matchers"]["ensemble"]["metrics"]["t2i_recall_1"]
+    assert recall == pytest.approx(np.mean(best == right))
+    assert list(figures["reranked"]) == ["ensemble + fast_reranking"]
+    assert "ensemble" in capsys.readouterr().out
+    assert "ensemble-my_saf-my_sgr: test" in (evaluation / "report.html").read_text("utf-8")
+    assert json.loads((found / "ensemble.json").read_bytes())["runs"] == [str(p) for p in paths]
+    # `compare` takes it as a run.
+    ((name, (result,)),) = read_runs([found])["test"].items()
+    assert (name, result.matcher) == ("ensemble-my_saf-my_sgr", "ensemble")
+    assert np.mean(result.queries.values["metrics"]["t2i_recall_1"]) == pytest.approx(recall)
+
+
+def test_an_ensemble_does_not_take_the_folder_of_something_else(folder, members):
+    paths = [run.folder.path for run in members]
+    with pytest.raises(ConfigError, match=r"my_sgr holds a run; choose .* --output"):
+        evaluate_ensemble(members[0].config, paths, paths[1])
+    output = folder / "mine"
+    output.mkdir()
+    (output / "ensemble.json").write_text('{"runs": ["a", "b"]}')
+    with pytest.raises(ConfigError, match=r"mine holds the ensemble of other runs"):
+        evaluate_ensemble(members[0].config, paths, output)
+
+
+def test_runs_that_make_no_ensemble(folder, members, tmp_path):
+    config, path = members[0].config, members[0].folder.path
+    with pytest.raises(ConfigError, match="two runs or more"):
+        evaluate_ensemble(config, [path])
+    with pytest.raises(UserError, match="my_saf is given twice"):
+        evaluate_ensemble(config, [path, path], folder / "twice")
+    small = "data.source={name: scenes, train: 40, val: 12, test: 11, captions_per_image: 2}"
+    Run(models.tiny_config(tmp_path, small)).prepare()
+    other = finished(tmp_path, "other", *TOKENS, small, "model.matcher=saf")
+    with pytest.raises(UserError, match=r"other has other images or captions in the split 'test'"):
+        evaluate_ensemble(config, [path, other.folder.path], folder / "unlike")
+    assert not (folder / "unlike" / "evaluation").exists()
+
+
+def test_means_of_scores_by_direction(random):
+    first, second, third, back = random.normal(size=(4, 3, 5)).astype(np.float32)
+    kept = first.copy()
+    mean, none = mean_scores([(first, None), (second, None), (third, None)])
+    np.testing.assert_allclose(mean, (first + second + third) / 3, rtol=1e-5, atol=1e-6)
+    assert none is None
+    for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
+        found = [(first, None), (second, back), (third, None)]
+        mean, mean_back = mean_scores(found[i] for i in order)
+        np.testing.assert_allclose(mean, (first + second + third) / 3, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(mean_back, (first + back + third) / 3, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_the_command_line_asks_the_first_run_what_to_measure(members, folder, monkeypatch):
+    called = []
+    monkeypatch.setattr(
+        "keras_xmr.ensemble.evaluate_ensemble", lambda *arguments: called.append(arguments)
+    )
+    paths = [str(run.folder.path) for run in members]
+    values = {"runs": paths, "set": ["evaluation.folds=3"], "output": "there", "config": "x"}
+    cli._evaluate_ensemble(values, {"runs", "set", "output"})
+    ((config, runs, output),) = called
+    assert (config.name, config.evaluation.folds) == ("my_saf", 3)
+    assert [str(run) for run in runs] == paths
+    assert output == Path("there")
+    with pytest.raises(ConfigError, match="--marks has no effect with --runs"):
+        cli._evaluate_ensemble(values, {"runs", "marks"})
+
+
+def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path):
+    done = start("--mode=evaluate", "--runs=nothing,nobody", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nothing holds no run" in done.stderr
+    done = start("--mode=train", "--runs=nothing", cwd=tmp_path)
+    assert "--runs needs --mode=compare, --mode=audit or --mode=evaluate" in done.stderr

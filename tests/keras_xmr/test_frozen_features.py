@@ -1,0 +1,274 @@
+"""Training on features that a frozen encoder has computed once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import h5py
+import keras
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data_pipelines.batches import image_batches
+from data_pipelines.features import write_features
+from data_pipelines.records import FEATURES, RecordsError
+from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.config import TowerOptions
+from keras_xmr.config_file import ConfigError
+from keras_xmr.encoders import EncoderError, InputSpec, SmallCNN
+from keras_xmr.pipeline import Run
+from keras_xmr.retriever import Retriever
+from keras_xmr.towers import features_of, image_tower, tower_on_features
+from keras_xmr.training.features import frozen_features
+from keras_xmr.training.parts import freeze
+
+# What the key asks for: a frozen encoder, and images as evaluation sees them.
+FROZEN = (
+    "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder]}]",
+    "data.image.crop=center",
+    "data.image.flip=false",
+    "data.image.cutout=0",
+)
+ON = "train.precompute_features=true"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the records of the tiny scenes are, and the runs."""
+    folder = tmp_path_factory.mktemp("scenes")
+    run(folder).prepare()
+    return folder
+
+
+def run(folder: Path, *overrides: str) -> Run:
+    return Run(models.tiny_config(folder, *FROZEN, *overrides))
+
+
+def frozen_model(run: Run) -> Retriever:
+    """The model of a run before it trains, its encoder frozen."""
+    keras.utils.set_random_seed(run.config.seed)
+    tokenizer = build_tokenizer(run.config, run.records)
+    model = build_model(run.config, run.records, tokenizer, pretrained=True)
+    freeze(model, run.config.train.phases[0].freeze)
+    return model
+
+
+def weights(run: Run) -> dict[str, np.ndarray]:
+    """Every number of the last weights."""
+    found = {}
+    with h5py.File(run.folder.last_weights) as file:
+        file.visititems(
+            lambda name, item: found.update({name: item[()]} if hasattr(item, "dtype") else {})
+        )
+    return found
+
+
+class InterruptAt(keras.callbacks.Callback):
+    """Stands for a kill: everything that is not in a checkpoint is lost."""
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        if int(self.model.global_step.numpy()) == 7:
+            raise KeyboardInterrupt
+
+
+def interrupt_while_it_trains(run: Run, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        fit = keras.Model.fit
+        patch.setattr(
+            Retriever,
+            "fit",
+            lambda self, *a, callbacks, **k: fit(
+                self, *a, callbacks=[*callbacks, InterruptAt()], **k
+            ),
+        )
+        with pytest.raises(KeyboardInterrupt):
+            run.train()
+
+
+@pytest.mark.slow
+def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplog):
+    plain, fast = run(folder, "name=plain"), run(folder, "name=fast", ON)
+    plain.train()
+    with caplog.at_level("INFO", logger="keras_xmr"):
+        interrupt_while_it_trains(run(folder, "name=fast", ON), monkeypatch)
+        written = {p: p.stat().st_mtime_ns for p in (folder / "records" / FEATURES).rglob("*.*")}
+        fast.train()
+    assert "features: 52 images x 16 positions x 8 numbers x 2 bytes = 13.3 kB" in caplog.text
+    assert len(written) == 12  # 3 + 1 shards with sidecars, manifest, words, truth of both
+    for path, time in written.items():
+        assert path.stat().st_mtime_ns == time
+    expected, found = weights(plain), weights(fast)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-2, atol=2e-3, err_msg=name)
+    head = frozen_model(plain).image_tower.get_layer("head").get_weights()
+    trained = plain.model.image_tower.get_layer("head").get_weights()
+    # A training that stands still would be told apart.
+    assert max(np.abs(a - b).max() for a, b in zip(head, trained, strict=True)) > 0.03
+    summaries = [json.loads(run.folder.done.read_bytes()) for run in (plain, fast)]
+    assert summaries[0]["steps"] == summaries[1]["steps"] == 10
+    assert summaries[0]["best"] == pytest.approx(summaries[1]["best"], abs=0.1)
+    # What is left is the whole model, from pixels.
+    pixels = next(iter(image_batches(fast.records.split("test"), fast.config.data.image, 12)))
+    embedded = fast.model({"image": pixels, "caption": tf.constant([[2, 3]] * 12)})
+    expected = plain.model.image_tower(pixels)["mean"]
+    np.testing.assert_allclose(embedded["image"]["mean"], expected, atol=1e-2)
+
+
+def test_features_are_written_once_in_half_precision_and_in_order(folder, monkeypatch):
+    one = run(folder, "name=one", ON, "seed=1", "evaluation.batch_size=5")
+    model = frozen_model(one)
+    calls = []
+
+    def interrupted(records, splits, into, encode, *others):
+        def count(pixels):
+            calls.append(len(pixels))
+            if len(calls) == 6:
+                raise KeyboardInterrupt
+            return encode(pixels)
+
+        return write_features(records, splits, into, count, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_xmr.training.features.write_features", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            frozen_features(model, one.records, one.config)
+        (made,) = [p for p in (folder / "records" / FEATURES).iterdir() if not _manifest(p)]
+        first = {path.name for path in made.iterdir()}
+        assert first == {"train-00000.tfrecord", "train-00000.json"}
+        calls[:] = [0] * 10
+        features = frozen_features(model, one.records, one.config)
+    # The other two shards of 16 and 8 images, and the validation images.
+    assert calls[10:] == [5, 5, 5, 1, 5, 3, 5, 5, 2]
+    assert features.folder == made
+    assert features.holds == "regions"
+    assert features.splits == ["train", "val"]
+    shard = features.split("train").items[0]
+    assert shard.length < 16 * 8 * 2 + 400
+    for split in ("train", "val"):
+        images, kept = one.records.split(split), features.split(split)
+        assert kept.image_keys == images.image_keys
+        assert kept.captions == images.captions
+        assert kept.labels == images.labels
+        pixels = next(iter(image_batches(images, one.config.data.image, 40)))
+        expected = features_of(model.image_tower)(pixels)
+        found = next(iter(image_batches(kept, one.config.data.image, 40)))
+        np.testing.assert_allclose(found, expected, rtol=5e-4, atol=1e-6)
+    again = frozen_features(model, one.records, one.config)
+    assert len(calls) == 19
+    assert again.manifest == features.manifest
+    model.image_tower.get_layer("encoder").set_weights(
+        [2 * w for w in model.image_tower.get_layer("encoder").get_weights()]
+    )
+    assert frozen_features(model, one.records, one.config).folder != made
+
+
+def _manifest(folder: Path) -> bool:
+    return (folder / "manifest.json").exists()
+
+
+def test_a_full_disk_and_a_damaged_shard_are_named(folder, monkeypatch):
+    two = run(folder, "name=two", ON, "seed=2")
+    model = frozen_model(two)
+    replace = os.replace
+
+    def full(source, target):
+        if "00001" in str(target):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(RecordsError, match=r"disk .* is full\. Finished shards are kept"):
+            frozen_features(model, two.records, two.config)
+    features = frozen_features(model, two.records, two.config)
+    shard = features.folder / "train-00001.tfrecord"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-9])
+    with pytest.raises(RecordsError, match="Delete it and run --mode=train"):
+        features.split("train")
+    shard.unlink()
+    frozen_features(model, two.records, two.config)
+    assert shard.read_bytes() == whole
+
+
+def test_features_that_half_precision_cannot_hold_are_refused(folder):
+    three = run(folder, "name=three", ON)
+    with pytest.raises(RecordsError, match="70000, which half precision"):
+        write_features(
+            three.records,
+            ["val"],
+            folder / "large",
+            lambda pixels: np.full((len(pixels), 1, 1), 7e4, np.float32),
+            (1, 1),
+            three.config.data.image,
+            8,
+        )
+    assert not list((folder / "large").iterdir())
+
+
+def test_an_encoder_that_is_random_though_frozen_is_refused(folder, monkeypatch):
+    features = SmallCNN.features
+
+    def with_dropout(self, inputs, spec):
+        found, mask = features(self, inputs, spec)
+        return keras.layers.Dropout(0.5)(found), mask
+
+    monkeypatch.setattr(SmallCNN, "features", with_dropout)
+    four = run(folder, "name=four", ON)
+    with pytest.raises(EncoderError, match="random in training even if they are frozen"):
+        frozen_features(frozen_model(four), four.records, four.config)
+
+
+def test_a_network_of_keras_applications_splits_at_its_head(random):
+    keras.utils.set_random_seed(0)
+    options = TowerOptions.model_validate(
+        {
+            "encoder": {
+                "name": "keras_applications",
+                "architecture": "MobileNet",
+                "weights": None,
+            },
+            "pooling": "attention",
+            "head": "gaussian",
+        }
+    )
+    tower = image_tower(options, 6, InputSpec(image_size=64))
+    first, rest = features_of(tower), tower_on_features(tower)
+    pixels = random.integers(0, 256, (3, 64, 64, 3)).astype(np.uint8)
+    expected = tower(pixels)
+    features = first(pixels)
+    assert features.shape == (3, 4, 1024)
+    for name, found in rest(features).items():
+        np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-6)
+    assert {id(v) for v in rest.weights} == {id(v) for v in tower.get_layer("head").weights}
+    half = rest(tf.cast(tf.cast(features, tf.float16), tf.float32))
+    np.testing.assert_allclose(half["mean"], expected["mean"], atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["train.phases=[{epochs: 1, learning_rate: 1}]"], r"phases\.0 trains image\.encoder"),
+        (["data.image.flip=true"], r"but data\.image\.flip changes them at random"),
+        (
+            ["data.image.crop=random_resized", "data.image.cutout=0.1"],
+            r"data\.image\.crop, data\.image\.cutout changes .*write data\.image: \{crop: center",
+        ),
+        (
+            [
+                "data.source={name: regions, root: somewhere}",
+                "model.image.encoder={name: regions, dimension: 8}",
+            ],
+            r"'regions' holds features already",
+        ),
+    ],
+)
+def test_what_features_cannot_be_computed_once_is_refused(tmp_path, overrides, says):
+    with pytest.raises(ConfigError, match=rf"train\.precompute_features: .*{says}"):
+        run(tmp_path, ON, *overrides)
