@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from data_pipelines.sources.base import (
     Caption,
@@ -46,7 +48,7 @@ class RegionsSource(Source):
     captions_per_image: int = 5
     """How many captions follow one another for one image."""
 
-    test: str = "test"
+    test: Annotated[str, Field(pattern=r"^[\w-]+$")] = "test"
     """What the files of the test split begin with: `testall` for the 5,000 test images of COCO in
     the release of SCAN, where `test` holds the first 1,000."""
 

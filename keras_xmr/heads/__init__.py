@@ -1,7 +1,7 @@
 """From local features to an embedding. One file a kind of embedding."""
 
 from keras_xmr.heads.attentive_point import AttentivePoint
-from keras_xmr.heads.base import Head
+from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.heads.dynamic_sub_embeddings import DynamicSubEmbeddings
 from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.pie_net import PIENet
@@ -14,6 +14,7 @@ __all__ = [
     "DynamicSubEmbeddings",
     "Gaussian",
     "Head",
+    "HeadError",
     "PIENet",
     "Point",
     "SlotAttention",

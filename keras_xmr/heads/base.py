@@ -7,7 +7,12 @@ from typing import Any, ClassVar
 
 import keras
 
+from data_pipelines.errors import UserError
 from keras_xmr.pooling import Pooling
+
+
+class HeadError(UserError):
+    """A head cannot be built on the features of an encoder."""
 
 
 class Head(keras.layers.Layer):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import keras
 
-from keras_xmr.heads.base import Head
+from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.layers import L2Normalize, LocalAttention
 from keras_xmr.options import PositiveFloat
 from keras_xmr.pooling import Pooling
@@ -90,9 +90,10 @@ class Gaussian(Head):
         pooled = (features_shape[0], features_shape[-1])
         if self.keep_mean:
             if features_shape[-1] != self.dimension:
-                raise ValueError(
-                    f"keep_mean: the features of the encoder are {features_shape[-1]} wide and "
-                    f"are kept as they are; set model.dimension, {self.dimension}, to that"
+                raise HeadError(
+                    f"model.dimension: {self.dimension}, but the features of the encoder are "
+                    f"{features_shape[-1]} wide, and `keep_mean` of the head keeps them as they "
+                    f"are; write {features_shape[-1]}"
                 )
         else:
             self.mean_pooling.build(features_shape)

@@ -16,7 +16,7 @@ import pytest
 from data_pipelines.errors import UserError
 from keras_xmr.config import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, KerasHubImage, KerasHubText
-from keras_xmr.heads import Gaussian
+from keras_xmr.heads import Gaussian, HeadError
 from keras_xmr.layers import TextBackbone
 from keras_xmr.pooling import Mean
 from keras_xmr.towers import parts_of, text_tower
@@ -403,5 +403,5 @@ def test_the_mean_of_a_frozen_backbone_can_be_kept(random):
     copy = Gaussian.from_config(head.get_config())
     copy(features)
     assert len(copy.weights) == 2
-    with pytest.raises(ValueError, match=r"4 wide and .*set model\.dimension, 5"):
+    with pytest.raises(HeadError, match=r"model\.dimension: 5, but .* 4 wide"):
         Gaussian(5, lambda: Mean(5), keep_mean=True)(features)
