@@ -17,6 +17,7 @@ from keras_xmr.config import Config, EvaluationOptions
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.evaluation.scoring import score_matrices
+from keras_xmr.evaluation.sets import set_similarity
 from keras_xmr.evaluation.uncertainty import Bins, bins, log_sigma, rank_correlation
 from keras_xmr.judgements import (
     EXTENDED_COCO,
@@ -47,6 +48,8 @@ class Evaluation:
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
         uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
             images it is true of; None where one of them is not known.
+        set_similarity: For "image" and "caption", where they are sets: how alike the embeddings
+            of one item are, as a mean cosine.
         reranked: What re-rankers make of it.
         paper: The row of a paper that the config aims at.
     """
@@ -59,6 +62,7 @@ class Evaluation:
     ground_truth: GroundTruth
     uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
     uncertainty_of_truth: float | None = None
+    set_similarity: dict[str, float] = field(default_factory=dict)
     reranked: list[RerankedEvaluation] = field(default_factory=list)
     paper: PaperOptions | None = None
 
@@ -90,6 +94,7 @@ class Evaluation:
                 for side, b in self.uncertainty_bins.items()
             },
             "uncertainty_of_truth": self.uncertainty_of_truth,
+            "set_similarity": self.set_similarity,
         }
 
 
@@ -196,6 +201,7 @@ def evaluate_matrices(
         part.split, len(part), part.num_captions, found, embedded, known, paper=config.paper
     )
     _add_uncertainty(evaluation)
+    _add_set_similarity(evaluation)
     if not brief:
         _add_reranked(evaluation, options)
     return evaluation
@@ -222,6 +228,13 @@ def _add_reranked(evaluation: Evaluation, options: EvaluationOptions) -> None:
                 matcher.text_to_image,
             )
             evaluation.reranked.append(RerankedEvaluation(matcher.name, name, measured))
+
+
+def _add_set_similarity(evaluation: Evaluation) -> None:
+    for side in ("image", "caption"):
+        similarity = set_similarity(getattr(evaluation.embedded, f"{side}s"))
+        if similarity is not None:
+            evaluation.set_similarity[side] = similarity
 
 
 def _add_uncertainty(evaluation: Evaluation) -> None:

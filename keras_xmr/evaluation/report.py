@@ -15,7 +15,7 @@ from data_pipelines.records import SplitRecords, parse
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.paper import paper_as_dict
 from keras_xmr.evaluation.plots import write_plots
-from keras_xmr.evaluation.tables import result_tables, uncertainty_lines
+from keras_xmr.evaluation.tables import result_tables, embedding_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import write_queries
@@ -55,7 +55,7 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
     plots = write_plots(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
     parts += [html_table(table) for table in result_tables(evaluation)]
-    parts += [f"<p>{html.escape(line)}</p>" for line in uncertainty_lines(evaluation)]
+    parts += [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
     for name, path in plots.items():
         parts.append(figure(path.read_bytes(), name))
     parts += _examples(evaluation, records)

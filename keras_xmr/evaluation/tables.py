@@ -23,8 +23,8 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
     return tables
 
 
-def uncertainty_lines(evaluation: Evaluation) -> list[str]:
-    """What the uncertainty of the embeddings tells, in words."""
+def embedding_lines(evaluation: Evaluation) -> list[str]:
+    """What the uncertainty of the embeddings tells, and how alike those of a set are, in words."""
     lines = []
     for side, found in evaluation.uncertainty_bins.items():
         lines.append(
@@ -35,4 +35,6 @@ def uncertainty_lines(evaluation: Evaluation) -> list[str]:
             "rank correlation of caption uncertainty and the number of images that a caption is "
             f"true of: {evaluation.uncertainty_of_truth:+.3f}"
         )
+    for side, similarity in evaluation.set_similarity.items():
+        lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
     return lines

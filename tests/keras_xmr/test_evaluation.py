@@ -12,6 +12,7 @@ import pytest
 from data_pipelines.tables import table
 from keras_xmr import matchers
 from keras_xmr.evaluation import evaluate_split, score_matrix
+from keras_xmr.evaluation.sets import set_similarity
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.uncertainty import bins, rank_correlation
 from keras_xmr.own_scores import OwnScores
@@ -272,3 +273,14 @@ def test_bins_are_sorted_and_of_equal_size(random):
     np.testing.assert_allclose(np.mean(found.value), known.mean(), atol=0.02)
     assert rank_correlation(np.zeros(5), np.arange(5)) == 0
     assert rank_correlation(np.arange(5), np.arange(5) ** 3) == pytest.approx(1)
+
+
+def test_set_similarity_is_the_mean_cosine_of_different_members(random):
+    points = random.normal(size=(5, 3, 4)).astype(np.float32)
+    unit = points / np.linalg.norm(points, axis=2, keepdims=True)
+    pairs = [np.sum(unit[:, i] * unit[:, j], axis=1) for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert set_similarity({"points": points}) == pytest.approx(np.mean(pairs), abs=1e-6)
+    collapsed = np.repeat(points[:, :1], 3, axis=1)
+    assert set_similarity({"points": collapsed}) == pytest.approx(1, abs=1e-6)
+    assert set_similarity({"points": points[:, :1]}) is None
+    assert set_similarity({"mean": points[:, 0]}) is None
