@@ -16,7 +16,7 @@ from keras_xmr.build import build_model, build_tokenizer, own_tokenizer, restore
 from keras_xmr.config import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.report import save_scores, write_report
-from keras_xmr.evaluation.tables import result_tables, embedding_lines
+from keras_xmr.evaluation.tables import embedding_lines, result_tables
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.judgements import judge
 from keras_xmr.relevance.command import write_relevance_of

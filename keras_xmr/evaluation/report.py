@@ -15,7 +15,7 @@ from data_pipelines.records import SplitRecords, parse
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.paper import paper_as_dict
 from keras_xmr.evaluation.plots import write_plots
-from keras_xmr.evaluation.tables import result_tables, embedding_lines
+from keras_xmr.evaluation.tables import embedding_lines, result_tables
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import write_queries
