@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import numpy as np
 import tensorflow as tf
@@ -61,15 +62,8 @@ def score_matrix(
         Float32 (N, M).
     """
     num_images, num_captions = _length(images), _length(captions)
-    options = {} if query is None else {"query": query}
     scores = np.empty((num_images, num_captions), np.float32)
-
-    @tf.function(reduce_retracing=True)
-    def score(image: dict[str, tf.Tensor], caption: dict[str, tf.Tensor]) -> tf.Tensor:
-        return matcher(
-            matcher.prepare(image, "image"), matcher.prepare(caption, "caption"), **options
-        )
-
+    score = _scorer(matcher, query)
     with Progress("  scoring", num_images * num_captions, "pairs", unit_scale=True) as bar:
         for rows in _tiles(images, tile[0]):
             image = _part(images, rows)
@@ -78,6 +72,20 @@ def score_matrix(
                 scores[np.ix_(rows, columns)] = part
                 bar.update(part.size)
     return scores
+
+
+@lru_cache(maxsize=8)
+def _scorer(matcher: Matcher, query: Side | None) -> Callable[..., tf.Tensor]:
+    """What scores a tile: one for each matcher, since it is traced anew wherever it is made."""
+    options = {} if query is None else {"query": query}
+
+    @tf.function(reduce_retracing=True)
+    def score(image: dict[str, tf.Tensor], caption: dict[str, tf.Tensor]) -> tf.Tensor:
+        return matcher(
+            matcher.prepare(image, "image"), matcher.prepare(caption, "caption"), **options
+        )
+
+    return score
 
 
 def _length(embedding: Arrays) -> int:
