@@ -11,7 +11,7 @@ from keras_xmr import distances
 from keras_xmr.distances import root
 from keras_xmr.embeddings import Embedding, points
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import PositiveFloat, Reduction
+from keras_xmr.options import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.queries import number_of_pairs
 
 
@@ -34,11 +34,16 @@ class VarianceAwareWeighting(Loss):
             sub-embeddings alike: the ablation of this loss.
         stop_gradient: Whether sigma is a constant of the step.
         reduction: "mean" divides by the number of pairs that match, "sum" does not.
+        warmup_steps: For so many first steps of a training, the hinges of all negatives are added
+            up in place of the hardest one: where a model begins with the hardest ones, and where
+            many "negatives" are right answers, it may never leave the state in which all scores
+            are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     PARTS = ("image_to_text", "text_to_image")
     READS_SCORES = False
+    NEEDS_STEP = True
     ACCEPTS = (("set", "point"), ("point", "set"), ("point", "point"))
 
     def __init__(
@@ -48,6 +53,7 @@ class VarianceAwareWeighting(Loss):
         sigma: Literal["query", "shared", "one"] = "query",
         stop_gradient: bool = False,
         reduction: Reduction = "mean",
+        warmup_steps: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -55,9 +61,15 @@ class VarianceAwareWeighting(Loss):
         self.sigma = sigma
         self.stop_gradient = stop_gradient
         self.reduction = reduction
+        self.warmup_steps = warmup_steps
 
     def call(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
+        self,
+        scores: Any,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Any = None,
     ) -> dict[str, Any]:
         del scores
         cosines = _cosines(points(image), points(caption))
@@ -67,8 +79,8 @@ class VarianceAwareWeighting(Loss):
         if self.sigma == "shared" and deviation is not None:
             deviation_back = ops.transpose(deviation, (0, 2, 1))
         return {
-            "image_to_text": self._direction(cosines, positives, deviation),
-            "text_to_image": self._direction(back, ops.transpose(positives), deviation_back),
+            "image_to_text": self._direction(cosines, positives, deviation, step),
+            "text_to_image": self._direction(back, ops.transpose(positives), deviation_back, step),
         }
 
     def _deviation(self, scores: Any) -> Any:
@@ -78,13 +90,33 @@ class VarianceAwareWeighting(Loss):
         sigma = 1.0 + _deviation_of_others(scores)
         return ops.stop_gradient(sigma) if self.stop_gradient else sigma
 
-    def _direction(self, scores: Any, positives: Any, sigma: Any) -> Any:
-        """The sum over all sub-embeddings and pairs of a query (row) and a positive."""
-        hardest = ops.max(ops.where(positives, _LOWEST, scores), axis=2, keepdims=True)
-        loss = ops.relu(self.margin + (hardest - scores))
+    def _direction(self, scores: Any, positives: Any, sigma: Any, step: Any) -> Any:
+        """The sum over all sub-embeddings and all P pairs of a query (row) and a positive."""
+        rows, columns = ops.nonzero(positives)
+
+        def of_pairs(values: Any) -> Any:
+            """(K, P) out of (K, N, M)."""
+            flat = ops.reshape(values, (values.shape[0], -1))
+            return ops.take(flat, rows * ops.shape(values)[2] + columns, axis=1)
+
+        own = of_pairs(scores)[..., None]
+        negatives = ops.where(positives, _LOWEST, scores)
+
+        def hinge(rivals: Any) -> Any:
+            """The sum (K, P) of the hinges of the pairs with some rivals (K, N, R) of the query."""
+            return ops.sum(ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - own)), axis=2)
+
+        hardest = ops.max(negatives, axis=2, keepdims=True)
+        if self.warmup_steps == 0 or step is None:
+            loss = hinge(hardest)
+        else:
+            loss = ops.cond(
+                step < self.warmup_steps, lambda: hinge(negatives), lambda: hinge(hardest)
+            )
         if sigma is not None:
+            sigma = of_pairs(sigma)
             loss = loss / (sigma * sigma) + ops.log(sigma)
-        total = ops.sum(ops.where(positives, loss, 0.0))
+        total = ops.sum(loss)
         return total if self.reduction == "sum" else total / number_of_pairs(positives)
 
     def get_config(self) -> dict[str, Any]:
@@ -93,6 +125,7 @@ class VarianceAwareWeighting(Loss):
             "sigma": self.sigma,
             "stop_gradient": self.stop_gradient,
             "reduction": self.reduction,
+            "warmup_steps": self.warmup_steps,
         }
 
 

@@ -362,6 +362,36 @@ def test_one_sub_embedding_without_variance_is_vsepp(random):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
+    arrays = pieces(random)
+    image, caption = both_sides({k: tf.constant(v, tf.float32) for k, v in arrays.items()})
+    loss = VarianceAwareWeighting(sigma="one", margin=0.5, warmup_steps=2)
+    positives = np.asarray(POSITIVES)
+
+    @tf.function
+    def both(step):
+        parts = loss(None, image, caption, {"positives": tf.constant(positives)}, step=step)
+        return parts["image_to_text"] + parts["text_to_image"]
+
+    unit = arrays["image"] / np.linalg.norm(arrays["image"], axis=-1, keepdims=True)
+    points = arrays["caption"] / np.linalg.norm(arrays["caption"], axis=-1, keepdims=True)
+    cosines = np.einsum("nkd,md->knm", unit, points)
+    expected = sum(
+        max(0.0, 0.5 + rival - scores[q, p])
+        for scores, right in [(s, positives) for s in cosines]
+        + [(s.T, positives.T) for s in cosines]
+        for q, p in np.argwhere(right)
+        for rival in scores[q][~right[q]]
+    ) / np.count_nonzero(positives)
+    np.testing.assert_allclose(both(tf.constant(1, tf.int64)), expected, rtol=1e-5)
+    hardest = VarianceAwareWeighting(sigma="one", margin=0.5)
+    np.testing.assert_allclose(
+        both(tf.constant(2, tf.int64)),
+        total(hardest, image, caption, POSITIVES),
+        rtol=1e-6,
+    )
+
+
 def test_caption_sets_and_image_points_are_weighted_alike(random):
     points, sets = random.normal(size=(6, 5)), random.normal(size=(6, 3, 5))
     loss = VarianceAwareWeighting()
