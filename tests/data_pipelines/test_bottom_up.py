@@ -17,7 +17,7 @@ from data_pipelines.records import RecordsError, parse
 from data_pipelines.samplers import PairSampler
 from data_pipelines.sources import SourceError
 from data_pipelines.sources.boxes import with_boxes
-from data_pipelines.text import SPECIAL, Tokenizer
+from data_pipelines.text import SPECIAL, WordTokenizer
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_images_are_padded_with_zeros_to_the_longest_of_a_batch(options, tmp_pat
     for number, count in enumerate(expected):
         np.testing.assert_array_equal(regions[number, :count], kept(split, number))
     sampler = PairSampler(split, 4, seed=0)
-    tokenizer = Tokenizer([*SPECIAL, "dog", "cat"], 9)
+    tokenizer = WordTokenizer([*SPECIAL, "dog", "cat"], 9)
     batches = training_batches(split, sampler, tokenizer, ImageOptions(), TextOptions())
     x, y = next(iter(batches))
     counts = np.any(x["image"].numpy() != 0, axis=2).sum(axis=1)

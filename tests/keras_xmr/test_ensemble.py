@@ -11,7 +11,6 @@ import pytest
 from command_line import start
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
 from keras_xmr import cli
 from keras_xmr.build import build_model, build_tokenizer
 from keras_xmr.comparison.results import read_runs
@@ -38,7 +37,7 @@ def finished(folder: Path, name: str, *overrides: str) -> Run:
     run = Run(models.tiny_config(folder, f"name={name}", *overrides))
     run.folder.claim(run.config)
     tokenizer = build_tokenizer(run.config, run.records)
-    write_aside(run.folder.vocabulary, "".join(f"{w}\n" for w in tokenizer.vocabulary).encode())
+    run.folder.keep(tokenizer.files())
     model = build_model(run.config, run.records, tokenizer, pretrained=True)
     save_weights(model, run.folder.last_weights)
     run.folder.done.write_text("{}")

@@ -9,7 +9,7 @@ import tensorflow as tf
 import token_models
 
 from data_pipelines.options import ImageOptions
-from data_pipelines.text import SPECIAL, Tokenizer
+from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config import TowerOptions
 from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation import score_matrix
@@ -139,7 +139,9 @@ def test_images_of_any_number_of_regions_are_embedded_scored_and_exported(region
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
     np.testing.assert_array_equal(again.score(again.image_tower(regions), captions), expected)
-    words = Tokenizer([*SPECIAL, "red", "dog", "runs", "two", "grass"][: token_models.WORDS], 12)
+    words = WordTokenizer(
+        [*SPECIAL, "red", "dog", "runs", "two", "grass"][: token_models.WORDS], 12
+    )
     export_saved_model(model, words, ImageOptions(), tmp_path / "1")
     served = tf.saved_model.load(str(tmp_path / "1"))
     for image, count in enumerate(COUNTS):

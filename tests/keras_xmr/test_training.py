@@ -191,7 +191,9 @@ def test_checkpoints_of_another_model_are_refused(start, tmp_path):
     start("name=small", "train.phases.0.epochs=1").train()
     wide = start("name=wide", "train.phases.0.epochs=1", "model.dimension=16")
     wide.folder.claim(wide.config)
-    (tmp_path / "saved_models/small/checkpoints").rename(wide.folder.checkpoints)
+    small = tmp_path / "saved_models/small"
+    wide.folder.keep({"vocabulary.txt": (small / "vocabulary.txt").read_bytes()})
+    (small / "checkpoints").rename(wide.folder.checkpoints)
     with pytest.raises(CheckpointError, match=r"(?s)another model.*\[8.*there.*\[16.* here"):
         wide.train()
 
