@@ -72,10 +72,11 @@ class Gaussian(Head):
             self.mean_norm = keras.layers.LayerNormalization(
                 epsilon=1e-5, dtype="float32", name="mean_norm"
             )
-            if local_attention:
-                self.mean_attention = self._attention("mean_attention")
-                self.mean_linear = self._linear("mean_linear")
+        # Initial weights are drawn in the order in which layers are made: a seed depends on it.
         self.log_variance_pooling = self.new_pooling("log_variance_pooling")
+        if local_attention and not keep_mean:
+            self.mean_attention = self._attention("mean_attention")
+            self.mean_linear = self._linear("mean_linear")
         if local_attention:
             self.log_variance_attention = self._attention("log_variance_attention")
             self.log_variance_linear = self._linear("log_variance_linear")
