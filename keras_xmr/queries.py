@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops
 
 Tensor = Any
+
+LOWEST = -1e30
+"""Below every score, and still finite: the difference of two infinities is not a number."""
 
 
 class PositivePairs(NamedTuple):
@@ -58,3 +62,35 @@ def query_weights(positives: Tensor) -> Tensor:
 def number_of_pairs(positives: Tensor) -> Tensor:
     """How many pairs match, at least 1, as float32."""
     return ops.maximum(ops.sum(ops.cast(positives, "float32")), 1.0)
+
+
+def hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
+    """The highest score among a query's negatives; `LOWEST` if everything is right.
+
+    Args:
+        scores: Float32 (..., N, M), a query a row.
+        positives: Boolean (N, M).
+
+    Returns:
+        Float32 (..., N, 1).
+    """
+    return ops.max(ops.where(positives, LOWEST, scores), axis=-1, keepdims=True)
+
+
+def with_warm_up(
+    step: Tensor | None,
+    warmup_steps: int,
+    first: Callable[[], Tensor],
+    then: Callable[[], Tensor],
+) -> Tensor:
+    """What a loss is in the first steps of a training, and what it is afterwards.
+
+    Args:
+        step: How many steps were trained before this one; None outside of a training.
+        warmup_steps: How many steps are the first.
+        first: Gives the loss of these steps.
+        then: Gives that of all others, and that outside of a training.
+    """
+    if warmup_steps == 0 or step is None:
+        return then()
+    return ops.cond(step < warmup_steps, first, then)

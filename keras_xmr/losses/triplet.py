@@ -10,7 +10,12 @@ from keras import ops
 from keras_xmr.embeddings import Embedding
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.options import NonNegativeInt, PositiveFloat, Reduction
-from keras_xmr.queries import number_of_pairs, positive_pairs
+from keras_xmr.queries import (
+    hardest_negatives,
+    number_of_pairs,
+    positive_pairs,
+    with_warm_up,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -74,10 +79,9 @@ class Triplet(Loss):
     def _direction(self, scores: Any, positives: Any, step: Any) -> Any:
         if self.mining == "sum":
             return self._over_all(scores, positives)
-        if self.warmup_steps == 0 or step is None:
-            return self._over_hardest(scores, positives)
-        return ops.cond(
-            step < self.warmup_steps,
+        return with_warm_up(
+            step,
+            self.warmup_steps,
             lambda: self._over_all(scores, positives),
             lambda: self._over_hardest(scores, positives),
         )
@@ -93,8 +97,7 @@ class Triplet(Loss):
 
     def _over_hardest(self, scores: Any, positives: Any) -> Any:
         # A query to which everything is right has no negative, and gets no hinge.
-        hardest = ops.max(ops.where(positives, _LOWEST, scores), axis=1, keepdims=True)
-        hinges = ops.relu(self.margin + (hardest - scores))
+        hinges = ops.relu(self.margin + (hardest_negatives(scores, positives) - scores))
         total = ops.sum(ops.where(positives, hinges, 0.0))
         return total if self.reduction == "sum" else total / number_of_pairs(positives)
 
@@ -108,7 +111,3 @@ class Triplet(Loss):
             "reduction": self.reduction,
             "warmup_steps": self.warmup_steps,
         }
-
-
-# Below every score, and still finite: the difference of two infinities is not a number.
-_LOWEST = -1e30

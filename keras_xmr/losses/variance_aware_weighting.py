@@ -12,7 +12,7 @@ from keras_xmr.distances import root
 from keras_xmr.embeddings import Embedding, points
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.options import NonNegativeInt, PositiveFloat, Reduction
-from keras_xmr.queries import number_of_pairs
+from keras_xmr.queries import LOWEST, hardest_negatives, number_of_pairs, with_warm_up
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -100,19 +100,17 @@ class VarianceAwareWeighting(Loss):
             return ops.take(flat, rows * ops.shape(values)[2] + columns, axis=1)
 
         own = of_pairs(scores)[..., None]
-        negatives = ops.where(positives, _LOWEST, scores)
 
         def hinge(rivals: Any) -> Any:
             """The sum (K, P) of the hinges of the pairs with some rivals (K, N, R) of the query."""
             return ops.sum(ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - own)), axis=2)
 
-        hardest = ops.max(negatives, axis=2, keepdims=True)
-        if self.warmup_steps == 0 or step is None:
-            loss = hinge(hardest)
-        else:
-            loss = ops.cond(
-                step < self.warmup_steps, lambda: hinge(negatives), lambda: hinge(hardest)
-            )
+        loss = with_warm_up(
+            step,
+            self.warmup_steps,
+            lambda: hinge(ops.where(positives, LOWEST, scores)),
+            lambda: hinge(hardest_negatives(scores, positives)),
+        )
         if sigma is not None:
             sigma = of_pairs(sigma)
             loss = loss / (sigma * sigma) + ops.log(sigma)
@@ -127,10 +125,6 @@ class VarianceAwareWeighting(Loss):
             "reduction": self.reduction,
             "warmup_steps": self.warmup_steps,
         }
-
-
-# Below every score, and still finite: the difference of two infinities is not a number.
-_LOWEST = -1e30
 
 
 def _cosines(images: Any, captions: Any) -> Any:
