@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 
 from keras_xmr.comparison.boards import UNCERTAINTY, Board, cell, kind_title
 from keras_xmr.comparison.pairs import HEADLINES, most_judged
 from keras_xmr.comparison.results import Methods, RunResult
+from keras_xmr.plots import save_plot
 
 _DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
 _TOP = "asp_top_"
@@ -52,13 +49,6 @@ def _colours(names: Sequence[str]) -> dict[str, tuple]:
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 
 
-def _save(figure: plt.Figure, path: Path) -> Path:
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-    return path
-
-
 def _bars(board: Board, path: Path) -> Path:
     """A bar for each method, with the deviation over seeds, in a panel for each metric."""
     labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
@@ -82,7 +72,7 @@ def _bars(board: Board, path: Path) -> Path:
     axes[0, 0].invert_yaxis()
     for axis in axes.flat[len(metrics) :]:
         axis.axis("off")
-    return _save(figure, path)
+    return save_plot(figure, path)
 
 
 def _curves(draw: Callable[[plt.Axes, str], None], label: str, path: Path) -> Path:
@@ -94,7 +84,7 @@ def _curves(draw: Callable[[plt.Axes, str], None], label: str, path: Path) -> Pa
         axis.grid(alpha=0.3)
     axes[0].set_ylabel(label)
     axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    return _save(figure, path)
+    return save_plot(figure, path)
 
 
 def _recall(methods: Methods, path: Path) -> Path:
@@ -157,4 +147,4 @@ def _validation(methods: Methods, path: Path) -> Path:
     axis.set(xlabel="step", ylabel="validation RSUM (%)")
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    return _save(figure, path)
+    return save_plot(figure, path)

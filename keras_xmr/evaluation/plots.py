@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.metrics import RetrievalMetrics, by_positives
+from keras_xmr.plots import save_plot
 
 _SIDES = {"image": ("image-to-text", "tab:blue"), "caption": ("text-to-image", "tab:orange")}
 
@@ -39,13 +36,6 @@ def write_plots(evaluation: Evaluation, folder: Path) -> dict[str, Path]:
     return plots
 
 
-def _save(figure: plt.Figure, path: Path) -> Path:
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-    return path
-
-
 def _recall_curves(evaluation: Evaluation, path: Path) -> Path:
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
     for axis, (side, (title, _)) in zip(axes, _SIDES.items(), strict=True):
@@ -59,7 +49,7 @@ def _recall_curves(evaluation: Evaluation, path: Path) -> Path:
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("recall at K (%)")
     axes[0].legend(fontsize=8)
-    return _save(figure, path)
+    return save_plot(figure, path)
 
 
 def _most_judged(evaluation: Evaluation, matcher: int) -> RetrievalMetrics:
@@ -81,7 +71,7 @@ def _by_positives(evaluation: Evaluation, path: Path) -> Path:
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("R@1 (%)")
     axes[0].legend(fontsize=8)
-    return _save(figure, path)
+    return save_plot(figure, path)
 
 
 def _uncertainty_bins(evaluation: Evaluation, path: Path) -> Path:
@@ -95,7 +85,7 @@ def _uncertainty_bins(evaluation: Evaluation, path: Path) -> Path:
             xlabel="uncertainty bin, from sure to unsure",
             ylabel="R@1 (%)",
         )
-    return _save(figure, path)
+    return save_plot(figure, path)
 
 
 def _sigma(evaluation: Evaluation, path: Path) -> Path:
@@ -106,7 +96,7 @@ def _sigma(evaluation: Evaluation, path: Path) -> Path:
             axis.hist(values, bins=50, alpha=0.6, color=colour, label=f"{side}s", density=True)
     axis.set(xlabel="log of the geometric mean of sigma", ylabel="density")
     axis.legend()
-    return _save(figure, path)
+    return save_plot(figure, path)
 
 
 def _truth(evaluation: Evaluation, path: Path) -> Path:
@@ -122,4 +112,4 @@ def _truth(evaluation: Evaluation, path: Path) -> Path:
         ylabel="log of the geometric mean of sigma",
         xscale="log",
     )
-    return _save(figure, path)
+    return save_plot(figure, path)
