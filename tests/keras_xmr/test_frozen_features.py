@@ -7,12 +7,12 @@ import json
 import os
 from pathlib import Path
 
-import h5py
 import keras
 import models
 import numpy as np
 import pytest
 import tensorflow as tf
+from interruptions import interrupted, last_weights
 
 from data_pipelines.batches import image_batches
 from data_pipelines.features import write_features
@@ -58,51 +58,19 @@ def frozen_model(run: Run) -> Retriever:
     return model
 
 
-def weights(run: Run) -> dict[str, np.ndarray]:
-    """Every number of the last weights."""
-    found = {}
-    with h5py.File(run.folder.last_weights) as file:
-        file.visititems(
-            lambda name, item: found.update({name: item[()]} if hasattr(item, "dtype") else {})
-        )
-    return found
-
-
-class InterruptAt(keras.callbacks.Callback):
-    """Stands for a kill: everything that is not in a checkpoint is lost."""
-
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        if int(self.model.global_step.numpy()) == 7:
-            raise KeyboardInterrupt
-
-
-def interrupt_while_it_trains(run: Run, monkeypatch) -> None:
-    with monkeypatch.context() as patch:
-        fit = keras.Model.fit
-        patch.setattr(
-            Retriever,
-            "fit",
-            lambda self, *a, callbacks, **k: fit(
-                self, *a, callbacks=[*callbacks, InterruptAt()], **k
-            ),
-        )
-        with pytest.raises(KeyboardInterrupt):
-            run.train()
-
-
 @pytest.mark.slow
 def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplog):
     plain, fast = run(folder, "name=plain"), run(folder, "name=fast", ON)
     plain.train()
     with caplog.at_level("INFO", logger="keras_xmr"):
-        interrupt_while_it_trains(run(folder, "name=fast", ON), monkeypatch)
+        interrupted(run(folder, "name=fast", ON), 7, monkeypatch)
         written = {p: p.stat().st_mtime_ns for p in (folder / "records" / FEATURES).rglob("*.*")}
         fast.train()
     assert "features: 52 images x 16 positions x 8 numbers x 2 bytes = 13.3 kB" in caplog.text
     assert len(written) == 12  # 3 + 1 shards with sidecars, manifest, words, truth of both
     for path, time in written.items():
         assert path.stat().st_mtime_ns == time
-    expected, found = weights(plain), weights(fast)
+    expected, found = last_weights(plain), last_weights(fast)
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-2, atol=2e-3, err_msg=name)

@@ -11,12 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-import h5py
-import keras
 import models
 import numpy as np
 import pytest
 import tensorflow as tf
+from interruptions import interrupted, last_weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from data_pipelines.errors import UserError
@@ -55,53 +54,18 @@ def start(records, tmp_path):
     return start
 
 
-def weights(run: Run) -> dict[str, np.ndarray]:
-    """Every number of the last weights."""
-    found = {}
-    with h5py.File(run.folder.last_weights) as file:
-        file.visititems(
-            lambda name, item: found.update({name: item[()]} if hasattr(item, "dtype") else {})
-        )
-    return found
-
-
-class InterruptAt(keras.callbacks.Callback):
-    """Stands for a kill: everything that is not in a checkpoint is lost."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self.step = step
-
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        if int(self.model.global_step.numpy()) == self.step:
-            raise KeyboardInterrupt
-
-
-def interrupted(run: Run, step: int, monkeypatch) -> None:
-    with monkeypatch.context() as patch:
-        fit = keras.Model.fit
-        patch.setattr(
-            "keras_xmr.retriever.Retriever.fit",
-            lambda self, *a, callbacks, **k: fit(
-                self, *a, callbacks=[*callbacks, InterruptAt(step)], **k
-            ),
-        )
-        with pytest.raises(KeyboardInterrupt):
-            run.train()
-
-
 @pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
     # Ten steps an epoch, a checkpoint every three steps and after each epoch.
     whole = start("name=whole", TWO_PHASES)
     whole.train()
-    expected = weights(whole)
+    expected = last_weights(whole)
     assert len(expected) > 20
     broken = start("name=broken", TWO_PHASES)
     for step in (5, 10, 14):
         interrupted(start("name=broken", TWO_PHASES), step, monkeypatch)
     broken.train()
-    found = weights(broken)
+    found = last_weights(broken)
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
@@ -146,7 +110,7 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
         Run(models.tiny_config(tmp_path, f"data.records={records}", f"name={name}"))
         for name in ("whole", "killed")
     ]
-    expected, found = weights(runs[0]), weights(runs[1])
+    expected, found = last_weights(runs[0]), last_weights(runs[1])
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 
