@@ -32,10 +32,6 @@ def part(data: Any, number: int, replicas: int) -> Any:
 
 
 def main(replicas: int, path: str) -> None:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * replicas,
-    )
     strategy = strategy_of(replicas)
     with strategy.scope():
         regions = keras.Input((token_models.REGIONS, token_models.WIDTH), name="image")
