@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import tensorflow as tf
@@ -77,15 +77,19 @@ def score_matrix(
 @lru_cache(maxsize=8)
 def _scorer(matcher: Matcher, query: Side | None) -> Callable[..., tf.Tensor]:
     """What scores a tile: one for each matcher, since it is traced anew wherever it is made."""
+    # Of a partial, TensorFlow counts the tracings for itself: those of several matchers are not
+    # one function that is traced too often.
+    return tf.function(partial(_score_tile, matcher, query), reduce_retracing=True)
+
+
+def _score_tile(
+    matcher: Matcher,
+    query: Side | None,
+    image: dict[str, tf.Tensor],
+    caption: dict[str, tf.Tensor],
+) -> tf.Tensor:
     options = {} if query is None else {"query": query}
-
-    @tf.function(reduce_retracing=True)
-    def score(image: dict[str, tf.Tensor], caption: dict[str, tf.Tensor]) -> tf.Tensor:
-        return matcher(
-            matcher.prepare(image, "image"), matcher.prepare(caption, "caption"), **options
-        )
-
-    return score
+    return matcher(matcher.prepare(image, "image"), matcher.prepare(caption, "caption"), **options)
 
 
 def _length(embedding: Arrays) -> int:
