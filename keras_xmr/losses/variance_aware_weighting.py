@@ -35,9 +35,9 @@ class VarianceAwareWeighting(Loss):
         stop_gradient: Whether sigma is a constant of the step.
         reduction: "mean" divides by the number of pairs that match, "sum" does not.
         warmup_steps: For so many first steps of a training, the hinges of all negatives are added
-            up in place of the hardest one: where a model begins with the hardest ones, and where
-            many "negatives" are right answers, it may never leave the state in which all scores
-            are equal.
+            up in place of the hardest one, and sigma is a constant: where a model begins with the
+            hardest ones, and where many "negatives" are right answers, it may never leave the
+            state in which all scores are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -100,21 +100,21 @@ class VarianceAwareWeighting(Loss):
             return ops.take(flat, rows * ops.shape(values)[2] + columns, axis=1)
 
         own = of_pairs(scores)[..., None]
+        weight = None if sigma is None else of_pairs(sigma)
 
         def hinge(rivals: Any) -> Any:
             """The sum (K, P) of the hinges of the pairs with some rivals (K, N, R) of the query."""
             return ops.sum(ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - own)), axis=2)
 
-        loss = with_warm_up(
-            step,
-            self.warmup_steps,
-            lambda: hinge(ops.where(positives, LOWEST, scores)),
-            lambda: hinge(hardest_negatives(scores, positives)),
-        )
-        if sigma is not None:
-            sigma = of_pairs(sigma)
-            loss = loss / (sigma * sigma) + ops.log(sigma)
-        total = ops.sum(loss)
+        def over_all() -> Any:
+            # So many hinges over sigma^2 would reward scores that scatter, right or wrong.
+            constant = None if weight is None else ops.stop_gradient(weight)
+            return _weighted(hinge(ops.where(positives, LOWEST, scores)), constant)
+
+        def over_hardest() -> Any:
+            return _weighted(hinge(hardest_negatives(scores, positives)), weight)
+
+        total = ops.sum(with_warm_up(step, self.warmup_steps, over_all, over_hardest))
         return total if self.reduction == "sum" else total / number_of_pairs(positives)
 
     def get_config(self) -> dict[str, Any]:
@@ -125,6 +125,11 @@ class VarianceAwareWeighting(Loss):
             "reduction": self.reduction,
             "warmup_steps": self.warmup_steps,
         }
+
+
+def _weighted(hinges: Any, sigma: Any) -> Any:
+    """Eq. 11 of each pair (K, P); the hinges alone where sigma is None, for 1."""
+    return hinges if sigma is None else hinges / (sigma * sigma) + ops.log(sigma)
 
 
 def _cosines(images: Any, captions: Any) -> Any:

@@ -392,6 +392,24 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
     )
 
 
+def test_the_warm_up_of_dvse_learns_nothing_from_sigma(random):
+    arrays = pieces(random)
+    caption = {"mean": tf.constant(arrays["caption"], tf.float32)}
+    relations = {"positives": tf.constant(np.asarray(POSITIVES))}
+
+    def gradient(step, **options):
+        image = tf.Variable(arrays["image"], dtype=tf.float32)
+        loss = VarianceAwareWeighting(margin=0.5, warmup_steps=2, **options)
+        with tf.GradientTape() as tape:
+            parts = loss(None, {"points": image}, caption, relations, step=tf.constant(step))
+            value = parts["image_to_text"]
+        return tape.gradient(value, image).numpy()
+
+    np.testing.assert_array_equal(gradient(1), gradient(1, stop_gradient=True))
+    assert np.abs(gradient(2) - gradient(2, stop_gradient=True)).max() > 1e-3
+
+
+
 def test_caption_sets_and_image_points_are_weighted_alike(random):
     points, sets = random.normal(size=(6, 5)), random.normal(size=(6, 3, 5))
     loss = VarianceAwareWeighting()
