@@ -409,7 +409,6 @@ def test_the_warm_up_of_dvse_learns_nothing_from_sigma(random):
     assert np.abs(gradient(2) - gradient(2, stop_gradient=True)).max() > 1e-3
 
 
-
 def test_caption_sets_and_image_points_are_weighted_alike(random):
     points, sets = random.normal(size=(6, 5)), random.normal(size=(6, 3, 5))
     loss = VarianceAwareWeighting()

@@ -85,9 +85,8 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
 @pytest.mark.slow
 def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_path):
     def command(name: str) -> list[str]:
-        config = models.tiny_config(
-            tmp_path, f"data.records={records}", f"name={name}", "train.phases.0.epochs=3"
-        )
+        overrides = ("train.phases.0.epochs=3", "train.optimizer=adamp")
+        config = models.tiny_config(tmp_path, f"data.records={records}", f"name={name}", *overrides)
         path = tmp_path / f"{name}.yaml"
         path.write_text(dump_config(config), "utf-8")
         return [sys.executable, str(ROOT / "main.py"), "--config", str(path), "--mode=train"]
