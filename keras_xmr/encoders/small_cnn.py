@@ -60,9 +60,8 @@ class SmallCNN(Encoder):
             )(x)
             for block in range(self.blocks):
                 x = _residual(x, channels, f"stage_{stage}_block_{block}")
-        # No activation at the end: numbers that are all positive point all images the same way at
-        # first, which takes losses on angles an epoch or more to undo.
         x = layers.GroupNormalization(_GROUPS, name="normalize")(x)
+        x = layers.Activation("relu", name="relu")(x)
         return keras.Model(inputs, layers.Reshape((-1, self.channels[-1]))(x), name="encoder")
 
 
