@@ -15,6 +15,12 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = Path(os.environ.get("KERAS_XMR_GOLDEN", ROOT.parent / "shared" / "golden"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files with slow tests first: where files are shared out, none is left to wait for."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 class Golden:
     """Reference numbers of one case: `golden["in_x"]`, float32 as it is fed."""
 
