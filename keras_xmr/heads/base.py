@@ -67,5 +67,8 @@ class Head(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         pooling = None
         if self._make_pooling is not None:
-            pooling = keras.saving.serialize_keras_object(self.new_pooling("pooling"))
+            # Keras takes two objects of one address for one shared object, and so for the same
+            # pooling that of a head before, which is gone, and whose place in memory this has.
+            pooling = dict(keras.saving.serialize_keras_object(self.new_pooling("pooling")))
+            pooling.pop("shared_object_id", None)
         return super().get_config() | {"dimension": self.dimension, "pooling": pooling}

@@ -251,3 +251,20 @@ def test_head_survives_its_config(random, make, name):
 def test_odd_dimension_is_refused():
     with pytest.raises(ValueError, match="even: 7"):
         poolings.BiGRU(7)
+
+
+def test_heads_whose_poolings_were_at_the_same_address_stay_apart(tmp_path):
+    features = keras.Input((3, 5))
+    heads = [Gaussian(8, POOLINGS["mean"], name=name) for name in ("first", "second")]
+    model = keras.Model(features, [head(features)["mean"] for head in heads])
+    one = POOLINGS["mean"]()
+    for head in heads:
+        head._make_pooling = lambda: one
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    first, second = (loaded.get_layer(name) for name in ("first", "second"))
+    assert first.mean_pooling is not first.log_variance_pooling
+    assert first.mean_pooling is not second.mean_pooling
+    inputs = np.ones((2, 3, 5), np.float32)
+    for found, expected in zip(loaded(inputs), model(inputs), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
