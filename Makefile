@@ -37,7 +37,7 @@ types: $(VENV)/.installed  ## Type checker
 	$(BIN)/mypy
 
 tests: $(VENV)/.installed  ## The test suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 format: $(VENV)/.installed  ## Rewrite the code as the formatter and linter want it
 	$(BIN)/ruff format .
