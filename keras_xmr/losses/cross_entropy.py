@@ -12,7 +12,7 @@ from keras_xmr.embeddings import Embedding
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.options import PositiveFloat
-from keras_xmr.queries import query_weights
+from keras_xmr.queries import LOWEST, query_weights
 
 
 class _CrossEntropy(Loss):
@@ -83,7 +83,7 @@ class NTXent(_CrossEntropy):
     def entropy(self, logits: Any, positives: Any) -> Any:
         # Large logits would lose the digits by which they differ in the sum of their exponentials.
         logits = logits - ops.stop_gradient(ops.max(logits, axis=1, keepdims=True))
-        negatives = ops.logsumexp(ops.where(positives, _LOWEST, logits), axis=1, keepdims=True)
+        negatives = ops.logsumexp(ops.where(positives, LOWEST, logits), axis=1, keepdims=True)
         return ops.softplus(negatives - logits)
 
 
@@ -113,7 +113,3 @@ class SupervisedContrastive(_CrossEntropy):
     def entropy(self, logits: Any, positives: Any) -> Any:
         del positives
         return -ops.log_softmax(logits, axis=1)
-
-
-# Below every logit, and still finite: a query without negatives keeps finite gradients.
-_LOWEST = -1e30
