@@ -45,10 +45,6 @@ def batch(size: int):
 
 
 def main(replicas: int, path: str) -> None:
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration()] * replicas,
-    )
     with strategy_of(replicas).scope():
         model = fits_relevance(models.pcme())
         model.compile(optimizer=keras.optimizers.SGD(0.05))
