@@ -157,7 +157,7 @@ def tiny_config(folder: Path, *overrides: str) -> Config:
             "model.text.encoder.dimension=6",
             "model.matcher.samples=2",
             "train.batch_size=8",
-            "train.optimizer=adam",  # traced in half the time of adamp
+            "train.optimizer=adam",  # traced sooner than adamp
             "train.devices=1",
             "train.phases.0.epochs=2",
             "train.checkpoint_steps=3",

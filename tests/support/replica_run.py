@@ -53,7 +53,7 @@ def strategy_of(replicas: int) -> tf.distribute.Strategy:
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * replicas,
     )
-    # A graph that runs twice is not worth optimising: that takes a fifth of the time here.
+    # A graph that runs twice is not worth optimising: that takes a sixth of the time here.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     if replicas == 1:
         return tf.distribute.get_strategy()
