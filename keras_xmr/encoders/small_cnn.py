@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
+from keras_xmr.layers import batch_normalization
 from keras_xmr.options import PositiveInt
 
 _GROUPS = 8
@@ -16,7 +17,7 @@ class SmallCNN(Encoder):
     """Residual blocks of convolutions with group normalisation, on smaller and smaller pictures.
 
     It learns from scratch in minutes on a CPU. Two more channels hold the place of each pixel,
-    without which a convolution cannot tell left from right.
+    without which a convolution cannot tell left from right. What comes out is batch-normalised.
 
     Args:
         channels: Channels of each stage, multiples of 8. The first stage sees patches, every
@@ -60,7 +61,9 @@ class SmallCNN(Encoder):
             )(x)
             for block in range(self.blocks):
                 x = _residual(x, channels, f"stage_{stage}_block_{block}")
-        x = layers.GroupNormalization(_GROUPS, name="normalize")(x)
+        # New weights see all pictures nearly alike. Batch normalisation takes away what they share,
+        # which training would need its first epochs for.
+        x = batch_normalization(name="normalize")(x)
         x = layers.Activation("relu", name="relu")(x)
         return keras.Model(inputs, layers.Reshape((-1, self.channels[-1]))(x), name="encoder")
 

@@ -177,6 +177,21 @@ def test_small_cnn_knows_its_place(random):
         SmallCNN(channels=(12,))
 
 
+def test_small_cnn_takes_away_what_all_pictures_share(random):
+    # What is left is what training begins with: a square of another colour in another place.
+    pictures = np.full((32, 32, 32, 3), 200, np.uint8)
+    for picture in pictures:
+        row, column = random.integers(0, 20, 2)
+        picture[row : row + 8, column : column + 8] = random.integers(0, 255, 3)
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((32, 32, 3), dtype="uint8")
+    features, _ = SmallCNN(channels=(16, 32)).features(inputs, InputSpec(image_size=32))
+    pooled = np.asarray(keras.Model(inputs, features)(pictures, training=True)).mean(axis=1)
+    pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
+    cosines = (pooled @ pooled.T)[np.triu_indices(len(pooled), 1)]
+    assert cosines.mean() < 0.98, "with normalisation by the picture alone it is 0.985 and more"
+
+
 def test_towers_are_functional_models_with_named_parts():
     options = tower(encoder={"name": "small_cnn", "channels": [8]}, pooling="attention")
     built = image_tower(options, 6, InputSpec(image_size=32))
