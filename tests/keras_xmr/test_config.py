@@ -45,9 +45,9 @@ def test_configs_that_come_along_are_valid(name):
 
 def test_what_configs_share_is_no_config_itself():
     assert "scenes" not in packaged_configs()
-    vsepp = load_config(find_config("scenes_vsepp"))
+    dvse = load_config(find_config("scenes_dvse"))
     pcme = load_config(find_config("scenes_pcme"))
-    assert (vsepp.data, vsepp.train) == (pcme.data, pcme.train)
+    assert (dvse.data, dvse.train) == (pcme.data, pcme.train)
 
 
 @pytest.mark.parametrize("name", packaged_configs())
