@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from data_pipelines.records import Records, SplitRecords, truth_file
+from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.config import Config, EvaluationOptions
@@ -136,7 +137,7 @@ def split_truth(records: Records, split: SplitRecords) -> Judgements | None:
 def evaluate_split(
     model: Retriever,
     records: Records,
-    split: str,
+    split: Split,
     tokenizer: Tokenizer,
     config: Config,
     brief: bool = False,
@@ -153,7 +154,7 @@ def evaluate_split(
             it trains.
     """
     options = config.evaluation
-    part = records.split(split)  # type: ignore[arg-type]
+    part = records.split(split)
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
