@@ -158,7 +158,7 @@ def test_tiles_do_not_matter(cosines, reranker, monkeypatch):
     monkeypatch.setattr(fast, "_ROWS", 3)
     monkeypatch.setattr(fast, "_COLUMNS", 7)
     monkeypatch.setattr(fast, "_WRITTEN_ROWS", 1)
-    monkeypatch.setattr(fast, "_SAFE", 0.0)
+    monkeypatch.setattr(fast, "_SAFE", (np.inf, 0.0))
     monkeypatch.setattr(neighbours, "_QUERIES", 3)
     for found, expected in zip(reranker(scores), whole, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
