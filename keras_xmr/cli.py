@@ -25,6 +25,7 @@ from keras_xmr.config_file import (
 )
 from keras_xmr.explain import explain
 from keras_xmr.run_folder import load_run
+from keras_xmr.workers import TF_CONFIG, workers_of
 
 DEMO = "scenes_pcme"
 
@@ -112,7 +113,8 @@ examples:
   python main.py --mode=compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
 
 Everything that a run makes is in saved_models/<name>/. A run that was stopped, or killed, goes
-on where it was when it is started again.
+on where it was when it is started again. Several machines train together if TF_CONFIG names them
+(docs/many_machines.md).
 
 configs that come along (coco_pcme and so on; --list says what each is):
 {{configs}}
@@ -153,6 +155,7 @@ flags.DEFINE_string("split", None, "The split of a Karpathy file.")
 flags.DEFINE_multi_string("judgements", [], "Further judgements, by name or file.")
 flags.DEFINE_multi_string("rerank", [], "Re-rankers, as in evaluation.rerankers.")
 flags.DEFINE_integer("folds", 0, "Folds of the images.", lower_bound=0)
+_OF_SEVERAL_WORKERS = ("all", "train")
 _NEEDS_MODE = {
     "configs": "--mode=compare",
     "seeds": "--mode=compare",
@@ -218,6 +221,10 @@ def _start(rest: Sequence[str]) -> None:
         raise ConfigError(f"{rest[1]!r} is not understood; see --help")
     values = flags.FLAGS.flag_values_dict()
     given = {name for name in values if flags.FLAGS[name].present}
+    if workers_of().count > 1 and values["mode"] not in _OF_SEVERAL_WORKERS:
+        raise ConfigError(
+            f"--mode={values['mode']} is the work of one process; start it without {TF_CONFIG}"
+        )
     if own := given & {*_OWN_FILES, *_OWN_OPTIONS, "rerank"}:
         _evaluate_own_scores(values, given, sorted(own)[0])
         return

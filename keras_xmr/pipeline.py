@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from functools import cached_property
 from pathlib import Path
+
+import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import check_plan, prepare
@@ -23,11 +26,14 @@ from keras_xmr.relevance.command import write_relevance_of
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import export_keras, export_saved_model
-from keras_xmr.training.train import load_weights, train
+from keras_xmr.training.team import Team
+from keras_xmr.training.train import train, weights_of
+from keras_xmr.workers import workers_of
 
 _LOGGER = logging.getLogger(__name__)
 
-MODES = ("prepare", "train", "evaluate", "export", "relevance", "tune_reranker")
+# What TensorFlow raises where another worker has ended.
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError)
 
 
 def run(config: Config, mode: str) -> None:
@@ -35,21 +41,23 @@ def run(config: Config, mode: str) -> None:
 
     Args:
         config: The config.
-        mode: One of `MODES`, or "all": prepare if need be, train, evaluate, and export.
+        mode: The method of `Run` that does it.
 
     Raises:
         UserError: If something is wrong that the user can mend.
     """
     begin = time.perf_counter()
-    steps = Run(config)
-    if mode == "all":
-        if not config.data.is_prepared:
-            steps.prepare()
-        steps.train()
-        steps.evaluate()
-        steps.export()
-    else:
-        getattr(steps, mode)()
+    try:
+        getattr(Run(config), mode)()
+    except _LOST as error:
+        if workers_of().count == 1:
+            raise
+        lost = set(re.findall(r"/job:(\w+)/replica:0/task:(\d+)$", error.message, re.MULTILINE))
+        names = ", ".join(" ".join(worker) for worker in sorted(lost)) or error.message
+        raise UserError(
+            f"another worker has ended ({names}); what it says tells why. Start "
+            "all of them again: the training goes on at its last checkpoint"
+        ) from error
     minutes, seconds = divmod(round(time.perf_counter() - begin), 60)
     _LOGGER.info("done in %d min %d s", minutes, seconds)
 
@@ -82,6 +90,21 @@ class Run:
         self.config = config
         self.folder = RunFolder(config)
 
+    def all(self) -> None:
+        """Prepares the records if they are missing, trains, evaluates, and exports.
+
+        Of several workers all train, and the chief does the rest.
+        """
+        team = self.team
+        if team.is_chief and not self.config.data.is_prepared:
+            self.prepare()
+        team.wait()
+        self.train()
+        if team.is_chief:
+            self.evaluate()
+            self.export()
+        team.wait()
+
     def prepare(self) -> None:
         """Writes the records, and reports on the data."""
         _LOGGER.info("== prepare: %s", self.config.data.records)
@@ -92,10 +115,17 @@ class Run:
     def train(self) -> None:
         """Trains the model, or goes on where a training was stopped."""
         _LOGGER.info("== train: %s", self.folder.path)
-        self.folder.claim(self.config)
-        self.tokenizer = build_tokenizer(self.config, self.records)
-        self.folder.keep(self.tokenizer.files())
-        self.model = train(self.config, self.folder, self.records, self.tokenizer)
+        team = self.team
+        if team.is_chief:
+            self.folder.claim(self.config)
+        tokenizer = build_tokenizer(self.config, self.records)
+        if team.is_chief:
+            self.folder.keep(tokenizer.files())
+        model = train(self.config, self.folder, self.records, tokenizer, team)
+        team.wait()
+        if team.is_alone:
+            # Of several workers the chief alone goes on, with a model that is not shared.
+            self.tokenizer, self.model = tokenizer, model
 
     def evaluate(self) -> None:
         """Evaluates the trained model, and writes reports."""
@@ -148,6 +178,12 @@ class Run:
             )
 
     @cached_property
+    def team(self) -> Team:
+        """Who trains the model. Several workers must ask for it before anything is computed."""
+        options = self.config.train
+        return Team(options.batch_size, options.devices, workers_of())
+
+    @cached_property
     def records(self) -> Records:
         """The finished records."""
         check_plan(self.config.data)
@@ -165,7 +201,7 @@ class Run:
         self._check_trained()
         self.folder.claim(self.config)
         model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
-        load_weights(model, self.config, self.folder)
+        model.without_optimizer().load_weights(weights_of(self.config, self.folder))
         return model
 
     def _check_trained(self) -> None:

@@ -194,14 +194,14 @@ class Retriever(keras.Model):
         self.trackers[GRADIENT].update_state(norm)
         self._watch([*self._log, norm])
         self.optimizer.apply(gradients, variables)
-        return self.get_metrics_result()
+        return _logs(self.get_metrics_result())
 
     def test_step(self, data: Any) -> dict[str, Tensor]:
         """One step of `evaluate` on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         loss = self.compute_loss(x, y, self(x, training=False), training=False)
         self._loss_tracker.update_state(loss * _num_replicas())
-        return self.get_metrics_result()
+        return _logs(self.get_metrics_result())
 
     def _clip(self, gradients: list[Tensor]) -> tuple[list[Tensor], Tensor]:
         """Clips the gradients of this replica by the norm of the global ones."""
@@ -298,6 +298,13 @@ def _num_replicas() -> int:
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
+def _logs(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Logs as Keras takes them: of several workers it averages the first axis (keras#20585)."""
+    if isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy):
+        return {name: value[None] for name, value in values.items()}
+    return values
+
+
 def _same_length(embedding: Embedding) -> Embedding:
     """Tokens padded to the longest of all replicas: each may have padded a batch of its own."""
     if _num_replicas() == 1 or embeddings.kind(embedding) != "tokens":
@@ -318,7 +325,8 @@ def _gather(tensors: Any) -> Any:
     context = tf.distribute.get_replica_context()
 
     def gather(tensor: Tensor) -> Tensor:
-        gathered = context.all_gather(tensor, axis=0)
+        # What comes straight from the data has no device, and several workers ask for one.
+        gathered = context.all_gather(tf.identity(tensor), axis=0)
         return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
 
     return tf.nest.map_structure(gather, tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,25 +110,35 @@ def _predict(
     tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, batch: int, unit: str
 ) -> Arrays:
     if embeddings.kind(tower.output) == "tokens":
-        return _predict_tokens(tower, dataset, name, total, unit)
-    bar = _Bar(f"  {name}", total, batch, unit)
+        return _joined_tokens(_one_by_one(tower, dataset, name, total, unit))
     wanted = embeddings.for_matching(tower.output)
     if wanted.keys() != tower.output.keys():
         # What only losses need would fill the memory of a large split.
         tower = keras.Model(tower.inputs, wanted)
+    if isinstance(tower.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        # `predict` is the work of all workers; this one evaluates alone.
+        parts = list(_one_by_one(tower, dataset, name, total, unit))
+        return {key: np.concatenate([part[key] for part in parts]) for key in wanted}
+    bar = _Bar(f"  {name}", total, batch, unit)
     return dict(tower.predict(dataset, verbose=0, callbacks=[bar]))
 
 
-def _predict_tokens(
+def _one_by_one(
     tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, unit: str
-) -> dict[str, Ragged]:
-    """Tokens of batches of different lengths, which `predict` cannot join."""
+) -> Iterator[dict[str, np.ndarray]]:
+    """The embeddings of every batch."""
     embed = tf.function(lambda inputs: tower(inputs, training=False), reduce_retracing=True)
-    batches = []
     with Progress(f"  {name}", total, unit) as bar:
         for inputs in dataset:
             embedded = {key: value.numpy() for key, value in embed(inputs).items()}
-            counts = embedded["mask"] > 0
-            batches.append((embedded["tokens"][counts], counts.sum(axis=1)))
-            bar.update(len(counts))
-    return join(batches)
+            yield embedded
+            bar.update(len(next(iter(embedded.values()))))
+
+
+def _joined_tokens(batches: Iterable[dict[str, np.ndarray]]) -> dict[str, Ragged]:
+    """Tokens of batches of different lengths, which `predict` cannot join."""
+    parts = []
+    for embedded in batches:
+        counts = embedded["mask"] > 0
+        parts.append((embedded["tokens"][counts], counts.sum(axis=1)))
+    return join(parts)

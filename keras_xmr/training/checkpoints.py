@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -13,6 +15,7 @@ import tensorflow as tf
 from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
 from keras_xmr.retriever import Retriever
+from keras_xmr.training.team import Team
 
 _VARIABLES = "variables.json"
 
@@ -26,36 +29,49 @@ class Progress:
     """How far a training has come.
 
     Attributes:
-        phase: The phase it is in.
         step: Steps done, over all phases.
         best: The best value of the monitored metric so far.
         best_step: The step of that value.
     """
 
-    phase: int = 0
     step: int = 0
     best: float = float("-inf")
     best_step: int = 0
+
+    def numbers(self) -> list[float]:
+        """All of it, as a checkpoint has it."""
+        return [float(value) for value in asdict(self).values()]
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[float]) -> Progress:
+        """What `numbers` has made numbers of."""
+        step, best, best_step = map(float, numbers)
+        return cls(int(step), best, int(best_step))
 
 
 class Checkpoints:
     """Saves and restores model, optimizer and progress together.
 
     A checkpoint is written aside and then named by an atomic rename, so a kill in the middle
-    leaves the one before it.
+    leaves the one before it. Of several workers the chief alone writes and reads them, and the
+    others have from it what it has read; so all must call the same methods.
 
     Args:
         folder: Where they are kept.
         model: The model.
+        team: The workers.
         keep: How many are kept.
     """
 
-    def __init__(self, folder: Path, model: Retriever, keep: int = 2) -> None:
+    def __init__(self, folder: Path, model: Retriever, team: Team, keep: int = 2) -> None:
         self.folder = folder
         self.model = model
+        self.team = team
         self.keep = keep
         self.progress = Progress()
-        self._state = tf.Variable("", dtype=tf.string, name="progress")
+        # Variables are made here and not when they are needed: that all workers do together.
+        self._bare = model.without_optimizer()
+        self._state = tf.Variable(self.progress.numbers(), dtype=tf.float64, name="progress")
 
     def peek(self) -> Progress:
         """The progress of the newest checkpoint; the very beginning without one.
@@ -64,11 +80,11 @@ class Checkpoints:
             CheckpointError: If the checkpoint is of another model.
         """
         newest = tf.train.latest_checkpoint(str(self.folder))
-        if newest is None:
-            return Progress()
-        self._compare()
-        tf.train.Checkpoint(progress=self._state).restore(newest).expect_partial()
-        return Progress(**json.loads(self._state.numpy()))
+        if newest is not None and self.team.is_chief:
+            self._compare()
+            tf.train.Checkpoint(progress=self._state).read(newest).expect_partial()
+        self.team.share([self._state])
+        return Progress.of_numbers(self._state.numpy())
 
     def restore_model(self) -> None:
         """Restores the model of the newest checkpoint, and the progress, but no optimizer.
@@ -76,7 +92,8 @@ class Checkpoints:
         Raises:
             CheckpointError: If it does not fit.
         """
-        self._restore(tf.train.Checkpoint(progress=self._state, **_variables(self.model)))
+        variables = self._variables()
+        self._restore(tf.train.Checkpoint(**variables), variables)
 
     def start_phase(self) -> None:
         """Begins to save the optimizer too, once a phase has compiled the model with it."""
@@ -84,12 +101,13 @@ class Checkpoints:
         optimizer.build(self.model.trainable_variables)
         # Lists of variables, not the objects that hold them: what Keras tracks of an object
         # depends on what has been frozen in this process before.
-        self._checkpoint = tf.train.Checkpoint(
-            progress=self._state,
-            optimizer=[variable.value for variable in optimizer.variables],
-            **_variables(self.model),
-        )
+        self._saved = self._variables()
+        self._saved["optimizer"] = [variable.value for variable in optimizer.variables]
+        self._checkpoint = tf.train.Checkpoint(**self._saved)
         self._manager = tf.train.CheckpointManager(self._checkpoint, str(self.folder), self.keep)
+        # It makes a variable when it is first asked for this.
+        _ = self._checkpoint.save_counter
+        self.team.share(tf.nest.flatten(self._saved))
 
     def restore(self) -> None:
         """Restores the model, the optimizer and the progress of the newest checkpoint.
@@ -97,22 +115,41 @@ class Checkpoints:
         Raises:
             CheckpointError: If it does not fit.
         """
-        self._restore(self._checkpoint)
+        self._restore(self._checkpoint, self._saved)
 
-    def _restore(self, checkpoint: tf.train.Checkpoint) -> None:
-        newest = tf.train.latest_checkpoint(str(self.folder))
-        try:
-            checkpoint.restore(newest).assert_existing_objects_matched()
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
-            raise CheckpointError(f"{newest} does not fit this model: {error}") from None
-        self.progress = Progress(**json.loads(self._state.numpy()))
+    def _variables(self) -> dict[str, Any]:
+        """What is saved in any case."""
+        return {"progress": self._state, **_variables(self.model)}
+
+    def _restore(self, checkpoint: tf.train.Checkpoint, variables: dict[str, Any]) -> None:
+        if self.team.is_chief:
+            newest = tf.train.latest_checkpoint(str(self.folder))
+            try:
+                checkpoint.read(newest).assert_existing_objects_matched()
+            except (AssertionError, ValueError, tf.errors.OpError) as error:
+                raise CheckpointError(f"{newest} does not fit this model: {error}") from None
+        self.team.share(tf.nest.flatten(variables))
+        self.progress = Progress.of_numbers(self._state.numpy())
 
     def save(self) -> None:
         """Saves the state as it is now."""
+        if not self.team.is_chief:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._state.assign(json.dumps(asdict(self.progress)))
+        self._state.assign(self.progress.numbers())
         write_aside(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
         self._manager.save(checkpoint_number=self.progress.step)
+
+    def save_weights(self, path: Path) -> None:
+        """Writes the weights of the model, without its optimizer, to a file that appears whole."""
+        self._bare.global_step.assign(self.model.global_step)
+        aside = path.with_name(f".{path.name}")
+        self._bare.save_weights(aside)
+        os.replace(aside, path)
+
+    def load_weights(self, path: Path) -> None:
+        """Loads such weights into the model."""
+        self._bare.load_weights(path)
 
     def _compare(self) -> None:
         """Raises where the variables of the checkpoint are not those of the model."""
@@ -131,13 +168,6 @@ class Checkpoints:
                 + "\n  ".join(wrong[:5])
                 + "\nGive this run another name (--set name=...), or delete that folder"
             )
-
-
-def save_weights(model: Retriever, path: Path) -> None:
-    """Writes the weights of a model, without its optimizer, to a file that appears whole."""
-    aside = path.with_name(f".{path.name}")
-    model.without_optimizer().save_weights(aside)
-    os.replace(aside, path)
 
 
 def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:

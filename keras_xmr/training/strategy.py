@@ -7,33 +7,61 @@ import logging
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
+from keras_xmr.workers import Workers
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def make_strategy(batch_size: int, count: int | None = None) -> tf.distribute.Strategy:
-    """MirroredStrategy if there are several devices, else the one there is.
+def make_strategy(
+    batch_size: int, count: int | None = None, workers: Workers | None = None
+) -> tf.distribute.Strategy:
+    """MultiWorkerMirroredStrategy for several workers, MirroredStrategy for several devices.
 
-    Logical CPU devices count where there is no GPU.
+    Logical CPU devices count where there is no GPU. For several workers it must be made before
+    TensorFlow computes anything, and it waits for all of them.
 
     Args:
         batch_size: The global batch, which the devices share.
-        count: How many devices; None takes all.
+        count: How many devices of this machine; None takes all.
+        workers: Those that train together; None is this process alone.
 
     Raises:
         UserError: If there are not so many, or if they cannot share the batch evenly.
     """
+    if workers is not None and workers.count > 1:
+        return _of_workers(batch_size, count, workers)
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     names = [device.name for device in devices][:count]
-    if count is not None and len(names) < count:
-        raise UserError(f"train.devices: {count} are asked for, but there are only {len(names)}")
+    _check_count(count, len(names))
     if len(names) == 1:
         return tf.distribute.get_strategy()
-    if batch_size % len(names):
-        raise UserError(
-            f"train.batch_size: {batch_size} pairs cannot be shared evenly by {len(names)} "
-            f"devices; {batch_size // len(names) * len(names)} or "
-            f"{-(-batch_size // len(names)) * len(names)} can"
-        )
+    _check_batch(batch_size, len(names))
     _LOGGER.info("training on %d devices: %s", len(names), ", ".join(names))
     return tf.distribute.MirroredStrategy(names)
+
+
+def _of_workers(batch_size: int, count: int | None, workers: Workers) -> tf.distribute.Strategy:
+    gpus = tf.config.list_physical_devices("GPU")
+    if count is not None:
+        _check_count(count, max(len(gpus), 1))
+        tf.config.set_visible_devices(gpus[:count], "GPU")
+    _check_batch(batch_size, workers.count)
+    _LOGGER.info("worker %d of %d: waiting for all of them", workers.number, workers.count)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    _check_batch(batch_size, strategy.num_replicas_in_sync)
+    _LOGGER.info("training on %d devices of all workers", strategy.num_replicas_in_sync)
+    return strategy
+
+
+def _check_count(count: int | None, found: int) -> None:
+    if count is not None and found < count:
+        raise UserError(f"train.devices: {count} are asked for, but there are only {found}")
+
+
+def _check_batch(batch_size: int, devices: int) -> None:
+    if batch_size % devices:
+        raise UserError(
+            f"train.batch_size: {batch_size} pairs cannot be shared evenly by {devices} "
+            f"devices; {batch_size // devices * devices} or {-(-batch_size // devices) * devices} "
+            "can"
+        )

@@ -6,6 +6,8 @@ import json
 import logging
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -23,13 +25,16 @@ from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.towers import tower_on_features
 from keras_xmr.training import callbacks
-from keras_xmr.training.checkpoints import Checkpoints, save_weights
+from keras_xmr.training.checkpoints import Checkpoints
 from keras_xmr.training.features import frozen_features
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
-from keras_xmr.training.strategy import make_strategy
+from keras_xmr.training.team import Team
 
 _LOGGER = logging.getLogger(__name__)
+
+# Where files are, which may differ from worker to worker.
+_PLACES: Any = {"output": True, "data": {"records": True, "source": True}}
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,9 @@ class _Span:
     end: int
 
 
-def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokenizer) -> Retriever:
+def train(
+    config: Config, folder: RunFolder, records: Records, tokenizer: Tokenizer, team: Team
+) -> Retriever:
     """Trains a model, or finishes its training.
 
     A training that was killed, at any moment, goes on at its last checkpoint and ends with the
@@ -53,9 +60,11 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
         folder: Where checkpoints and logs go.
         records: The records.
         tokenizer: Makes word ids of the captions.
+        team: Who trains it; all workers must call this.
 
     Returns:
-        The model with the weights that the config asks for, the best or the last.
+        The model with the weights that the config asks for, the best or the last; of several
+        workers the chief has them.
 
     Raises:
         TrainingStoppedError: If the watchdog stops the training.
@@ -67,15 +76,16 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
     keras.utils.set_random_seed(config.seed)
     split = records.split("train")
     sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
-    with make_strategy(options.batch_size, options.devices).scope():
-        fresh = not (folder.checkpoints / "checkpoint").exists()
-        model = build_model(config, records, tokenizer, pretrained=fresh)
+    _check_same(config, records, tokenizer, team)
+    with team.strategy.scope():
+        (begun,) = team.from_chief([int((folder.checkpoints / "checkpoint").exists())])
+        model = build_model(config, records, tokenizer, pretrained=not begun)
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
         if options.precompute_features:
             model.feature_tower = tower_on_features(model.image_tower)
-        trainer = _Trainer(config, folder, records, tokenizer, model, sampler.steps)
+        trainer = _Trainer(config, folder, records, tokenizer, model, sampler.steps, team)
         done = trainer.checkpoints.peek()
         for span in trainer.spans():
             if done.step >= span.end:
@@ -90,11 +100,25 @@ def train(config: Config, folder: RunFolder, records: Records, tokenizer: Tokeni
                     config.data.image,
                     config.data.text,
                     start=step,
+                    part=(team.workers.number, team.workers.count),
                     relevance=relevance,
                 )
-                trainer.fit(batches, span)
+                trainer.fit(team.distribute(batches, options.batch_size), span)
         trainer.finish(done.step)
     return model
+
+
+def _check_same(config: Config, records: Records, tokenizer: Tokenizer, team: Team) -> None:
+    """Checks that all workers have the same; where files are is left to each."""
+    if team.is_alone:
+        return
+    team.check_same(
+        {
+            "config": config.model_dump_json(exclude=_PLACES),
+            "records": json.dumps(records.manifest["splits"], sort_keys=True),
+            "vocabulary": repr(sorted(tokenizer.files().items())),
+        }
+    )
 
 
 def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRelevance:
@@ -122,13 +146,15 @@ class _Trainer:
         tokenizer: Tokenizer,
         model: Retriever,
         steps_per_epoch: int,
+        team: Team,
     ) -> None:
         self.config = config
         self.folder = folder
         self.records = records
         self.model = model
         self.steps_per_epoch = steps_per_epoch
-        self.checkpoints = Checkpoints(folder.checkpoints, model)
+        self.team = team
+        self.checkpoints = Checkpoints(folder.checkpoints, model, team)
         self.callbacks = self._callbacks(tokenizer)
 
     @property
@@ -163,7 +189,9 @@ class _Trainer:
             self.checkpoints.restore_model()
         if self.model.feature_tower is not None and self.records.holds == "images":
             # Not before the weights of the encoder are those of the checkpoint.
-            self.records = frozen_features(self.model, self.records, self.config)
+            self.records = self.team.chief_first(
+                lambda: frozen_features(self.model, self.records, self.config)
+            )
         if done >= span.start and done:
             _LOGGER.info("going on at step %d", done)
         frozen = ", ".join(span.phase.freeze) or "nothing"
@@ -198,12 +226,14 @@ class _Trainer:
         self.model.feature_tower = None
         if done >= self.spans()[-1].end:
             self.checkpoints.restore_model()
+        if not self.team.is_chief:
+            return
         if not self.folder.last_weights.exists():
-            save_weights(self.model, self.folder.last_weights)
+            self.checkpoints.save_weights(self.folder.last_weights)
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         write_aside(self.folder.done, json.dumps(summary, indent=2).encode())
-        load_weights(self.model, self.config, self.folder)
+        self.checkpoints.load_weights(weights_of(self.config, self.folder))
 
     def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
         choice = self.config.train.optimizer
@@ -228,6 +258,9 @@ class _Trainer:
                 self.steps_per_epoch,
                 self._epochs * self.steps_per_epoch,
             )
+        checkpoint = callbacks.Checkpoint(self.checkpoints, watchdog, options.checkpoint_steps)
+        if not self.team.is_chief:
+            return [watchdog, checkpoint]
         made = [
             callbacks.ProgressBar(
                 options.batch_size, self.steps_per_epoch, self._epochs, options.log_steps
@@ -238,19 +271,18 @@ class _Trainer:
             callbacks.TensorBoard(
                 self.folder.logs, options.batch_size, options.log_steps, validation
             ),
-            callbacks.Checkpoint(self.checkpoints, watchdog, options.checkpoint_steps),
+            checkpoint,
         ]
         return [callback for callback in made if callback is not None]
 
 
-def load_weights(model: Retriever, config: Config, folder: RunFolder) -> None:
-    """Loads the weights of a finished training that the config asks for.
+def weights_of(config: Config, folder: RunFolder) -> Path:
+    """The weights of a finished training that the config asks for.
 
     Args:
-        model: A model of this config.
         config: Its `export.weights` is "best" or "last"; without a validation split there are
             only the last ones.
         folder: The run.
     """
     best = config.export.weights == "best" and folder.best_weights.exists()
-    model.without_optimizer().load_weights(folder.best_weights if best else folder.last_weights)
+    return folder.best_weights if best else folder.last_weights

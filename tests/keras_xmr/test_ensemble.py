@@ -18,7 +18,6 @@ from keras_xmr.config_file import ConfigError
 from keras_xmr.ensemble import evaluate_ensemble, mean_scores
 from keras_xmr.evaluation import embed_split, score_matrices
 from keras_xmr.pipeline import Run
-from keras_xmr.training.checkpoints import save_weights
 
 TOKENS = (
     "model.image.pooling=null",
@@ -39,7 +38,7 @@ def finished(folder: Path, name: str, *overrides: str) -> Run:
     tokenizer = build_tokenizer(run.config, run.records)
     run.folder.keep(tokenizer.files())
     model = build_model(run.config, run.records, tokenizer, pretrained=True)
-    save_weights(model, run.folder.last_weights)
+    model.without_optimizer().save_weights(run.folder.last_weights)
     run.folder.done.write_text("{}")
     return run
 

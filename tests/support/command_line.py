@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -16,6 +17,7 @@ def start(
     *arguments: str,
     cwd: Path,
     tripwire: bool = True,
+    environment: Mapping[str, str] | None = None,
     program: tuple[str, ...] = (str(ROOT / "main.py"),),
 ) -> subprocess.CompletedProcess:
     """Runs main.py; with a tripwire it ends where TensorFlow is imported."""
@@ -27,7 +29,7 @@ def start(
     return subprocess.run(
         [sys.executable, *program, *arguments],
         cwd=cwd,
-        env={"PATH": "/usr/bin:/bin", **extra},
+        env={"PATH": "/usr/bin:/bin", **extra, **(environment or {})},
         capture_output=True,
         text=True,
         check=False,

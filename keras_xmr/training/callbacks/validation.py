@@ -11,7 +11,7 @@ import numpy as np
 from keras_xmr.evaluation import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.training.callbacks.base import StepCallback
-from keras_xmr.training.checkpoints import Checkpoints, save_weights
+from keras_xmr.training.checkpoints import Checkpoints
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,6 +74,6 @@ class Validation(StepCallback):
         word = ""
         if value > progress.best:
             progress.best, progress.best_step = value, self.step
-            save_weights(self.model, self.weights)
+            self.checkpoints.save_weights(self.weights)
             word = ", the best so far"
         _LOGGER.info("step %d: validation %s %.4f%s", self.step, self.monitor, value, word)

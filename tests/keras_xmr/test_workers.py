@@ -1,0 +1,156 @@
+"""Several workers: they train as one process does, and no one loses what was done."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import command_line
+import models
+import numpy as np
+import pytest
+from interruptions import last_weights
+
+from data_pipelines.errors import UserError
+from keras_xmr.config_file import ConfigError, dump_config
+from keras_xmr.pipeline import Run
+from keras_xmr.training.strategy import make_strategy
+from keras_xmr.workers import TF_CONFIG, Workers, workers_of
+
+ROOT = Path(__file__).parent.parent.parent
+
+HOSTS = ["a:1", "b:1", "c:1"]
+
+
+def cluster(role: str, index: int, **hosts: list[str]) -> str:
+    return json.dumps({"cluster": hosts, "task": {"type": role, "index": index}})
+
+
+@contextmanager
+def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
+    """Two workers on this machine."""
+    with ExitStack() as stack:
+        listening = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for each in listening:
+            each.bind(("localhost", 0))
+        hosts = [f"localhost:{each.getsockname()[1]}" for each in listening]
+    command = [sys.executable, str(ROOT / "main.py"), "--config", str(config), *arguments]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                TF_CONFIG: cluster("worker", number, worker=hosts),
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.slow
+def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path):
+    one = Run(models.tiny_config(tmp_path, "name=one"))
+    one.prepare()
+    one.train()
+    config = models.tiny_config(tmp_path, f"data.records={one.config.data.records}", "name=two")
+    two, path = Run(config), tmp_path / "two.yaml"
+    path.write_text(dump_config(config), "utf-8")
+    checkpoint = two.folder.checkpoints / "checkpoint"
+
+    with started(path, "--mode=train") as (chief, other):
+        deadline = time.monotonic() + 240
+        while not (checkpoint.exists() and "ckpt-10" in checkpoint.read_text()):
+            assert chief.poll() is None, chief.communicate()[1][-3000:]
+            assert time.monotonic() < deadline, "they never came to step 10"
+            time.sleep(0.01)
+        other.send_signal(signal.SIGKILL)
+        _, says = chief.communicate(timeout=120)
+        assert chief.returncode == 1
+        assert "error: another worker has ended" in says
+        assert "start all of them again" in says.lower()
+        assert not two.folder.done.exists()
+
+    with started(path, "--mode=train") as workers:
+        says = [worker.communicate(timeout=240)[1] for worker in workers]
+        assert [worker.returncode for worker in workers] == [0, 0], says[0][-3000:]
+    assert "going on at step" in says[0]
+
+    logs = [list(csv.DictReader(run.folder.training_log.open())) for run in (one, two)]
+    assert [row.keys() for row in logs[0]] == [row.keys() for row in logs[1]]
+    for alone, together in zip(*logs, strict=True):
+        for name in ("step", "loss", "gradient_norm", "val_rsum"):
+            assert float(together[name]) == pytest.approx(float(alone[name]), rel=1e-3), name
+    expected, found = last_weights(one), last_weights(two)
+    assert expected.keys() == found.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-3, err_msg=name)
+    # The model of the chief is whole, and needs no other worker any more.
+    assert two.model.image_tower.count_params() == one.model.image_tower.count_params()
+
+
+def test_a_process_without_others_is_the_chief():
+    assert workers_of({}) == workers_of({TF_CONFIG: " "}) == Workers()
+    assert Workers().is_chief
+    assert Workers().count == 1
+
+
+def test_workers_have_the_numbers_that_their_parts_of_a_batch_have():
+    found = [workers_of({TF_CONFIG: cluster("worker", n, worker=HOSTS)}) for n in range(3)]
+    assert [workers.number for workers in found] == [0, 1, 2]
+    assert [workers.is_chief for workers in found] == [True, False, False]
+    assert {workers.count for workers in found} == {3}
+    hosts = {"chief": HOSTS[:1], "worker": HOSTS[1:]}
+    tasks = (("chief", 0), ("worker", 0), ("worker", 1))
+    found = [workers_of({TF_CONFIG: cluster(*task, **hosts)}) for task in tasks]
+    assert [workers.number for workers in found] == [0, 1, 2]
+    assert found[2].addresses == tuple(HOSTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is not understood: {"),
+        ("[]", "is such as"),
+        ('{"cluster": {"worker": ["a:1"]}}', "is such as"),
+        (cluster("worker", 3, worker=HOSTS), "the task is worker 3.* 3 of worker"),
+        (cluster("chief", 0, worker=HOSTS), "the task is chief 0.* 0 of chief"),
+        (cluster("worker", 0, worker=HOSTS, ps=["d:1"]), "the cluster has ps"),
+        (cluster("chief", 0, chief=HOSTS), "several of chief"),
+    ],
+)
+def test_a_cluster_that_makes_no_sense_is_refused(text, says):
+    with pytest.raises(ConfigError, match=says):
+        workers_of({TF_CONFIG: text})
+
+
+def test_what_is_the_work_of_one_process_is_refused(tmp_path):
+    environment = {TF_CONFIG: cluster("worker", 1, worker=HOSTS)}
+    found = command_line.start("--mode=compare", cwd=tmp_path, environment=environment)
+    assert found.returncode == 2
+    assert "--mode=compare is the work of one process; start it without TF_CONFIG" in found.stderr
+
+
+def test_workers_must_share_a_batch_evenly_before_they_wait_for_each_other():
+    with pytest.raises(UserError, match="64 pairs cannot be shared evenly by 3 devices; 63 or 66"):
+        make_strategy(64, workers=Workers(0, tuple(HOSTS)))
+    with pytest.raises(UserError, match=r"train.devices: 9 are asked for"):
+        make_strategy(63, 9, Workers(0, tuple(HOSTS)))
