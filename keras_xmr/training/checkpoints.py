@@ -79,10 +79,9 @@ class Checkpoints:
         Raises:
             CheckpointError: If the checkpoint is of another model.
         """
-        newest = tf.train.latest_checkpoint(str(self.folder))
-        if newest is not None and self.team.is_chief:
+        if self.team.is_chief and tf.train.latest_checkpoint(str(self.folder)) is not None:
             self._compare()
-            tf.train.Checkpoint(progress=self._state).read(newest).expect_partial()
+            self._read(tf.train.Checkpoint(progress=self._state))
         self.team.share([self._state])
         return Progress.of_numbers(self._state.numpy())
 
@@ -123,13 +122,17 @@ class Checkpoints:
 
     def _restore(self, checkpoint: tf.train.Checkpoint, variables: dict[str, Any]) -> None:
         if self.team.is_chief:
-            newest = tf.train.latest_checkpoint(str(self.folder))
-            try:
-                checkpoint.read(newest).assert_existing_objects_matched()
-            except (AssertionError, ValueError, tf.errors.OpError) as error:
-                raise CheckpointError(f"{newest} does not fit this model: {error}") from None
+            self._read(checkpoint)
         self.team.share(tf.nest.flatten(variables))
         self.progress = Progress.of_numbers(self._state.numpy())
+
+    def _read(self, checkpoint: tf.train.Checkpoint) -> None:
+        """Reads the newest checkpoint into the variables of this one."""
+        newest = tf.train.latest_checkpoint(str(self.folder))
+        try:
+            checkpoint.read(newest).assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            raise CheckpointError(f"{newest} does not fit this model: {error}") from None
 
     def save(self) -> None:
         """Saves the state as it is now."""
