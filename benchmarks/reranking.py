@@ -4,9 +4,8 @@ Scores are cosines of made-up embeddings: unit vectors, the captions near to the
 Fast re-ranking of both directions is measured against two passes over memory (reading the
 scores and writing a matrix of their size, twice: as NumPy does it by itself, and in tiles and
 threads as fast re-ranking does), and against the formula as one would write it in NumPy. The
-columns "/ passes" divide by the product in tiles and threads, the fastest but a mere copy. They
-take turns, so that other work on the
-machine meets all of them, and the best time of each counts; where the machine is busy, CPU
+columns "/ passes" divide by the product in tiles and threads. They take turns, so that other work
+on the machine meets all of them, and the best time of each counts; where the machine is busy, CPU
 seconds tell more. Memory is what NumPy allocates, also without the two results.
 
     python benchmarks/reranking.py

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from functools import cached_property
 from pathlib import Path
-
-import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import check_plan, prepare
@@ -26,14 +23,11 @@ from keras_xmr.relevance.command import write_relevance_of
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import export_keras, export_saved_model
-from keras_xmr.training.team import Team
+from keras_xmr.training.team import LOST, Team, lost_worker
 from keras_xmr.training.train import train, weights_of
 from keras_xmr.workers import workers_of
 
 _LOGGER = logging.getLogger(__name__)
-
-# What TensorFlow raises where another worker has ended.
-_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError)
 
 
 def run(config: Config, mode: str) -> None:
@@ -49,15 +43,10 @@ def run(config: Config, mode: str) -> None:
     begin = time.perf_counter()
     try:
         getattr(Run(config), mode)()
-    except _LOST as error:
+    except LOST as error:
         if workers_of().count == 1:
             raise
-        lost = set(re.findall(r"/job:(\w+)/replica:0/task:(\d+)$", error.message, re.MULTILINE))
-        names = ", ".join(" ".join(worker) for worker in sorted(lost)) or error.message
-        raise UserError(
-            f"another worker has ended ({names}); what it says tells why. Start "
-            "all of them again: the training goes on at its last checkpoint"
-        ) from error
+        raise lost_worker(error) from error
     minutes, seconds = divmod(round(time.perf_counter() - begin), 60)
     _LOGGER.info("done in %d min %d s", minutes, seconds)
 

@@ -61,7 +61,7 @@ def in_tiles(work: Callable[[int], None], count: int, size: int) -> None:
         list(pool.map(work, range(0, count, size)))
 
 
-def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> float:
+def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> None:
     """Raises an error if a block of scores holds NaN or an infinity.
 
     Args:
@@ -69,16 +69,13 @@ def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> float
         first: The image of its first row.
         left: The caption of its first column.
 
-    Returns:
-        The largest absolute score.
-
     Raises:
         ValueError: With the place of the score.
     """
-    largest = float(np.maximum(block.max(), -block.min()))
-    if not np.isfinite(largest):
-        row, column = np.argwhere(~np.isfinite(block))[0]
+    # Finite if all scores are, unless it overflows; no other reduction is as fast.
+    if np.isfinite(np.einsum("ij->", block)):
+        return
+    for row, column in np.argwhere(~np.isfinite(block)):
         raise ValueError(
             f"the score of image {first + row} and caption {left + column} is {block[row, column]}"
         )
-    return largest

@@ -116,9 +116,7 @@ def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.nd
         buffer = np.empty((_ROWS, _COLUMNS), scores.dtype)
         for left in range(0, captions, _COLUMNS):
             block = scores[first : first + _ROWS, left : left + _COLUMNS]
-            # Not finite if a score is not, and the fastest of all reductions.
-            if not np.isfinite(np.einsum("ij->", block)):
-                refuse_non_finite(block, first, left)
+            refuse_non_finite(block, first, left)
             for axis, scale in scales.items():
                 power = buffer[: block.shape[0], : block.shape[1]]
                 found = _block_log_sums(block, scale, axis, power)

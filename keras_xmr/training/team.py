@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +16,19 @@ from keras_xmr.training.strategy import make_strategy
 from keras_xmr.workers import Workers
 
 Result = TypeVar("Result")
+
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError)
+"""What TensorFlow raises where another worker has ended."""
+
+
+def lost_worker(error: tf.errors.OpError) -> UserError:
+    """What to tell the user of one of `LOST`: who has ended, as far as it says, and what to do."""
+    lost = set(re.findall(r"/job:(\w+)/replica:0/task:(\d+)$", error.message, re.MULTILINE))
+    names = ", ".join(" ".join(worker) for worker in sorted(lost)) or error.message
+    return UserError(
+        f"another worker has ended ({names}); what it says tells why. Start all of them again: "
+        "the training goes on at its last checkpoint"
+    )
 
 
 class Team:
@@ -33,6 +47,7 @@ class Team:
     """
 
     def __init__(self, batch_size: int, devices: int | None, workers: Workers) -> None:
+        self.batch_size = batch_size
         self.workers = workers
         self.strategy = make_strategy(batch_size, devices, workers)
         # A function for each signature, none of which is traced twice.
@@ -99,18 +114,13 @@ class Team:
                 "config, on copies of the same records"
             )
 
-    def distribute(self, batches: tf.data.Dataset, batch_size: int) -> Any:
-        """The batches of this worker, shared out to its devices.
-
-        Args:
-            batches: This worker's part of each batch.
-            batch_size: The global batch.
-        """
+    def distribute(self, batches: tf.data.Dataset) -> Any:
+        """The batches of this worker, its parts of the global ones, shared out to its devices."""
         if self.is_alone:
             return batches
         strategy = self.strategy
-        size = batch_size // strategy.num_replicas_in_sync
-        if size * self.workers.count != batch_size:
+        size = self.batch_size // strategy.num_replicas_in_sync
+        if size * self.workers.count != self.batch_size:
             batches = batches.rebatch(size)
         return strategy.distribute_datasets_from_function(lambda context: batches)
 

@@ -103,7 +103,7 @@ def train(
                     part=(team.workers.number, team.workers.count),
                     relevance=relevance,
                 )
-                trainer.fit(team.distribute(batches, options.batch_size), span)
+                trainer.fit(team.distribute(batches), span)
         trainer.finish(done.step)
     return model
 

@@ -62,7 +62,7 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
     expected = last_weights(whole)
     assert len(expected) > 20
     broken = start("name=broken", TWO_PHASES)
-    for step in (10, 14):
+    for step in (5, 10, 14):
         interrupted(start("name=broken", TWO_PHASES), step, monkeypatch)
     broken.train()
     found = last_weights(broken)

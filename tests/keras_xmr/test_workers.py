@@ -18,6 +18,7 @@ import command_line
 import models
 import numpy as np
 import pytest
+from command_line import ROOT
 from interruptions import last_weights
 
 from data_pipelines.errors import UserError
@@ -25,8 +26,6 @@ from keras_xmr.config_file import ConfigError, dump_config
 from keras_xmr.pipeline import Run
 from keras_xmr.training.strategy import make_strategy
 from keras_xmr.workers import TF_CONFIG, Workers, workers_of
-
-ROOT = Path(__file__).parent.parent.parent
 
 HOSTS = ["a:1", "b:1", "c:1"]
 
