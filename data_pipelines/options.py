@@ -16,7 +16,9 @@ MANIFEST = "manifest.json"
 class Section(BaseModel):
     """A section of a config: typed, frozen, no unknown keys; its docstrings are its help."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class ImageOptions(Section):

@@ -37,7 +37,9 @@ FAMILIES: Mapping[str, str] = {
 class Choice(BaseModel):
     """A section of a config that chooses one component of a family and sets its options."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False
+    )
 
     name: str
 

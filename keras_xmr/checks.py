@@ -15,19 +15,22 @@ A component says in its class attributes what it takes and what it gives:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_xmr.catalogue import Choice, components
 from keras_xmr.judgements import EXTENDED_COCO
-from keras_xmr.names import nearest
+from keras_xmr.names import cut, nearest
 
 if TYPE_CHECKING:
     from keras_xmr.config import Config, TowerOptions
 
 Mistake = tuple[tuple[str | int, ...], str]
+
+LARGEST = 2**31 - 1
+"""The largest whole number of a config."""
 
 PARTS = ("encoder", "pooling", "head")
 """The parts of a tower, which can be frozen or have a learning rate of their own."""
@@ -35,6 +38,7 @@ PARTS = ("encoder", "pooling", "head")
 
 def check(config: Config) -> Iterator[Mistake]:
     """Yields the key and the explanation of every combination that cannot work."""
+    yield from _numbers(config.model_dump(), ())
     yield from _towers(config)
     yield from _matchers(config)
     yield from _losses(config)
@@ -45,6 +49,18 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _precomputed(config)
     yield from _judgements(config)
     yield from _paper(config)
+
+
+def _numbers(value: Any, key: tuple[str | int, ...]) -> Iterator[Mistake]:
+    """Whole numbers that TensorFlow cannot hold as counts, sizes and seeds are held."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _numbers(inner, (*key, name))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _numbers(inner, (*key, number))
+    elif isinstance(value, int) and abs(value) > LARGEST:
+        yield key, f"got {cut(str(value))}; whole numbers go to {LARGEST:,}"
 
 
 def embedding_kinds(config: Config) -> tuple[str, str]:
@@ -276,10 +292,10 @@ def _judgements(config: Config) -> Iterator[Mistake]:
     for number, source in enumerate(config.evaluation.judgements):
         key = ("evaluation", "judgements", number)
         if source not in EXTENDED_COCO:
-            if not Path(source).is_file():
+            if not os.path.isfile(source):
                 yield (
                     key,
-                    f"there is no file {source!r}; it should be a CSV file, or one of "
+                    f"there is no file {cut(repr(source))}; it should be a CSV file, or one of "
                     f"{', '.join(EXTENDED_COCO)}",
                 )
         elif config.data.source.name != "coco":
@@ -296,7 +312,7 @@ def _paper(config: Config) -> Iterator[Mistake]:
             if name is not None and name not in components(family):
                 yield (
                     ("paper", "figures", number, family),
-                    f"there is no {family} {name!r}.{nearest(name, components(family))}",
+                    f"there is no {family} {cut(repr(name))}.{nearest(name, components(family))}",
                 )
 
 
@@ -313,7 +329,10 @@ def _phases(config: Config) -> Iterator[Mistake]:
         for name in (*phase.freeze, *phase.learning_rates):
             where = "freeze" if name in phase.freeze else "learning_rates"
             if name not in parts:
-                yield (*key, where), f"there is no part {name!r}. There are: {', '.join(parts)}"
+                yield (
+                    (*key, where),
+                    f"there is no part {cut(repr(name))}. There are: {', '.join(parts)}",
+                )
             if name in _unpooled(config):
                 yield (*key, where), f"the tower of {name!r} has no pooling"
         if {"image", "text"} <= set(phase.freeze):

@@ -1,60 +1,27 @@
-"""From YAML files and overrides to a `Config`, with errors that say where and what instead.
-
-Reads with `yaml.SafeLoader`. A file may `include` others, which it then changes.
-"""
+"""From YAML files and overrides to a `Config`, with errors that say where and what instead."""
 
 from __future__ import annotations
 
-import copy
 import difflib
 import fnmatch
 import glob
+import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from data_pipelines.errors import UserError
 from keras_xmr.checks import check
 from keras_xmr.config import Config, OneOf
-from keras_xmr.names import nearest
-
-Key = tuple[str | int, ...]
+from keras_xmr.drafts import ConfigError, Draft, Key, apply_override, dotted, read_yaml
+from keras_xmr.names import cut, nearest
 
 _MISSING = object()
-
-
-class ConfigError(UserError):
-    """A config cannot be used; the message names each key, its value, and what to write."""
-
-
-@dataclass
-class Draft:
-    """Plain data of a config, and where each key of it was written.
-
-    Attributes:
-        data: The mapping that the YAML files and the overrides make together.
-        places: For each key, as a tuple of its parts, `file:line` or the override.
-    """
-
-    data: dict[str, Any] = field(default_factory=dict)
-    places: dict[Key, str] = field(default_factory=dict)
-
-    def place(self, key: Key) -> str:
-        """Where `key`, or the nearest section around it, was written."""
-        while key and key not in self.places:
-            key = key[:-1]
-        return self.places.get(key, "config")
-
-    def forget(self, key: Key) -> None:
-        """Forgets where `key`, and everything below it, was written."""
-        for known in [place for place in self.places if place[: len(key)] == key]:
-            del self.places[known]
+_SHOWN = 20
 
 
 def find_config(name: str) -> Path:
@@ -64,17 +31,17 @@ def find_config(name: str) -> Path:
         ConfigError: If there is neither such a file nor such a config.
     """
     path = Path(name)
-    if path.is_file():
+    if os.path.isfile(path):
         return path
     known = packaged_configs()
     if path.stem in known and path.parent.name in ("", "configs"):
         return known[path.stem]
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ConfigError(f"--config: {path} is a folder, not a YAML file")
-    near = difflib.get_close_matches(path.stem, known, n=1)
+    near = difflib.get_close_matches(cut(path.stem), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
-        f"--config: there is no file {path}, nor a config of that name.{hint} "
+        f"--config: there is no file {cut(name)}, nor a config of that name.{hint} "
         "--list prints those that come along"
     )
 
@@ -117,145 +84,27 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """
     draft = read_yaml(path)
     for override in overrides:
-        _apply_override(draft, override)
+        apply_override(draft, override)
     try:
         config = Config.model_validate(draft.data)
     except ValidationError as error:
         messages = [_explain(draft, item) for item in error.errors(include_url=False)]
-        raise ConfigError("\n".join(messages)) from None
-    mistakes = [f"{draft.place(key)}: {_dotted(key)}: {text}" for key, text in check(config)]
+        raise ConfigError(_several(messages)) from None
+    mistakes = [f"{draft.place(key)}: {dotted(key)}: {text}" for key, text in check(config)]
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError(_several(mistakes))
     return config
+
+
+def _several(messages: Sequence[str]) -> str:
+    """Messages as lines, of which a file that is no config at all may have thousands."""
+    more = [f"and {len(messages) - _SHOWN:,} more"] if len(messages) > _SHOWN else []
+    return "\n".join([*messages[:_SHOWN], *more])
 
 
 def dump_config(config: Config) -> str:
     """The config as YAML, with every default written out."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def read_yaml(path: Path, including: tuple[Path, ...] = ()) -> Draft:
-    """Reads a YAML file and the files that it includes.
-
-    Args:
-        path: The file. Its key `include` names files beside it, whose keys it changes: mappings
-            are merged, everything else is replaced.
-        including: The files that include this one.
-
-    Raises:
-        ConfigError: If a file is missing, is not YAML, has a key twice, or includes itself.
-    """
-    if path.resolve() in including:
-        raise ConfigError(f"{path}: includes itself")
-    try:
-        text = path.read_text("utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from None
-    if not isinstance(node, yaml.MappingNode):
-        raise ConfigError(f"{path}: a config is a mapping of keys to values")
-    own = Draft()
-    own.data = _construct(node, path, (), own.places)
-    includes = own.data.pop("include", [])
-    if isinstance(includes, str):
-        includes = [includes]
-    draft = Draft()
-    for name in includes:
-        _merge(draft, read_yaml(path.parent / str(name), (*including, path.resolve())))
-    _merge(draft, own)
-    return draft
-
-
-def _construct(node: yaml.Node, path: Path, key: Key, places: dict[Key, str]) -> Any:
-    """The plain value of a YAML node, noting the line of every key."""
-    places[key] = f"{path}:{node.start_mark.line + 1}"
-    if isinstance(node, yaml.MappingNode):
-        result: dict[Any, Any] = {}
-        for key_node, value_node in node.value:
-            name = yaml.SafeLoader("").construct_object(key_node, deep=True)
-            where = f"{path}:{key_node.start_mark.line + 1}"
-            if not isinstance(name, str):
-                raise ConfigError(f"{where}: keys are words; got {name!r}")
-            if name in result:
-                raise ConfigError(f"{where}: {_dotted((*key, name))}: the key stands here twice")
-            result[name] = _construct(value_node, path, (*key, name), places)
-            places[(*key, name)] = where
-        return result
-    if isinstance(node, yaml.SequenceNode):
-        return [_construct(n, path, (*key, i), places) for i, n in enumerate(node.value)]
-    try:
-        return _scalar(node)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{places[key]}: {error}") from None
-
-
-def _scalar(node: yaml.Node) -> Any:
-    """A scalar; unlike YAML 1.1, `1e-5` is a number."""
-    value = yaml.SafeLoader("").construct_object(node, deep=True)
-    plain = isinstance(node, yaml.ScalarNode) and node.style is None
-    if plain and isinstance(value, str) and "e" in value.lower():
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _merge(base: Draft, other: Draft) -> None:
-    def merge(mine: dict[str, Any], theirs: Mapping[str, Any], key: Key) -> None:
-        for name, value in theirs.items():
-            here = (*key, name)
-            old = mine.get(name)
-            # A section that chooses another component takes none of the old one's options.
-            same = not (
-                isinstance(old, dict)
-                and isinstance(value, dict)
-                and "name" in value
-                and old.get("name") != value["name"]
-            )
-            if isinstance(old, dict) and isinstance(value, dict) and same:
-                merge(old, value, here)
-            else:
-                base.forget(here)
-                mine[name] = copy.deepcopy(value)
-
-    merge(base.data, other.data, ())
-    base.places.update(other.places)
-
-
-def _apply_override(draft: Draft, override: str) -> None:
-    name, equals, text = override.partition("=")
-    place = f"--set {override}"
-    if not equals or not name:
-        raise ConfigError(f"{place}: write --set key=value, for instance train.batch_size=64")
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        value = None if node is None else _construct(node, Path("--set"), (), {})
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{place}: the value is not valid YAML: {error}") from None
-    parts: Key = tuple(int(part) if part.isdigit() else part for part in name.split("."))
-    section: Any = draft.data
-    for depth, part in enumerate(parts[:-1]):
-        if isinstance(section, list) and isinstance(part, int) and part < len(section):
-            section = section[part]
-        elif isinstance(section, dict) and isinstance(part, str):
-            if not isinstance(section.get(part), dict | list):
-                old = section.get(part)
-                section[part] = {"name": old} if isinstance(old, str) else {}
-            section = section[part]
-        else:
-            raise ConfigError(f"{place}: there is no {_dotted(parts[: depth + 1])}")
-    last = parts[-1]
-    if isinstance(section, list):
-        if not isinstance(last, int) or last > len(section):
-            raise ConfigError(f"{place}: {_dotted(parts[:-1])} has {len(section)} items")
-        section[last : last + 1] = [value]
-    else:
-        section[str(last)] = value
-    draft.forget(parts)
-    draft.places[parts] = place
 
 
 def _explain(draft: Draft, error: Mapping[str, Any]) -> str:
@@ -270,18 +119,18 @@ def _explain(draft: Draft, error: Mapping[str, Any]) -> str:
     elif kind == "union_tag_invalid":
         names = [n.strip(" '") for n in context["expected_tags"].split(",")]
         key, value = (*key, "name"), context["tag"]
-        text = f"got {value!r}, which is not known.{nearest(str(value), names)}"
+        text = f"got {cut(repr(value))}, which is not known.{nearest(str(value), names)}"
     elif kind == "union_tag_not_found":
         text = "this section needs a `name` that says what it is"
     elif kind == "literal_error":
         names = [n.strip(" '") for n in context["expected"].replace(" or ", ", ").split(",")]
-        text = f"got {value!r}.{nearest(str(value), names)}"
+        text = f"got {cut(repr(value))}.{nearest(str(value), names)}"
     elif kind == "value_error":
         text = str(context["error"])
     else:
-        shown = "" if value is _MISSING else f"got {value!r}: "
-        text = shown + error["msg"][0].lower() + error["msg"][1:]
-    return f"{draft.place(key)}: {_dotted(key)}: {text}"
+        shown = "" if value is _MISSING else f"got {cut(repr(value))}: "
+        text = shown + error["msg"][:1].lower() + error["msg"][1:]
+    return f"{draft.place(key)}: {dotted(key)}: {text}"
 
 
 def _key_of(data: Any, loc: Sequence[str | int]) -> tuple[Key, Any]:
@@ -345,7 +194,3 @@ def _tag(model: type[BaseModel]) -> str | None:
     field_info = model.model_fields.get("name")
     names = typing.get_args(field_info.annotation) if field_info else ()
     return names[0] if names else None
-
-
-def _dotted(key: Key) -> str:
-    return ".".join(str(part) for part in key)

@@ -8,14 +8,14 @@ from pydantic import AfterValidator, Field
 
 from data_pipelines.options import Section
 from keras_xmr.metrics import metric_names
-from keras_xmr.names import nearest
+from keras_xmr.names import cut, nearest
 
 
 def _known(values: dict[str, float]) -> dict[str, float]:
     names = metric_names()
     for name in values:
         if name not in names:
-            raise ValueError(f"there is no metric {name!r}.{nearest(name, names)}")
+            raise ValueError(f"there is no metric {cut(repr(name))}.{nearest(name, names)}")
     return values
 
 

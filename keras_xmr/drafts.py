@@ -1,0 +1,332 @@
+"""YAML files and overrides as plain data that knows where each key was written.
+
+Reads words, numbers, truth values and null, and no other type. A file may `include` others, which
+it then changes; how deep and how much a file, or all of them, can grow is bounded.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from data_pipelines.errors import UserError
+from keras_xmr.names import cut
+
+Key = tuple[str | int, ...]
+
+# Far above what a config needs; what is larger is a mistake, or grows by its own anchors.
+_BYTES = 200_000
+_DEPTH = 32
+_VALUES = 10_000
+_FILES = 50
+
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
+
+
+class ConfigError(UserError):
+    """A config cannot be used; the message names each key, its value, and what to write."""
+
+
+@dataclass
+class Draft:
+    """Plain data of a config, and where each key of it was written.
+
+    Attributes:
+        data: The mapping that the YAML files and the overrides make together.
+        places: For each key, as a tuple of its parts, `file:line` or the override.
+    """
+
+    data: dict[str, Any] = field(default_factory=dict)
+    places: dict[Key, str] = field(default_factory=dict)
+
+    def place(self, key: Key) -> str:
+        """Where `key`, or the nearest section around it, was written."""
+        while key and key not in self.places:
+            key = key[:-1]
+        return self.places.get(key, "config")
+
+    def forget(self, key: Key) -> None:
+        """Forgets where `key`, and everything below it, was written."""
+        for known in [place for place in self.places if place[: len(key)] == key]:
+            del self.places[known]
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes a date for the word that it is, as no key of a config is one, and ends in the deep."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - so PyYAML declares it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag in _SCALARS]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self._depth > _DEPTH:
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem=f"nested more than {_DEPTH} deep", problem_mark=mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+def read_yaml(path: Path) -> Draft:
+    """Reads a YAML file and the files that it includes.
+
+    Args:
+        path: The file. Its key `include` names files beside it, whose keys it changes: mappings
+            are merged, everything else is replaced. After that, keys with dots change single
+            keys, as overrides do (`train.phases.0.learning_rate: 2.0e-3`).
+
+    Raises:
+        ConfigError: If a file cannot be read, is not YAML, has a key twice, or includes itself.
+    """
+    return _read(path, (), [])
+
+
+def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "") -> Draft:
+    """Reads a file that is included by others, `by` the last of them, after those in `seen`."""
+    text = _text(path, by)
+    if path.resolve() in including:
+        raise ConfigError(f"{by}{path}: includes itself")
+    seen.append(path)
+    if len(seen) > _FILES:
+        raise ConfigError(f"{by}{path}: more than {_FILES} files are included")
+
+    def where(node: yaml.Node) -> str:
+        return f"{path}:{node.start_mark.line + 1}"
+
+    node = _compose(text, str(path))
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{path}: a config is a mapping of keys to values")
+    own = Draft()
+    own.data = _construct(node, where, (), own.places)
+    draft, by = Draft(), f"{own.place(('include',))}: include: "
+    for name in _included(own, by):
+        _merge(draft, _read(path.parent / name, (*including, path.resolve()), seen, by))
+    dotted = {name: own.data.pop(name) for name in list(own.data) if "." in name}
+    _merge(draft, own)
+    for name, value in dotted.items():
+        _assign_dotted(draft, own, name, value)
+    return draft
+
+
+def _text(path: Path, by: str) -> str:
+    """The text of a config file."""
+    if os.path.isdir(path):
+        raise ConfigError(f"{by}{path} is a folder, not a YAML file")
+    if not os.path.isfile(path):
+        raise ConfigError(f"{by}{cut(str(path))}: there is no such file")
+    try:
+        content = path.read_bytes()
+        if len(content) > _BYTES:
+            raise ConfigError(
+                f"{path}: has {len(content):,} bytes; a config has {_BYTES:,} at most"
+            )
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{by}{path}: {error.strerror}") from None
+
+
+def _included(own: Draft, by: str) -> list[str]:
+    """Takes the names of the included files out of a file."""
+    names = own.data.pop("include", [])
+    own.forget(("include",))
+    names = names if isinstance(names, list) else [names]
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"{by}got {cut(repr(name))}; write the name of a file, or several")
+    return names
+
+
+def _compose(text: str, place: str) -> yaml.Node | None:
+    """The YAML nodes of a text; `place` is where it is from."""
+    try:
+        return yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        said = ", ".join(filter(None, (error.context, error.problem)))
+        raise ConfigError(f"{place}{line}: not valid YAML: {cut(said)}") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{place}: not valid YAML: {cut(str(error))}") from None
+
+
+def _construct(
+    node: yaml.Node, where: Callable[[yaml.Node], str], key: Key, places: dict[Key, str]
+) -> Any:
+    """The plain value of a YAML node, noting the place of every key."""
+    places[key] = where(node)
+    # Anchors can repeat themselves without end.
+    if len(key) > _DEPTH or len(places) > _VALUES:
+        raise ConfigError(
+            f"{where(node)}: {dotted(key[:3])}: nested more than {_DEPTH} deep, or more than "
+            f"{_VALUES:,} values with those that anchors repeat"
+        )
+    if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            name = _name(key_node, where)
+            inner = (*key, name)
+            if name in result:
+                raise ConfigError(f"{where(key_node)}: {dotted(inner)}: the key stands here twice")
+            result[name] = _construct(value_node, where, inner, places)
+            places[inner] = where(key_node)
+        return result
+    if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+        return [_construct(n, where, (*key, i), places) for i, n in enumerate(node.value)]
+    try:
+        return _scalar(node)
+    except ValueError as error:
+        raise ConfigError(f"{where(node)}: {dotted(key)}: {error}") from None
+
+
+def _name(node: yaml.Node, where: Callable[[yaml.Node], str]) -> str:
+    """The word that a key is."""
+    try:
+        name = _scalar(node)
+    except ValueError as error:
+        raise ConfigError(f"{where(node)}: a key: {error}") from None
+    if not isinstance(name, str):
+        raise ConfigError(f"{where(node)}: keys are words; got {cut(repr(name))}")
+    if name == "<<":
+        raise ConfigError(f"{where(node)}: `<<` is not merged; write the keys, or include a file")
+    return name
+
+
+def _scalar(node: yaml.Node) -> Any:
+    """A word, a number, a truth value or null; unlike YAML 1.1, `1e-5` is a number.
+
+    Raises:
+        ValueError: If it is none of them.
+    """
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
+        kind = node.tag.removeprefix(_TAG)
+        raise ValueError(f"a value of the type {cut(repr(kind))} has no place here")
+    try:
+        value = _Loader("").construct_object(node, deep=True)
+    except (ValueError, LookupError):
+        kind = node.tag.removeprefix(_TAG)
+        raise ValueError(f"{cut(repr(node.value))} is no {kind}") from None
+    if isinstance(value, str):
+        if "\0" in value or not _is_unicode(value):
+            raise ValueError(f"got {cut(repr(value))}, which has characters that no text has")
+        if node.style is None and "e" in value.lower():
+            try:
+                return float(value)
+            except ValueError:
+                return value
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written: a surrogate without its other half cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _merge(base: Draft, other: Draft) -> None:
+    def merge(mine: dict[str, Any], theirs: Mapping[str, Any], key: Key) -> None:
+        for name, value in theirs.items():
+            here = (*key, name)
+            old = mine.get(name)
+            # A section that chooses another component takes none of the old one's options.
+            same = not (
+                isinstance(old, dict)
+                and isinstance(value, dict)
+                and "name" in value
+                and old.get("name") != value["name"]
+            )
+            if isinstance(old, dict) and isinstance(value, dict) and same:
+                merge(old, value, here)
+            else:
+                base.forget(here)
+                mine[name] = copy.deepcopy(value)
+
+    merge(base.data, other.data, ())
+    base.places.update(other.places)
+
+
+def _assign_dotted(draft: Draft, own: Draft, name: str, value: Any) -> None:
+    """Changes the key that a dotted key of a file names."""
+    place, parts = own.places[(name,)], _parts(name)
+    if parts in own.places:
+        raise ConfigError(f"{place}: {name}: the key stands here twice")
+    _assign(draft, parts, value, place)
+    inner = {key[1:]: where for key, where in own.places.items() if key[0:1] == (name,)}
+    draft.places |= {(*parts, *rest): where for rest, where in inner.items()}
+
+
+def apply_override(draft: Draft, override: str) -> None:
+    """Changes one key.
+
+    Args:
+        draft: What is changed.
+        override: `key=value`, where key is dotted and value is YAML.
+
+    Raises:
+        ConfigError: If it is not such a text, or there is no place for the key.
+    """
+    name, equals, text = override.partition("=")
+    place = f"--set {cut(override)}"
+    if not equals or not name:
+        raise ConfigError(f"{place}: write --set key=value, for instance train.batch_size=64")
+    node = _compose(text, place)
+    value = None if node is None else _construct(node, lambda _: place, _parts(name), {})
+    _assign(draft, _parts(name), value, place)
+
+
+def _parts(name: str) -> Key:
+    """The parts of a dotted key; those of digits count the items of a list."""
+    parts = name.split(".")
+    return tuple(int(p) if p.isascii() and p.isdigit() and len(p) < 10 else p for p in parts)
+
+
+def _assign(draft: Draft, parts: Key, value: Any, place: str) -> None:
+    """Sets the key of these parts, opening the sections on the way to it."""
+    if len(parts) > _DEPTH:
+        raise ConfigError(f"{place}: a key has {_DEPTH} parts at most")
+    section: Any = draft.data
+    for depth, part in enumerate(parts[:-1], 1):
+        section = _open(section, part)
+        if section is None:
+            raise ConfigError(f"{place}: there is no {dotted(parts[:depth])}")
+    last = parts[-1]
+    if isinstance(section, list):
+        if not isinstance(last, int) or last > len(section):
+            raise ConfigError(f"{place}: {dotted(parts[:-1])} has {len(section)} items")
+        section[last : last + 1] = [value]
+    else:
+        section[str(last)] = value
+    draft.forget(parts)
+    draft.places[parts] = place
+
+
+def _open(section: Any, part: Any) -> Any:
+    """The section at a part of a key, made if it is not there; None if it has no place.
+
+    What is written as its name alone becomes a section with that name.
+    """
+    fits = part in range(len(section)) if isinstance(section, list) else isinstance(part, str)
+    if not fits:
+        return None
+    old = section[part] if isinstance(section, list) else section.get(part)
+    if not isinstance(old, dict | list):
+        section[part] = {"name": old} if isinstance(old, str) else {}
+    return section[part]
+
+
+def dotted(key: Key) -> str:
+    """A key as it is written: `train.phases.0`."""
+    return ".".join(cut(str(part)) for part in key)
