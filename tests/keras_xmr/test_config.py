@@ -160,6 +160,45 @@ def test_files_include_others(write):
         load_config(path.with_name("typo.yaml"))
 
 
+def test_dotted_keys_change_what_is_included(write):
+    write("base.yaml", find_config(DEMO).read_text("utf-8"))
+    path = write(
+        "child.yaml",
+        "include: base.yaml\nname: child\ntrain.phases.0.learning_rate: 2e-3\n"
+        "evaluation.matchers.1.name: elk\nmodel.text.pooling.final_state: released\n"
+        "train: {batch_size: 16}\n",
+    )
+    config, base = load_config(path), load_config(find_config(DEMO))
+    phase = base.train.phases[0].model_copy(update={"learning_rate": 2e-3})
+    assert config.train == base.train.model_copy(update={"batch_size": 16, "phases": (phase,)})
+    assert [m.name for m in config.evaluation.matchers] == ["mean_only", "elk", "elk", "average_l2"]
+    assert config.model.text.pooling.final_state == "released"
+    grandchild = write("grandchild.yaml", "include: child.yaml\ntrain.phases.0.epochs: 2\n")
+    assert load_config(grandchild).train.phases[0] == phase.model_copy(update={"epochs": 2})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("train.phases.1.learning_rate: 1", r"child\.yaml:2: there is no train\.phases\.1"),
+        ("train.phases.0.rate: 1", r"child\.yaml:2: train\.phases\.0\.rate: unknown key"),
+        (
+            "model.matcher: {name: elk, scales: 2}",
+            r"child\.yaml:2: model\.matcher\.scales: unknown key",
+        ),
+        (
+            "train: {seed: 1}\ntrain.seed: 2",
+            r"child\.yaml:3: train\.seed: the key stands here twice",
+        ),
+        ("train: {optimizer.name: adam}", r"child\.yaml:2: train\.optimizer\.name: unknown key"),
+    ],
+)
+def test_mistakes_in_dotted_keys_are_told_with_their_line(write, text, says):
+    write("base.yaml", find_config(DEMO).read_text("utf-8"))
+    with pytest.raises(ConfigError, match=says):
+        load_config(write("child.yaml", f"include: base.yaml\n{text}\n"))
+
+
 def test_another_component_takes_no_options_of_the_old_one(write):
     write("base.yaml", find_config(DEMO).read_text("utf-8"))
     path = write(
