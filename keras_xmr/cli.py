@@ -15,6 +15,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import check_folder
 from keras_xmr.config import Config
 from keras_xmr.config_file import (
     ConfigError,
@@ -273,6 +274,7 @@ def _audit(values: dict[str, Any], given: set[str]) -> None:
     if useless := given & {"captions", "output", "configs", "seeds"}:
         raise ConfigError(f"--{useless.pop()} has no effect with --mode=audit; leave it out")
     config, runs = _config_and_runs(values, given)
+    check_folder(config.folder)
     _set_up_logging()
     _quiet_tensorflow()
 
@@ -359,6 +361,7 @@ def _evaluate_own_scores(values: dict[str, Any], given: set[str], name: str) -> 
 
 def _work(config: Config, mode: str) -> None:
     """Imports TensorFlow, and does what the mode asks for."""
+    _check_folders(config, mode)
     _quiet_tensorflow()
 
     from keras_xmr.pipeline import run
@@ -366,12 +369,22 @@ def _work(config: Config, mode: str) -> None:
     run(config, mode)
 
 
+def _check_folders(config: Config, mode: str) -> None:
+    """Checks that the results can be written, before any work is done for them."""
+    if not workers_of().is_chief:
+        return
+    if mode != "prepare":
+        check_folder(config.folder)
+    if mode == "prepare" or (mode == "all" and not config.data.is_prepared):
+        check_folder(config.data.records)
+
+
 def _quiet_tensorflow() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def _run(work: Callable[[], None]) -> None:
-    """Does something; mistakes of the user end it with a message and no traceback."""
+    """Does something; mistakes of the user, and of the disk, end it without a traceback."""
     try:
         work()
     except KeyboardInterrupt:
@@ -380,3 +393,7 @@ def _run(work: Callable[[], None]) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except OSError as error:
+        named = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        print(f"error: {named or error}", file=sys.stderr)
+        sys.exit(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import check_folder, write_aside
 from keras_xmr.config import Config
 from keras_xmr.config_file import ConfigError, dump_config
 from keras_xmr.evaluation.evaluate import evaluate_matrices
@@ -94,6 +94,7 @@ def mean_scores(found: Iterable[Scores]) -> Scores:
 
 def _claim(folder: RunFolder, runs: list[str]) -> None:
     """Makes the folder of an ensemble, unless it is that of something else."""
+    check_folder(folder.path)
     path = folder.path / _MEMBERS
     content = json.dumps({"runs": runs}, indent=2)
     if folder.config.exists() and not path.exists():

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import check_folder, write_aside
 from keras_xmr.config import Config
 from keras_xmr.config_file import ConfigError, dump_config, load_config
 
@@ -80,7 +80,9 @@ class RunFolder:
 
         Raises:
             ConfigError: If the folder holds a run with another config.
+            UserError: If it cannot be written to.
         """
+        check_folder(self.path)
         if changes := self._changes(config, _FREE):
             raise ConfigError(
                 f"{self.path} holds a run with another config:\n  "

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import check_folder
 from keras_xmr.comparison.boards import boards
 from keras_xmr.comparison.execute import execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
@@ -31,17 +32,20 @@ def compare(
 
     Raises:
         ConfigError: If there is nothing to compare, or the runs do not go together.
-        UserError: If a run failed; the others have been compared then.
+        UserError: If a run failed; the others have been compared then. Or if the report cannot be
+            written, before anything is trained.
     """
     if not planned and not folders:
         raise ConfigError("there is nothing to compare; give --configs, or --runs")
+    runs = [*(run.folder.path for run in planned), *folders]
+    folder = output or runs[0].parent / "comparison"
+    check_folder(folder)
     if folders:
         read_runs(folders)  # Mistakes in them are told before anything is trained.
     failed = execute(planned)
     done = [run.folder.path for run in planned if run.config.name not in failed]
     paths = [*done, *folders]
     if paths:
-        folder = output or paths[0].parent / "comparison"
         for split, methods in read_runs(paths).items():
             _report(split, methods, folder / split)
     if failed:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import check_folder, write_aside
 from keras_xmr.judgements import (
     EXTENDED_COCO,
     GroundTruth,
@@ -72,8 +72,10 @@ def run(own: OwnScores, rerankers: Mapping[str, Reranker] | None = None) -> dict
         rerankers: Re-rankers by name; what each makes of the scores is measured besides.
 
     Raises:
-        UserError: If a file is missing, or two do not fit together.
+        UserError: If a file is missing, two do not fit together, or the folder of the output
+            cannot be written to.
     """
+    check_folder(own.folder)
     truth = _ground_truth(own)
     scores, text_to_image = _scores(own, truth)
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import check_folder
 from data_pipelines.sources import Caption, Problems
 from data_pipelines.sources.captions_file import read_captions_file
 from keras_xmr.relevance.files import PairCounts, write_relevance
@@ -36,6 +37,12 @@ def relevance_of_file(
     Raises:
         UserError: If the captions cannot be read, or the file cannot be written.
     """
+    output = output or Path(f"{path.stem}-relevance.npz")
+    if output.suffix != ".npz":
+        raise UserError(f"--output: {output} should end in .npz")
+    if output.is_dir():
+        raise UserError(f"--output: {output} is a folder; write the name of a file in it")
+    check_folder(output.parent)
     problems = Problems()
     entries = read_captions_file(path, problems)
     for reason, count in problems.counts.items():
@@ -48,9 +55,6 @@ def relevance_of_file(
                 f"{', '.join(splits)}; choose others with --set evaluation.splits=[{found[0]}]"
             )
         _LOGGER.info("splits: %s (evaluation.splits)", ", ".join(splits))
-    output = output or Path(f"{path.stem}-relevance.npz")
-    if output.suffix != ".npz":
-        raise UserError(f"--output: {output} should end in .npz")
     write_relevance_of(
         [entry.key for entry in entries],
         [caption for entry in entries for caption in entry.captions],
