@@ -43,5 +43,9 @@ format: $(VENV)/.installed  ## Rewrite the code as the formatter and linter want
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:  ## Remove the environment and what runs have made
-	rm -rf $(VENV) data build *.egg-info
+# Records can be made again from raw data, in minutes; raw data and trained models stay.
+clean:  ## Remove the environment and prepared records; raw data and saved_models/ stay
+	rm -rf $(VENV) build *.egg-info
+	for plan in data/*/plan.json; do \
+		case $$plan in data/raw/*|'data/*/plan.json') ;; *) rm -rf "$${plan%/plan.json}" ;; esac; \
+	done
