@@ -18,6 +18,10 @@ figure { display: inline-block; margin: 0 1em 1em 0; }
 """
 
 
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""What a page may load: nothing but what is in it, whatever stands in a caption."""
+
+
 def page(title: str, parts: Iterable[str], style: str = "") -> str:
     """A page.
 
@@ -27,7 +31,9 @@ def page(title: str, parts: Iterable[str], style: str = "") -> str:
         style: CSS beside that of all pages.
     """
     return (
-        f"<!doctype html><meta charset='utf-8'><title>{html.escape(title)}</title>"
+        f"<!doctype html><meta charset='utf-8'>"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<title>{html.escape(title)}</title>"
         f"<style>{_STYLE}{style}</style>{''.join(parts)}"
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import os
@@ -37,6 +35,7 @@ from keras_xmr.judgements import GroundTruth
 from keras_xmr.pipeline import Run
 from keras_xmr.run_folder import load_run
 from keras_xmr.run_scores import scores_of_runs
+from keras_xmr.spreadsheets import csv_of
 
 _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"
@@ -218,17 +217,15 @@ def _write_figures(
 def _write_candidates(
     path: Path, candidates: Candidates, opinions: Mapping[str, Opinion], truth: GroundTruth
 ) -> None:
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
     columns = ("score", "caption rank", "annotated caption rank", "image rank")
     parts = [
         f"{model}: {name}" for model in opinions for name in (*columns, "annotated image rank")
     ]
-    writer.writerow(["image", "caption", "text", "belief", "models that agree", *parts])
+    rows: list[list[object]] = [["image", "caption", "text", "belief", "models that agree", *parts]]
     agreement = _agreement(opinions)
     for n, (image, caption) in enumerate(_pairs(candidates)):
         votes = [_vote(found, n) for found in opinions.values()]
-        writer.writerow(
+        rows.append(
             [
                 truth.image_ids[image],
                 truth.caption_ids[caption],
@@ -238,7 +235,7 @@ def _write_candidates(
                 *(value for vote in votes for value in astuple(vote)[1:]),
             ]
         )
-    write_aside(path, buffer.getvalue().encode("utf-8"))
+    write_aside(path, csv_of(rows))
 
 
 def _entries(

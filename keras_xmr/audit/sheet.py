@@ -12,6 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from data_pipelines.files import write_aside
+from keras_xmr.pages import POLICY
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
@@ -76,8 +77,7 @@ window.addEventListener("beforeunload", (event) => {
 });
 """
 
-# Nothing may be loaded, whatever stands in a caption.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_POLICY = f"{POLICY}; script-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from keras_xmr.comparison.plots import write_plots
 from keras_xmr.comparison.results import Methods
 from keras_xmr.metrics import Table
 from keras_xmr.pages import figure, html_table, page
+from keras_xmr.spreadsheets import csv_of
 
 _SHOWN_WINS = 5
 
@@ -84,10 +83,10 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_aside(folder / "figures.csv", _csv(_figure_rows(comparison.boards)))
+    write_aside(folder / "figures.csv", csv_of(_figure_rows(comparison.boards)))
     if comparison.pairs:
-        write_aside(folder / "differences.csv", _csv(_pair_rows(comparison.pairs)))
-        write_aside(folder / "wins.csv", _csv(_win_rows(comparison.wins)))
+        write_aside(folder / "differences.csv", csv_of(_pair_rows(comparison.pairs)))
+        write_aside(folder / "wins.csv", csv_of(_win_rows(comparison.wins)))
     split = comparison.split
     tables = [board.wide_table(board.title(split)) for board in comparison.boards]
     matrices = matrix_tables(comparison.pairs, split)
@@ -104,12 +103,6 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     path = folder / "report.html"
     write_aside(path, page(title, parts).encode("utf-8"))
     return path
-
-
-def _csv(rows: Iterable[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode("utf-8")
 
 
 def _figure_rows(boards: Sequence[Board]) -> Iterable[Sequence[object]]:

@@ -205,6 +205,7 @@ def test_reports(folders, capsys, tmp_path):
     page = (folder / "report.html").read_text("utf-8")
     assert page.count("data:image/png") == len(list(folder.glob("*.png"))) == 5
     assert page.count("<details>") == 3
+    assert "Content-Security-Policy" in page.partition("<title>")[0]
     assert "not told apart" in page
 
 

@@ -1,0 +1,58 @@
+"""Tables and pages that people open: what strangers wrote into them does nothing there."""
+
+from __future__ import annotations
+
+import csv
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from keras_xmr.audit.candidates import Candidates, Opinion, Ranks
+from keras_xmr.audit.command import _write_candidates
+from keras_xmr.comparison.pairs import Win
+from keras_xmr.comparison.report import _win_rows
+from keras_xmr.pages import page
+from keras_xmr.spreadsheets import csv_of
+
+FORMULAS = ["=1+1", "+1-1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1"]
+
+
+def cells(content: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_text_does_not_run_as_a_formula(text):
+    assert cells(csv_of([["a", text]])) == [["a", f"'{text}"]]
+
+
+def test_numbers_and_plain_text_stay_as_they_are():
+    row = ["-0.5", "+3", "-inf", -1.5, 2, "a dog = a pet", "", "'quoted'", "a,b\nc"]
+    assert cells(csv_of([row])) == [[str(cell) for cell in row]]
+
+
+def test_wins_hold_no_formula():
+    win = Win("t2i", "pcme", "vse0", "=image.jpg", "=cmd|'/C calc'!A0", (1.0, 2.0))
+    (_, written) = cells(csv_of(_win_rows([win])))
+    assert written[3:5] == ["'=image.jpg", "'=cmd|'/C calc'!A0"]
+
+
+def test_candidates_hold_no_formula(tmp_path):
+    one = np.array([1])
+    found = Candidates(np.array([0]), np.array([0]), np.array([-0.25]))
+    opinions = {"=model": Opinion(np.array([-3.0]), Ranks(one, one), Ranks(one, one))}
+    truth = SimpleNamespace(image_ids=["-1.jpg"], caption_ids=["@c"], texts=["=HYPERLINK(1)"])
+    _write_candidates(tmp_path / "candidates.csv", found, opinions, truth)
+    header, row = cells((tmp_path / "candidates.csv").read_bytes())
+    assert row[:4] == ["'-1.jpg", "'@c", "'=HYPERLINK(1)", "-0.2500"]
+    assert header[5] == "'=model: score"
+    assert float(row[5]) == -3
+
+
+def test_pages_load_nothing():
+    head = page("<script>", []).partition("<title>")[0]
+    assert "Content-Security-Policy" in head
+    assert "default-src 'none'" in head
+    assert "script-src" not in head
