@@ -25,6 +25,7 @@ from keras_xmr.config_file import (
     packaged_configs,
 )
 from keras_xmr.explain import explain
+from keras_xmr.names import cut
 from keras_xmr.run_folder import load_run
 from keras_xmr.workers import TF_CONFIG, workers_of
 
@@ -213,7 +214,7 @@ def _explain(key: str) -> None:
 
 def _title(config: Path) -> str:
     """The first line of a config, which says what it is."""
-    with config.open(encoding="utf-8") as file:
+    with config.open(encoding="utf-8", errors="replace") as file:
         return file.readline().lstrip("# ").rstrip()
 
 
@@ -329,8 +330,8 @@ def _listed(texts: Sequence[str]) -> list[str]:
 
 
 def _seeds(texts: Sequence[str]) -> list[int]:
-    if wrong := [text for text in texts if not text.isdecimal()]:
-        raise ConfigError(f"--seeds: {wrong[0]!r} is not a whole number from 0 on")
+    if wrong := [text for text in texts if not text.isdecimal() or len(text) > 10]:
+        raise ConfigError(f"--seeds: {cut(repr(wrong[0]))} is not a whole number from 0 on")
     return [int(text) for text in texts]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ _VALUES = 10_000
 _FILES = 50
 
 _TAG = "tag:yaml.org,2002:"
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _SCALARS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
 
 
@@ -59,7 +61,7 @@ class Draft:
 
 
 class _Loader(yaml.SafeLoader):
-    """Takes a date for the word that it is, as no key of a config is one, and ends in the deep."""
+    """Nests so deep and no deeper. A date is a word, as no key of a config holds dates."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - so PyYAML declares it
         first: [(tag, pattern) for tag, pattern in resolvers if tag in _SCALARS]
@@ -111,9 +113,9 @@ def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "
     draft, by = Draft(), f"{own.place(('include',))}: include: "
     for name in _included(own, by):
         _merge(draft, _read(path.parent / name, (*including, path.resolve()), seen, by))
-    dotted = {name: own.data.pop(name) for name in list(own.data) if "." in name}
+    single = {name: own.data.pop(name) for name in list(own.data) if "." in name}
     _merge(draft, own)
-    for name, value in dotted.items():
+    for name, value in single.items():
         _assign_dotted(draft, own, name, value)
     return draft
 
@@ -140,7 +142,6 @@ def _text(path: Path, by: str) -> str:
 def _included(own: Draft, by: str) -> list[str]:
     """Takes the names of the included files out of a file."""
     names = own.data.pop("include", [])
-    own.forget(("include",))
     names = names if isinstance(names, list) else [names]
     for name in names:
         if not isinstance(name, str) or not name:
@@ -217,7 +218,7 @@ def _scalar(node: yaml.Node) -> Any:
         kind = node.tag.removeprefix(_TAG)
         raise ValueError(f"{cut(repr(node.value))} is no {kind}") from None
     if isinstance(value, str):
-        if "\0" in value or not _is_unicode(value):
+        if _NO_TEXT.search(value):
             raise ValueError(f"got {cut(repr(value))}, which has characters that no text has")
         if node.style is None and "e" in value.lower():
             try:
@@ -225,15 +226,6 @@ def _scalar(node: yaml.Node) -> Any:
             except ValueError:
                 return value
     return value
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether a text can be written: a surrogate without its other half cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _merge(base: Draft, other: Draft) -> None:

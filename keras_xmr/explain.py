@@ -11,6 +11,7 @@ from pydantic_core import PydanticUndefined
 
 from keras_xmr.config import Config
 from keras_xmr.config_file import ConfigError, sections_of
+from keras_xmr.names import cut
 
 _WIDTH = 96
 
@@ -36,7 +37,9 @@ def explain(key: str = "") -> str:
         elif part in fields:
             return "\n".join(_explain_field(part, fields[part], 0))
         else:
-            raise ConfigError(f"--explain: there is no key {part!r}; here are {', '.join(fields)}")
+            raise ConfigError(
+                f"--explain: there is no key {cut(repr(part))}; here are {', '.join(fields)}"
+            )
     lines = []
     for section in sections:
         if name := _name(section):

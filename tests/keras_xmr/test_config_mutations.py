@@ -72,10 +72,10 @@ def load(path: Path, *overrides: str) -> str:
 def test_nothing_but_a_config_error_comes_of_a_mutation(tmp_path):
     chance, said = random.Random(11), []
     path = tmp_path / "mutated.yaml"
-    for number in range(100):
+    for number in range(80):
         path.write_text(mutated(chance) if number % 2 else DEMO.read_text("utf-8"), "utf-8")
         said.append(load(path, *([] if number % 2 else [override(chance)])))
-    assert sum(map(bool, said)) > 60
+    assert sum(map(bool, said)) > 50
     assert max(map(len, said)) < 5000, "values and lists of mistakes are shortened"
 
 
