@@ -15,7 +15,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder
+from data_pipelines.folders import check_folder
 from keras_xmr.config import Config
 from keras_xmr.config_file import (
     ConfigError,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import check_folder, write_aside
+from data_pipelines.files import write_aside
+from data_pipelines.folders import check_folder
 from keras_xmr.config import Config
 from keras_xmr.config_file import ConfigError, dump_config
 from keras_xmr.evaluation.evaluate import evaluate_matrices

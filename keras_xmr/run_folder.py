@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder, write_aside
+from data_pipelines.files import write_aside
+from data_pipelines.folders import check_folder
 from keras_xmr.config import Config
 from keras_xmr.config_file import ConfigError, dump_config, load_config
 

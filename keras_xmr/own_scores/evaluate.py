@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder, write_aside
+from data_pipelines.files import write_aside
+from data_pipelines.folders import check_folder
 from keras_xmr.judgements import (
     EXTENDED_COCO,
     GroundTruth,

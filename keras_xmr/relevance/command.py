@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder
+from data_pipelines.folders import check_folder
 from data_pipelines.sources import Caption, Problems
 from data_pipelines.sources.captions_file import read_captions_file
 from keras_xmr.relevance.files import PairCounts, write_relevance

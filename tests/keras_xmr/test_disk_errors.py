@@ -10,7 +10,8 @@ import pytest
 from command_line import start
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import check_folder, write_aside
+from data_pipelines.files import write_aside
+from data_pipelines.folders import check_folder
 from keras_xmr import cli, own_scores
 from keras_xmr.comparison import compare
 from keras_xmr.config import RelevanceOptions
