@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from keras_xmr.pipeline import Run
 
 ROOT = Path(__file__).parent.parent
 # The second folder has the numbers whose captions are not ours to publish.
@@ -53,6 +57,14 @@ def golden() -> Callable[[str], Golden]:
         pytest.skip(f"the reference numbers {case}.npz are not on this machine")
 
     return load
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Run:
+    """The tiny run after its training. Only to be read; `tiny_runs.copy_of` makes a copy."""
+    import tiny_runs
+
+    return tiny_runs.trained_once(tiny_runs.shared_folder(tmp_path_factory.getbasetemp()))
 
 
 @pytest.fixture
