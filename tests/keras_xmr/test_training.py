@@ -39,13 +39,18 @@ TWO_PHASES = (
 )
 
 
+@pytest.fixture(scope="module")
+def records(trained):
+    """The records of the tiny scenes, shared by all runs."""
+    return trained.config.data.records
+
+
 @pytest.fixture
-def start(trained, tmp_path):
-    """Starts a run on the records of the shared one; of the same name, it goes on."""
-    records = f"data.records={trained.config.data.records}"
+def start(records, tmp_path):
+    """Starts a run; of the same name, it goes on."""
 
     def start(*overrides: str) -> Run:
-        return Run(models.tiny_config(tmp_path, records, *overrides))
+        return Run(models.tiny_config(tmp_path, f"data.records={records}", *overrides))
 
     return start
 
@@ -79,24 +84,33 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(trained, start, tmp_path):
-    killed, path = start(RECURRENT, "name=killed"), tmp_path / "killed.yaml"
-    path.write_text(dump_config(killed.config), "utf-8")
-    command = [sys.executable, str(ROOT / "main.py"), "--config", str(path), "--mode=train"]
+def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_path):
+    def command(name: str) -> list[str]:
+        overrides = ("train.phases.0.epochs=3", "train.optimizer=adamp")
+        config = models.tiny_config(tmp_path, f"data.records={records}", f"name={name}", *overrides)
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(dump_config(config), "utf-8")
+        return [sys.executable, str(ROOT / "main.py"), "--config", str(path), "--mode=train"]
+
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command("whole"), env=env, check=True, capture_output=True)
     process = subprocess.Popen(
-        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command("killed"), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    checkpoint = killed.folder.checkpoints / "checkpoint"
+    checkpoint = tmp_path / "saved_models" / "killed" / "checkpoints" / "checkpoint"
     deadline = time.monotonic() + 120
-    while not (checkpoint.exists() and "ckpt-12" in checkpoint.read_text()):
+    while not (checkpoint.exists() and "ckpt-15" in checkpoint.read_text()):
         assert process.poll() is None, "it ended before it could be killed"
-        assert time.monotonic() < deadline, "it never came to step 12"
+        assert time.monotonic() < deadline, "it never came to step 15"
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    subprocess.run(command, env=env, check=True, capture_output=True)
-    expected, found = last_weights(trained), last_weights(killed)
+    subprocess.run(command("killed"), env=env, check=True, capture_output=True)
+    runs = [
+        Run(models.tiny_config(tmp_path, f"data.records={records}", f"name={name}"))
+        for name in ("whole", "killed")
+    ]
+    expected, found = last_weights(runs[0]), last_weights(runs[1])
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 
