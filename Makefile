@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 CONFIGS ?= scenes_*
 SEEDS ?= 0,1,2
 
-.PHONY: help demo compare test lint types tests format clean
+.PHONY: help demo compare test quick lint types tests format clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,10 @@ compare: $(VENV)/.installed  ## Train and compare all methods on the embedded da
 		--output=saved_models/compare-scenes
 
 test: lint types tests  ## Formatter, linter, type checker and the whole test suite
+
+quick: $(VENV)/.installed  ## The tests that are not slow, for every change
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 lint: $(VENV)/.installed  ## Formatter and linter
 	$(BIN)/ruff format --check .

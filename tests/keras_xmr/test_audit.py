@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from command_line import start
+from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
 from keras_xmr.audit.candidates import Candidates, belief_matrix, find_candidates, opinion
@@ -396,7 +397,6 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
                 tmp_path,
                 f"name={name}",
                 f"seed={seed}",
-                "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
                 "audit.pairs=15",
             )
         )
@@ -404,7 +404,7 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
     ]
     runs[0].prepare()
     for run in runs:
-        run.train()
+        untrained(run)
     folders = [run.folder.path for run in runs]
     capsys.readouterr()
     audit(runs[0].config, folders)

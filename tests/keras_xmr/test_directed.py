@@ -20,6 +20,7 @@ MSRM = (
     "evaluation.matchers=[cosine, mahalanobis_cosine]",
     "evaluation.folds=3",
     "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
+    "model.text.pooling=bi_gru",
 )
 
 

@@ -103,13 +103,14 @@ def test_padding_never_changes_a_caption(random):
         np.testing.assert_allclose(alone[key][0], values[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "channels", "positions"),
     [
         ("MobileNetV2", 1280, 4),
         ("MobileNetV3Small", 576, 4),
         ("ResNet50", 2048, 4),
-        pytest.param("EfficientNetB0", 1280, 4, marks=pytest.mark.slow),
+        ("EfficientNetB0", 1280, 4),
     ],
 )
 def test_networks_of_keras_give_their_last_feature_map(random, architecture, channels, positions):

@@ -9,10 +9,10 @@ import models
 import numpy as np
 import pytest
 from command_line import start
+from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
 from keras_xmr import cli
-from keras_xmr.build import build_model, build_tokenizer
 from keras_xmr.comparison.results import read_runs
 from keras_xmr.config_file import ConfigError
 from keras_xmr.ensemble import evaluate_ensemble, mean_scores
@@ -31,18 +31,6 @@ TOKENS = (
 )
 
 
-def finished(folder: Path, name: str, *overrides: str) -> Run:
-    """A run as a training leaves it, that has not learned anything."""
-    run = Run(models.tiny_config(folder, f"name={name}", *overrides))
-    run.folder.claim(run.config)
-    tokenizer = build_tokenizer(run.config, run.records)
-    run.folder.keep(tokenizer.files())
-    model = build_model(run.config, run.records, tokenizer, pretrained=True)
-    model.without_optimizer().save_weights(run.folder.last_weights)
-    run.folder.done.write_text("{}")
-    return run
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder of runs on the same scenes."""
@@ -55,7 +43,10 @@ def folder(tmp_path_factory):
 def members(folder):
     """A run with SAF and a run with SGR."""
     return [
-        finished(folder, f"my_{name}", *TOKENS, f"model.matcher={name}") for name in ("saf", "sgr")
+        untrained(
+            Run(models.tiny_config(folder, f"name=my_{name}", *TOKENS, f"model.matcher={name}"))
+        )
+        for name in ("saf", "sgr")
     ]
 
 
@@ -111,8 +102,9 @@ def test_runs_that_make_no_ensemble(folder, members, tmp_path):
     with pytest.raises(UserError, match="my_saf is given twice"):
         evaluate_ensemble(config, [path, path], folder / "twice")
     small = "data.source={name: scenes, train: 40, val: 12, test: 11, captions_per_image: 2}"
-    Run(models.tiny_config(tmp_path, small)).prepare()
-    other = finished(tmp_path, "other", *TOKENS, small, "model.matcher=saf")
+    other = Run(models.tiny_config(tmp_path, "name=other", *TOKENS, small, "model.matcher=saf"))
+    other.prepare()
+    untrained(other)
     with pytest.raises(UserError, match=r"other has other images or captions in the split 'test'"):
         evaluate_ensemble(config, [path, other.folder.path], folder / "unlike")
     assert not (folder / "unlike" / "evaluation").exists()

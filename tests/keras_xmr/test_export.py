@@ -13,10 +13,13 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_runs import copy_of
 
 from data_pipelines.images import decode_any_for_evaluation
 from keras_xmr.pipeline import Run
 from keras_xmr.serving.export import ExportError, _Endpoints, export_saved_model
+
+pytestmark = pytest.mark.slow
 
 CAPTIONS = ["a red circle left of a small blue square", "nothing green", "Zwei Hunde 🐕", ""]
 
@@ -62,13 +65,10 @@ def python(script: str, *arguments: str, stdin: str = "", cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run that was trained for an epoch, and exported later."""
-    config = models.tiny_config(tmp_path_factory.mktemp("run"), "train.phases.0.epochs=1")
-    run = Run(config)
-    run.prepare()
-    run.train()
-    Run(config).export()
+def run(tmp_path_factory, trained):
+    """A trained run that was exported by another process than its own."""
+    run = copy_of(trained, tmp_path_factory.mktemp("run"))
+    run.export()
     return run
 
 
@@ -97,7 +97,6 @@ def live(run, pictures):
     return run.model.image_tower(pixels), run.model.text_tower(run.tokenizer(CAPTIONS))
 
 
-@pytest.mark.slow
 def test_saved_model_needs_no_project_code(run, pictures, tmp_path):
     found = json.loads(
         python(
@@ -122,7 +121,6 @@ def test_saved_model_needs_no_project_code(run, pictures, tmp_path):
     assert probabilities.shape == (4,)
 
 
-@pytest.mark.slow
 def test_saved_model_cli_runs_it(run, tmp_path):
     command = [
         str(Path(sys.executable).parent / "saved_model_cli"),
@@ -145,7 +143,6 @@ def test_saved_model_cli_runs_it(run, tmp_path):
         np.testing.assert_allclose(np.load(tmp_path / f"{key}.npy"), value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_keras_model_loads_after_importing_the_package(run, tmp_path):
     random = np.random.default_rng(0)
     batch = {
@@ -187,7 +184,6 @@ def test_an_export_that_is_not_equal_is_refused(run, tmp_path, monkeypatch):
     assert not (tmp_path / "serving" / "1").exists()
 
 
-@pytest.mark.slow
 def test_models_on_regions_are_exported_too(tmp_path):
     datasets.regions(tmp_path / "features")
     run = Run(
@@ -212,7 +208,6 @@ def test_models_on_regions_are_exported_too(tmp_path):
     assert loaded.match(tf.constant(regions[0]), tf.constant(CAPTIONS))["scores"].shape == (4,)
 
 
-@pytest.mark.slow
 def test_sets_and_points_are_exported_without_what_only_losses_need(tmp_path):
     losses = (
         "[{name: variance_aware_weighting, weight: 0.6}, {name: triplet, warmup_steps: 2},"

@@ -22,6 +22,8 @@ from keras_xmr.pooling import Mean
 from keras_xmr.towers import parts_of, text_tower
 from keras_xmr.weights import WeightsError, load_weights
 
+pytestmark = pytest.mark.slow
+
 CAPTIONS = ["A red circle!! left of a dog", "Two", "", "zebra 🦓 x"]
 
 

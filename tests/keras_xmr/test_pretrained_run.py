@@ -26,6 +26,8 @@ from keras_xmr.pipeline import Run
 from keras_xmr.training.parts import freeze
 from keras_xmr.training.train import _Trainer
 
+pytestmark = pytest.mark.slow
+
 CAPTIONS = ["a red circle left of a small blue square", "Nothing green!", "Zwei Hunde 🐕", ""]
 
 PHASES = (
@@ -155,7 +157,6 @@ def test_the_report_counts_parts_of_words(trained):
     assert 0 < report["splits"]["train"]["cut"] < report["splits"]["train"]["captions"]
 
 
-@pytest.mark.slow
 def test_exported_models_embed_strings_without_project_code(trained, tmp_path):
     run, _ = trained
     expected = run.model.text_tower(run.tokenizer(CAPTIONS))
@@ -167,7 +168,6 @@ def test_exported_models_embed_strings_without_project_code(trained, tmp_path):
     assert np.abs(np.diff(expected["mean"], axis=0)).max() > 1e-3
 
 
-@pytest.mark.slow
 def test_the_keras_file_loads_after_importing_the_package(trained, tmp_path):
     run, _ = trained
     ids = run.tokenizer(CAPTIONS).numpy()
@@ -222,7 +222,7 @@ def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(tmp_path):
     assert {v.path.split("/")[0] for v in model.trainable_variables} == {"head", "matcher"}
 
 
-@pytest.mark.parametrize("name", ["siglip", pytest.param("clip", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["siglip", "clip"])
 def test_tokenizers_are_inside_of_a_saved_model(tmp_path, name):
     preset = getattr(presets, name)(tmp_path / name)
     tokenizer = KerasHubText(preset=str(preset)).tokenizer(64)

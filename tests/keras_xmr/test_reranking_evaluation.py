@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import yaml
+from tiny_runs import copy_of
 
 from keras_xmr.config_file import ConfigError
 from keras_xmr.evaluation import evaluate_split
@@ -16,7 +17,6 @@ from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_folds, evaluate_scores
-from keras_xmr.pipeline import Run
 from keras_xmr.reranking import FastReranking, build_rerankers
 
 RERANKERS = (
@@ -26,18 +26,13 @@ RERANKERS = (
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
+def run(tmp_path_factory, trained):
     overrides = (
-        "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
         "evaluation.folds=3",
         "evaluation.matchers=[mean_only]",
         RERANKERS,
     )
-    run = Run(models.tiny_config(folder, *overrides))
-    run.prepare()
-    run.train()
-    return run
+    return copy_of(trained, tmp_path_factory.mktemp("run"), *overrides)
 
 
 @pytest.fixture(scope="module")

@@ -168,6 +168,7 @@ def test_sgraf_is_the_mean_of_both(golden):
     np.testing.assert_allclose(found["sgr_global"], case["out_sgr_img_global"], **CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("make", [SAF, SGR])
 def test_scores_and_gradients_do_not_depend_on_tiles_or_padding(tokens, make, training):
@@ -208,6 +209,7 @@ def test_scores_and_gradients_do_not_depend_on_tiles_or_padding(tokens, make, tr
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True])
 def test_recomputed_gradients_are_those_of_the_remembered(tokens, compiled):
     image, caption = tokens

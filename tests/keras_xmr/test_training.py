@@ -11,15 +11,18 @@ import sys
 import time
 from pathlib import Path
 
+import keras
 import models
 import numpy as np
 import pytest
 import tensorflow as tf
 from interruptions import interrupted, last_weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.errors import UserError
-from keras_xmr.config import PhaseOptions
+from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.config import PhaseOptions, WatchdogOptions
 from keras_xmr.config_file import ConfigError, dump_config
 from keras_xmr.pipeline import Run
 from keras_xmr.training import callbacks
@@ -37,11 +40,9 @@ TWO_PHASES = (
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
+def records(trained):
     """The records of the tiny scenes, shared by all runs."""
-    folder = tmp_path_factory.mktemp("scenes")
-    Run(models.tiny_config(folder)).prepare()
-    return folder / "records"
+    return trained.config.data.records
 
 
 @pytest.fixture
@@ -114,9 +115,8 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
-def test_everything_is_logged(start):
-    run = start()
-    run.train()
+def test_everything_is_logged(trained):
+    run = trained
     with run.folder.training_log.open() as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["1", "2"]
@@ -143,18 +143,17 @@ def test_everything_is_logged(start):
     assert not list(run.folder.path.glob(".*"))
 
 
-def test_another_config_of_the_same_name_is_refused(start):
-    start("train.phases.0.epochs=1").train()
+def test_another_config_of_the_same_name_is_refused(trained, start, tmp_path):
+    copy_of(trained, tmp_path)
     with pytest.raises(ConfigError, match=r"train\.batch_size: 8 there, 4 now"):
-        start("train.phases.0.epochs=1", "train.batch_size=4").train()
-    start("train.phases.0.epochs=1", "evaluation.splits=[val]").train()
+        start(RECURRENT, "train.batch_size=4").train()
+    start(RECURRENT, "evaluation.splits=[val]").train()
 
 
-def test_checkpoints_of_another_model_are_refused(start, tmp_path):
-    start("name=small", "train.phases.0.epochs=1").train()
-    wide = start("name=wide", "train.phases.0.epochs=1", "model.dimension=16")
+def test_checkpoints_of_another_model_are_refused(trained, start, tmp_path):
+    small = copy_of(trained, tmp_path).folder.path
+    wide = start(RECURRENT, "name=wide", "model.dimension=16")
     wide.folder.claim(wide.config)
-    small = tmp_path / "saved_models/small"
     wide.folder.keep({"vocabulary.txt": (small / "vocabulary.txt").read_bytes()})
     (small / "checkpoints").rename(wide.folder.checkpoints)
     with pytest.raises(CheckpointError, match=r"(?s)another model.*\[8.*there.*\[16.* here"):
@@ -167,6 +166,7 @@ def test_steps_before_training_say_so(start, mode):
         getattr(start(), mode)()
 
 
+@pytest.mark.slow
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch):
     run = start("train.clip_norm=null")
     original = callbacks.Checkpoint.on_step
@@ -186,59 +186,79 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch
     start("train.clip_norm=null").train()
 
 
+class Watched:
+    """A watchdog that looks at a model after every second step, and what the steps show it."""
+
+    def __init__(self, **options: object) -> None:
+        self.model = models.pcme()
+        self.watchdog = callbacks.Watchdog(WatchdogOptions(**options), every=2, batch_size=8)
+        self.watchdog.set_model(self.model)
+        self.watchdog.on_train_begin()
+        self.number = 0
+
+    def steps(self, count: int, **values: float) -> None:
+        """Steps that end with some values; all others are 0."""
+        known = [values.get(name, 0.0) for name in self.model.watched]
+        assert values.keys() <= set(self.model.watched)
+        self.model.last_values.assign(known)
+        for _ in range(count):
+            self.watchdog.on_train_batch_end(self.number)
+            self.number += 1
+
+
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("sigma", "says"),
     [
-        (["train.watchdog.sigma=[1e-1, 1e1]"], "step 2: the image sigma has collapsed"),
-        (["train.watchdog.sigma=[1e-9, 1e-8]"], "step 2: the image sigma has exploded"),
+        (0.05, "step 2: the image sigma has collapsed: its geometric mean is 0.05"),
+        (20.0, "step 2: the image sigma has exploded: its geometric mean is 20"),
     ],
 )
-def test_collapsed_and_exploded_sigma_is_named(start, overrides, says):
+def test_collapsed_and_exploded_sigma_is_named(sigma, says):
+    watched = Watched(on_sigma="stop", sigma=(0.1, 10.0))
+    watched.steps(1, image_log_sigma=np.log(sigma))
     with pytest.raises(callbacks.TrainingStoppedError, match=says):
-        start("train.watchdog.on_sigma=stop", *overrides).train()
+        watched.steps(1, image_log_sigma=np.log(sigma))
 
 
-def test_warnings_are_given_once(start, caplog):
-    start("train.watchdog.sigma=[1e-1, 1e1]", "train.phases.0.epochs=1").train()
+def test_warnings_are_given_once(caplog):
+    low = np.log(0.05)
+    Watched(sigma=(0.1, 10.0)).steps(8, image_log_sigma=low, caption_log_sigma=low)
     messages = [m for m in caplog.messages if "collapsed" in m]
     assert len(messages) == 2  # images and captions
 
 
-def test_flat_loss_is_named(start):
-    flat = (
-        "train.watchdog={flat_steps: 4, on_flat: stop, flat_tolerance: 0.2}",
-        "train.phases=[{epochs: 2, learning_rate: 1e-9}]",
-        "model.matcher={name: match_probability, scale: 1e-3, shift: -1.9459}",
-    )
+def test_flat_loss_is_named():
+    watched = Watched(flat_steps=4, on_flat="stop", flat_tolerance=0.2)
+    scores, eye = tf.zeros((8, 8)), tf.eye(8, dtype=tf.bool)
+    trivial = watched.model.objective.trivial_values(scores, {"positives": eye})
+    name, value = "soft_contrastive", float(trivial["soft_contrastive"])
+    watched.steps(6, **{name: 1.3 * value})
+    watched.steps(4, **{name: 1.1 * value})
+    watched.steps(2, **{name: 1.3 * value})
+    watched.steps(4, **{name: 0.9 * value})
     with pytest.raises(
-        callbacks.TrainingStoppedError, match="soft_contrastive has been flat since"
+        callbacks.TrainingStoppedError,
+        match="step 18: soft_contrastive has been flat since step 14",
     ):
-        start(*flat).train()
+        watched.steps(2, **{name: 0.9 * value})
 
 
-def test_frozen_parts_do_not_move(start):
+@pytest.mark.slow
+def test_frozen_parts_do_not_move(trained, start):
     run = start(TWO_PHASES.partition(", {epochs")[0] + "]")
+    keras.utils.set_random_seed(run.config.seed)
+    tokenizer = build_tokenizer(run.config, run.records)
+    first = model_parts(build_model(run.config, run.records, tokenizer, pretrained=True))
     run.train()
-    fresh = start("name=fresh", "train.phases=[{epochs: 1, learning_rate: 1e-12}]")
-    fresh.train()
+    last, free = model_parts(run.model), model_parts(trained.model)
     for part in ("image.encoder", "text.encoder"):
-        (moved,), (still,) = model_parts(run.model)[part], model_parts(fresh.model)[part]
-        for a, b in zip(moved.weights, still.weights, strict=True):
-            if "moving" not in a.path:
-                np.testing.assert_allclose(a, b, atol=1e-8)
-                continue
-            # Statistics of batches move at any rate, unless they are frozen: then they keep the
-            # zeros (means) and ones (variances) that they begin with.
-            np.testing.assert_array_equal(a, np.full(a.shape, float("variance" in a.path)))
-            assert np.abs(np.asarray(b) - np.asarray(a)).max() > 1e-3
-    (moved,), (still,) = (
-        model_parts(run.model)["image.head"],
-        model_parts(fresh.model)["image.head"],
-    )
-    gap = max(
-        np.abs(a - b).max() for a, b in zip(moved.get_weights(), still.get_weights(), strict=True)
-    )
-    assert gap > 1e-3
+        for a, b, c in zip(*(p[part][0].weights for p in (first, last, free)), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=a.path)
+            # Statistics of batches move at any rate, unless they are frozen.
+            if "moving" in a.path:
+                assert np.abs(np.asarray(a) - np.asarray(c)).max() > 1e-3
+    heads = (parts["image.head"][0].get_weights() for parts in (first, last))
+    assert max(np.abs(a - b).max() for a, b in zip(*heads, strict=True)) > 1e-3
 
 
 def test_parts_have_factors_and_inner_parts_count():

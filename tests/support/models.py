@@ -155,6 +155,7 @@ def tiny_config(folder: Path, *overrides: str) -> Config:
             "model.dimension=8",
             "model.image.encoder={name: small_cnn, channels: [8, 8]}",
             "model.text.encoder.dimension=6",
+            "model.text.pooling=mean",  # traced sooner than bi_gru
             "model.matcher.samples=2",
             "train.batch_size=8",
             "train.optimizer=adam",  # traced sooner than adamp

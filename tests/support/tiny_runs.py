@@ -1,0 +1,60 @@
+"""Runs of the tiny config: one that is trained once for all tests, and others that are soon had."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import models
+from filelock import FileLock
+
+from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.pipeline import Run
+
+RECURRENT = "model.text.pooling=bi_gru"
+
+
+def trained_once(folder: Path) -> Run:
+    """A run with a recurrent pooling, in a folder that all processes of the tests share."""
+    folder.mkdir(exist_ok=True)
+    with FileLock(folder / "lock"):
+        run = Run(models.tiny_config(folder, RECURRENT))
+        if not run.folder.done.exists():
+            run.prepare()
+            run.train()
+    return run
+
+
+def copy_of(trained: Run, folder: Path, *overrides: str) -> Run:
+    """A copy of a trained run that may be written to; the records stay where they are.
+
+    Args:
+        trained: The run.
+        folder: Takes the copy.
+        overrides: What changes; a name, too.
+    """
+    records = f"data.records={trained.config.data.records}"
+    run = Run(models.tiny_config(folder, RECURRENT, records, *overrides))
+    shutil.copytree(trained.folder.path, run.folder.path)
+    return run
+
+
+def untrained(run: Run) -> Run:
+    """Leaves a run as a training does, though it has not learned anything."""
+    run.folder.claim(run.config)
+    tokenizer = build_tokenizer(run.config, run.records)
+    run.folder.keep(tokenizer.files())
+    model = build_model(run.config, run.records, tokenizer, pretrained=True)
+    model.without_optimizer().save_weights(run.folder.last_weights)
+    run.folder.done.write_text("{}")
+    return run
+
+
+def shared_folder(base: Path) -> Path:
+    """A folder of this session that all its processes know.
+
+    Args:
+        base: The temporary folder of this process; with pytest-xdist it lies in that of all.
+    """
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
