@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
+from data_pipelines.open_files import OpenFiles
 from data_pipelines.options import MANIFEST
 from data_pipelines.sources import Caption, EncodedImage, Entry, Regions, Split
 
@@ -255,8 +256,7 @@ class SplitRecords:
                 self.items.append(Item(**item))
                 owner.append(number)
         self._shard_of = np.array(owner, np.int32)
-        self._files: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._files = OpenFiles()
 
     @property
     def holds(self) -> str:
@@ -303,28 +303,14 @@ class SplitRecords:
         Raises:
             RecordsError: If the record is damaged.
         """
-        item, shard = self.items[image], int(self._shard_of[image])
-        record = os.pread(self._file(shard), item.length, item.offset + _HEADER)
+        item, shard = self.items[image], self.shards[self._shard_of[image]]
+        record = self._files.read(shard, item.length, item.offset + _HEADER)
         if zlib.crc32(record) != item.crc:
             raise RecordsError(
-                f"{self.shards[shard]} is damaged in the record of {item.key!r} (at byte "
-                f"{item.offset}). Delete the shard and run "
-                f"--mode={_writer(self.shards[shard].parent)}, which writes it again"
+                f"{shard} is damaged in the record of {item.key!r} (at byte {item.offset}). "
+                f"Delete the shard and run --mode={_writer(shard.parent)}, which writes it again"
             )
         return record
-
-    def _file(self, shard: int) -> int:
-        with self._lock:
-            if shard not in self._files:
-                self._files[shard] = os.open(self.shards[shard], os.O_RDONLY)
-            return self._files[shard]
-
-    def close(self) -> None:
-        """Closes the files of the shards."""
-        with self._lock:
-            for file in self._files.values():
-                os.close(file)
-            self._files.clear()
 
 
 @dataclass(frozen=True)
