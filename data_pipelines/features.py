@@ -23,8 +23,8 @@ from data_pipelines.records import (
     RecordsError,
     ShardWriter,
     SplitRecords,
+    checksum,
     read_sidecar,
-    truth_file,
 )
 from data_pipelines.sources import Caption, Entry, Regions, Split
 
@@ -71,7 +71,7 @@ def write_features(
     with Progress("computing features", total, "images") as bar:
         for split, found in shards.items():
             for shard in found:
-                part = SplitRecords(records.folder, split, [shard["file"]], None)
+                part = SplitRecords(records.folder, split, [shard], None)
                 _write_shard(part, shard, folder, encode, options, batch, bar)
     return _finish(records, shards, folder, shape)
 
@@ -146,21 +146,23 @@ def _finish(
         whole = records.manifest["splits"][split]
         splits[split] = {name: whole[name] for name in ("images", "captions")} | {"shards": []}
         for shard in found:
-            sidecar = read_sidecar(folder / shard["file"])
+            path = folder / shard["file"]
+            sidecar = read_sidecar(path)
             if sidecar is None:
-                raise RecordsError(f"{folder / shard['file']} was removed while others were made")
-            changed = {"bytes": sidecar["bytes"], "sha256": sidecar["sha256"]}
+                raise RecordsError(f"{path} was removed while others were made")
+            changed = {name: sidecar[name] for name in ("bytes", "sha256")}
+            changed["sidecar"] = checksum(path.with_suffix(".json"))
             splits[split]["shards"].append(shard | changed)
+    files = [records.file(WORDS), *filter(None, (records.truth(split) for split in shards))]
     manifest = records.manifest | {
         "holds": "regions",
         "region_shape": list(shape),
         "region_dtype": "float16",
         "splits": splits,
+        "files": {file.name: records.manifest["files"][file.name] for file in files},
     }
-    files = [records.folder / WORDS, *(truth_file(records.folder, split) for split in shards)]
     for file in files:
-        if file.exists():
-            _on_disk(folder, shutil.copy, file, folder / file.name)
+        _on_disk(folder, shutil.copy, file, folder / file.name)
     content = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
     _on_disk(folder, write_aside, folder / MANIFEST, content)
     return Records(folder, manifest)

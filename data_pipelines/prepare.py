@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,8 @@ from data_pipelines.records import (
     Records,
     RecordsError,
     ShardWriter,
+    checksum,
+    parse_object,
     read_sidecar,
     truth_file,
 )
@@ -155,7 +157,8 @@ def check_plan(options: DataOptions) -> None:
     path = options.records / PLAN
     if not path.exists():
         return
-    old, new = json.loads(path.read_bytes()), _made_from(options)
+    old = parse_object(path, path.read_bytes(), "delete it and run --mode=prepare")
+    new = _made_from(options)
     for name, field in type(options.source).model_fields.items():
         # An option that there was not yet when the records were made.
         if f"source.{name}" not in old and getattr(options.source, name) == field.default:
@@ -221,10 +224,15 @@ def _write(
     """Writes one shard, unless it is finished."""
     sidecar = read_sidecar(shard.path)
     if sidecar is not None:
-        if sidecar["fingerprint"] != shard.fingerprint:
+        if sidecar.get("fingerprint") != shard.fingerprint:
             raise RecordsError(
                 f"{shard.path} was written from other images or captions than the source has now. "
                 "Choose another folder with data.records, or delete this one"
+            )
+        if not _is_whole(sidecar, shard.entries):
+            raise RecordsError(
+                f"{shard.path.with_suffix('.json')} is not as it was written; delete it and run "
+                "--mode=prepare, which writes this shard again"
             )
         for reason, what in sidecar["skipped"]:
             allowance.skip(reason, what)
@@ -242,6 +250,15 @@ def _write(
                 allowance.skip(*skipped[-1])
             bar.update()
         writer.finish({"fingerprint": shard.fingerprint, "skipped": skipped})
+
+
+def _is_whole(sidecar: dict[str, Any], entries: Sequence[Entry]) -> bool:
+    """Whether a sidecar tells of every entry, as it is or as skipped."""
+    known = {e.key: ([[c.key, c.text] for c in e.captions], list(e.labels)) for e in entries}
+    items = sidecar["items"]
+    return len(items) + len(sidecar["skipped"]) == len(entries) and all(
+        known.get(item["key"]) == (item["captions"], item["labels"]) for item in items
+    )
 
 
 def _readable(source: Source, entry: Entry) -> EncodedImage | Regions:
@@ -268,6 +285,7 @@ def _finish(folder: Path, shards: Sequence[_Shard], source: Source, found: Probl
         split = splits.setdefault(shard.path.name.partition("-")[0], {"shards": []})
         split["shards"].append(
             {"file": shard.path.name, "bytes": sidecar["bytes"], "sha256": sidecar["sha256"]}
+            | {"sidecar": checksum(shard.path.with_suffix(".json"))}
             | {"images": len(items), "captions": sum(len(item["captions"]) for item in items)}
         )
     for split in splits.values():
@@ -283,8 +301,8 @@ def _finish(folder: Path, shards: Sequence[_Shard], source: Source, found: Probl
         "problems": {"counts": dict(found.counts), "examples": found.examples},
     }
     records = Records(folder, manifest)
-    _write_words(records)
-    _write_truth(records, source, shards)
+    files = [_write_words(records), *_write_truth(records, source, shards)]
+    manifest["files"] = {path.name: checksum(path) for path in files}
     write_aside(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
     return records
 
@@ -299,14 +317,16 @@ def _region_shape(shapes: set[tuple[int, ...]]) -> tuple[int | None, int] | None
     return numbers.pop() if len(numbers) == 1 else None, widths.pop()
 
 
-def _write_words(records: Records) -> None:
+def _write_words(records: Records) -> Path:
     """Counts the words of the training captions."""
+    path = records.folder / WORDS
     counts = count_words(caption.text for caption in records.split("train").captions)
     lines = [f"{word}\t{count}\n" for word, count in counts.most_common()]
-    write_aside(records.folder / WORDS, "".join(lines).encode())
+    write_aside(path, "".join(lines).encode())
+    return path
 
 
-def _write_truth(records: Records, source: Source, shards: Sequence[_Shard]) -> None:
+def _write_truth(records: Records, source: Source, shards: Sequence[_Shard]) -> Iterator[Path]:
     """Writes which captions are true of which images, where the source knows all of it."""
     entries = {entry.key: entry for shard in shards for entry in shard.entries}
     for name in records.splits:
@@ -318,3 +338,4 @@ def _write_truth(records: Records, source: Source, shards: Sequence[_Shard]) -> 
             aside = path.with_name(f".{path.name}")
             scipy.sparse.save_npz(aside, truth.astype(np.bool_))
             os.replace(aside, path)
+            yield path

@@ -3,7 +3,8 @@
 A record is one image with all its captions. Beside each shard `train-00000.tfrecord` stands a
 sidecar `train-00000.json` with all of it but the image, and with the place of each record in
 the shard. A shard is finished when its sidecar is there; both appear whole or not at all. The
-file `manifest.json` is written last.
+file `manifest.json` is written last, and holds the SHA-256 of every other file. The bytes of all
+of them follow from the data set alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,7 @@ from data_pipelines.open_files import OpenFiles
 from data_pipelines.options import MANIFEST
 from data_pipelines.sources import Caption, EncodedImage, Entry, Regions, Split
 
-VERSION = 1
+VERSION = 2
 
 FEATURES = "features"
 """The folder, beside the records of images, where records of their features are kept."""
@@ -89,7 +90,8 @@ def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
         regions = np.ascontiguousarray(image.features, dtype)
         features["image/regions"] = strings([regions.tobytes()])
         features["image/regions_shape"] = integers(regions.shape)
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    return example.SerializeToString(deterministic=True)
 
 
 def parse(
@@ -168,11 +170,11 @@ class ShardWriter:
         self._writer.close()
         with self._aside.open("rb") as file:
             os.fsync(file.fileno())
-            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        sha256 = checksum(self._aside)
         os.replace(self._aside, self.path)
         content = {
             "bytes": self._offset,
-            "sha256": checksum,
+            "sha256": sha256,
             **sidecar,
             "items": [asdict(item) for item in self.items],
         }
@@ -192,26 +194,56 @@ class ShardWriter:
             self._aside.unlink(missing_ok=True)
 
 
-def read_sidecar(shard: Path) -> dict[str, Any] | None:
-    """The sidecar of a shard, or None if the shard is not finished.
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def parse_object(path: Path, content: bytes, way_out: str) -> dict[str, Any]:
+    """What a JSON file of the records holds.
+
+    Args:
+        path: The file, for the message.
+        content: Its bytes.
+        way_out: What to do if it is damaged, for the message.
 
     Raises:
-        RecordsError: If the shard is not as long as its sidecar says.
+        RecordsError: If it is no JSON object.
     """
     try:
-        sidecar = json.loads(shard.with_suffix(".json").read_bytes())
+        parsed = json.loads(content)
+    except ValueError as error:
+        raise RecordsError(f"{path} is damaged ({error}); {way_out}") from None
+    if not isinstance(parsed, dict):
+        raise RecordsError(f"{path} is damaged (no JSON object is in it); {way_out}")
+    return parsed
+
+
+def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | None:
+    """The sidecar of a shard, or None if the shard is not finished.
+
+    Args:
+        shard: The shard.
+        sha256: The checksum that the sidecar has by the manifest; None before there is one.
+
+    Raises:
+        RecordsError: If the sidecar is damaged or has been changed, or the shard is not as long
+            as it says.
+    """
+    path = shard.with_suffix(".json")
+    try:
+        content = path.read_bytes()
         size = shard.stat().st_size
     except FileNotFoundError:
         return None
-    except json.JSONDecodeError as error:
+    way_out = f"delete it and run --mode={_writer(shard.parent)}, which writes this shard again"
+    sidecar = parse_object(path, content, way_out)
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise RecordsError(f"{path} is not as it was written; {way_out}")
+    if size != sidecar.get("bytes"):
         raise RecordsError(
-            f"{shard.with_suffix('.json')} is damaged ({error}); delete it and run "
-            f"--mode={_writer(shard.parent)}, which writes this shard again"
-        ) from None
-    if size != sidecar["bytes"]:
-        raise RecordsError(
-            f"{shard} is damaged: it has {size} bytes, not {sidecar['bytes']}. Delete it and run "
-            f"--mode={_writer(shard.parent)}, which writes this shard again"
+            f"{shard} is damaged: it has {size} bytes, not {sidecar.get('bytes')}; {way_out}"
         )
     return sidecar
 
@@ -227,7 +259,8 @@ class SplitRecords:
     Args:
         folder: The folder of the records.
         split: The split.
-        shards: File names of its shards, in order.
+        shards: What the manifest says of its shards, in order: `file`, and the SHA-256 of its
+            sidecar as `sidecar`.
         region_shape: R (None if it varies) and F of the regions of an image; None for images.
         region_dtype: How the numbers of regions are kept: "float32", or "float16".
     """
@@ -236,20 +269,22 @@ class SplitRecords:
         self,
         folder: Path,
         split: Split,
-        shards: Sequence[str],
+        shards: Sequence[Mapping[str, Any]],
         region_shape: tuple[int | None, int] | None,
         region_dtype: str = "float32",
     ) -> None:
         self.split = split
         self.region_shape = region_shape
         self.region_dtype = region_dtype
-        self.shards = [folder / name for name in shards]
+        self.shards = [folder / shard["file"] for shard in shards]
         self.items: list[Item] = []
         owner: list[int] = []
         for number, shard in enumerate(self.shards):
-            sidecar = read_sidecar(shard)
+            sidecar = read_sidecar(shard, shards[number]["sidecar"])
             if sidecar is None:
-                raise RecordsError(f"{shard} is missing; run --mode={_writer(folder)}")
+                raise RecordsError(
+                    f"{shard} or its sidecar is missing; run --mode={_writer(folder)}"
+                )
             for item in sidecar["items"]:
                 item["captions"] = tuple(tuple(caption) for caption in item["captions"])
                 item["labels"] = tuple(item["labels"])
@@ -330,14 +365,18 @@ class Records:
         """Opens finished records.
 
         Raises:
-            RecordsError: If there are none, or from another version of the format.
+            RecordsError: If there are none, they are from another version of the format, or the
+                manifest is damaged.
         """
+        path = folder / MANIFEST
         try:
-            manifest = json.loads((folder / MANIFEST).read_bytes())
+            content = path.read_bytes()
         except FileNotFoundError:
             raise RecordsError(
                 f"{folder} holds no finished records (no {MANIFEST}); run --mode=prepare"
             ) from None
+        way_out = f"delete it and run --mode={_writer(folder)}, which keeps finished shards"
+        manifest = parse_object(path, content, way_out)
         if manifest.get("version") != VERSION:
             raise RecordsError(
                 f"{folder} holds records of version {manifest.get('version')}, but version "
@@ -386,12 +425,40 @@ class Records:
             raise RecordsError(
                 f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
             )
-        shards = [shard["file"] for shard in self.manifest["splits"][name]["shards"]]
+        shards = self.manifest["splits"][name]["shards"]
         return SplitRecords(self.folder, name, shards, self.region_shape, self.region_dtype)
 
+    def file(self, name: str) -> Path:
+        """A file besides the shards.
+
+        Raises:
+            RecordsError: If it is missing, or not as it was written.
+        """
+        path = self.folder / name
+        if not path.exists() or checksum(path) != self.manifest["files"].get(name):
+            fault = "not as it was written" if path.exists() else "missing"
+            raise RecordsError(
+                f"{path} is {fault}; delete {MANIFEST} beside it and run "
+                f"--mode={_writer(self.folder)}, which writes both again"
+            )
+        return path
+
+    def truth(self, split: Split) -> Path | None:
+        """The file with the exhaustive truth of a split; None if the data set does not know it.
+
+        Raises:
+            RecordsError: If the file is missing, or not as it was written.
+        """
+        name = truth_file(self.folder, split).name
+        return self.file(name) if name in self.manifest["files"] else None
+
     def word_counts(self) -> Iterator[tuple[str, int]]:
-        """Yields every word of the training captions and how often it occurs."""
-        for line in (self.folder / WORDS).read_text("utf-8").splitlines():
+        """Yields every word of the training captions and how often it occurs.
+
+        Raises:
+            RecordsError: If the file of words is missing, or not as it was written.
+        """
+        for line in self.file(WORDS).read_text("utf-8").splitlines():
             word, _, count = line.partition("\t")
             yield word, int(count)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.records import Records, SplitRecords, truth_file
+from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.catalogue import Choice, components
@@ -130,8 +130,8 @@ def ground_truth(
 
 def split_truth(records: Records, split: SplitRecords) -> Judgements | None:
     """The exhaustive truth of a split, where its data set knows it."""
-    path = truth_file(records.folder, split.split)
-    return Judgements(scipy.sparse.load_npz(path)) if path.exists() else None
+    path = records.truth(split.split)
+    return None if path is None else Judgements(scipy.sparse.load_npz(path))
 
 
 def evaluate_split(

@@ -16,9 +16,16 @@ from data_pipelines import prepare as prepare_module
 from data_pipelines.batches import image_batches
 from data_pipelines.options import DataOptions, TextOptions
 from data_pipelines.prepare import prepare
-from data_pipelines.records import Records, RecordsError, ShardWriter, parse, truth_file
+from data_pipelines.records import (
+    Records,
+    RecordsError,
+    ShardWriter,
+    parse,
+    serialize,
+    truth_file,
+)
 from data_pipelines.report import data_report
-from data_pipelines.sources import SourceError
+from data_pipelines.sources import Caption, EncodedImage, Entry, SourceError
 
 
 @pytest.fixture
@@ -160,6 +167,88 @@ def test_a_flipped_bit_is_found_when_the_record_is_read(options):
     split.read(5)
     with pytest.raises(RecordsError, match=r"train-00001\.tfrecord .*'photo_006\.jpg'"):
         split.read(6)
+
+
+class TestChangedFiles:
+    """What has been changed beside the shards is not used, and can be written again."""
+
+    @pytest.fixture
+    def made(self, options):
+        section = {"name": "scenes", "train": 6, "val": 0, "test": 4}
+        made = options(section, images_per_shard=3)
+        prepare(made)
+        return made
+
+    def test_an_edited_caption(self, made):
+        path = made.records / "train-00001.json"
+        whole = path.read_bytes()
+        sidecar = json.loads(whole)
+        sidecar["items"][0]["captions"][0][1] = "something else"
+        path.write_text(json.dumps(sidecar, ensure_ascii=False), "utf-8")
+        self.is_refused_and_written_again(made, path, whole)
+
+    def test_a_removed_item(self, made):
+        path = made.records / "test-00000.json"
+        whole = path.read_bytes()
+        sidecar = json.loads(whole)
+        del sidecar["items"][-1]
+        path.write_text(json.dumps(sidecar, ensure_ascii=False), "utf-8")
+        self.is_refused_and_written_again(made, path, whole)
+
+    def is_refused_and_written_again(self, made, path, whole):
+        split = path.name.partition("-")[0]
+        with pytest.raises(RecordsError, match=rf"{path.name} is not as it was written; delete it"):
+            Records.open(made.records).split(split)
+        with pytest.raises(RecordsError, match=rf"{path.name} is not as it was written; delete it"):
+            prepare(made)
+        path.unlink()
+        prepare(made).split(split)
+        assert path.read_bytes() == whole
+
+    @pytest.mark.parametrize(
+        ("name", "use"),
+        [
+            ("words.tsv", lambda records: dict(records.word_counts())),
+            ("test-truth.npz", lambda records: records.truth("test")),
+        ],
+    )
+    def test_files_of_all_shards(self, made, name, use):
+        path = made.records / name
+        whole = path.read_bytes()
+        path.write_bytes(b"")
+        with pytest.raises(RecordsError, match=rf"{name} is not as it was written; delete"):
+            use(Records.open(made.records))
+        path.unlink()
+        with pytest.raises(RecordsError, match=rf"{name} is missing; delete manifest\.json"):
+            use(Records.open(made.records))
+        assert use(prepare(made))
+        assert path.read_bytes() == whole
+
+    @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b'{"version": 1'])
+    def test_damaged_json_has_a_way_out(self, made, content):
+        for name, use in (
+            ("manifest.json", lambda: Records.open(made.records)),
+            ("plan.json", lambda: prepare(made)),
+            ("train-00000.json", lambda: prepare(made)),
+        ):
+            path = made.records / name
+            whole = path.read_bytes()
+            path.write_bytes(content)
+            with pytest.raises(RecordsError, match=rf"{name} is damaged .*; delete it and run"):
+                use()
+            path.unlink()
+            prepare(made)
+            assert path.read_bytes() == whole
+
+
+def test_records_are_the_same_bytes_in_every_process():
+    entry = Entry("ä.jpg", "train", (Caption("1", "a dog"),), (4, 2))
+    record = serialize(entry, EncodedImage(b"bytes"))
+    names = tf.train.Example.FromString(record).features.feature
+    assert len(names) == 5
+    # The fields are a map, whose order is drawn anew in every process if nothing sorts it.
+    places = [record.index(name.encode()) for name in sorted(names)]
+    assert places == sorted(places)
 
 
 def test_a_full_disk_loses_nothing(options, monkeypatch):
