@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from data_pipelines.sources import Source
 from keras_xmr.catalogue import Choice, components
-from keras_xmr.judgements import EXTENDED_COCO
+from keras_xmr.judgements import EXTENDED_COCO, TRUTH, name_clashes
 from keras_xmr.names import cut, nearest
 
 if TYPE_CHECKING:
@@ -302,6 +303,9 @@ def _judgements(config: Config) -> Iterator[Mistake]:
             yield key, f"{source!r} judges COCO, not the source {config.data.source.name!r}"
         elif find_spec("eccv_caption") is None:
             yield key, f"{source!r} needs a package: pip install 'keras-xmr[eccv]'"
+    knows_truth = type(config.data.source).truth is not Source.truth
+    for number, clash in name_clashes(config.evaluation.judgements, [TRUTH] if knows_truth else ()):
+        yield ("evaluation", "judgements", number), clash
 
 
 def _paper(config: Config) -> Iterator[Mistake]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -157,11 +158,18 @@ def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figur
     found: dict[str, dict[str, dict[str, Figure]]] = {}
     for name in names:
         measured = [
-            (run.figures["matchers"] | run.figures["reranked"]).get(name, {}) for run in runs
+            _by_judgements((run.figures["matchers"] | run.figures["reranked"]).get(name, {}))
+            for run in runs
         ]
-        kinds = dict.fromkeys(k for own in measured for k in own if k != "by_positives")
+        kinds = dict.fromkeys(k for own in measured for k in own)
         found[name] = {k: _figures([own[k] for own in measured if k in own]) for k in kinds}
     return found
+
+
+def _by_judgements(measured: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """The figures of a matcher by kind of judgements; no name of a file is "metrics" or "folds"."""
+    own = {kind: measured[kind] for kind in (ANNOTATED, "folds") if kind in measured}
+    return own | measured.get("judgements", {})
 
 
 def _figures(summaries: Sequence[Mapping[str, float]]) -> dict[str, Figure]:

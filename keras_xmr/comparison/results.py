@@ -125,7 +125,8 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
     Raises:
         ConfigError: If a folder holds no run, stands there twice, or they have no split in
             common or were measured in different ways.
-        ComparisonError: If they were tested on different images or captions.
+        ComparisonError: If they were tested on different images or captions, or figures are of
+            an older version.
     """
     configs = {}
     for folder in folders:
@@ -148,11 +149,21 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
         methods = found.setdefault(split, {})
         for folder in folders:
             seed = int(configs[folder.name]["seed"])
-            figures = json.loads((folder / "evaluation" / split / "metrics.json").read_bytes())
+            figures = _figures(folder / "evaluation" / split / "metrics.json")
             run = RunResult(method_of(folder.name, seed), seed, folder, split, figures)
             methods.setdefault(run.method, []).append(run)
         _check_same_queries([run for runs in methods.values() for run in runs])
     return found
+
+
+def _figures(path: Path) -> dict[str, Any]:
+    """What an evaluation found. Before judgements had a place of their own, some were lost."""
+    figures: dict[str, Any] = json.loads(path.read_bytes())
+    if not all("judgements" in found for found in figures["matchers"].values()):
+        raise ComparisonError(
+            f"{path} was written by an older version; evaluate this run again (--mode=evaluate)"
+        )
+    return figures
 
 
 def _check_same_queries(runs: Sequence[RunResult]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,10 @@ from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.evaluation.sets import set_similarity
 from keras_xmr.evaluation.uncertainty import Bins, bins, log_sigma, rank_correlation
 from keras_xmr.judgements import (
-    EXTENDED_COCO,
+    TRUTH,
     GroundTruth,
     Judgements,
-    find_judgements,
+    add_judgements,
     judge,
 )
 from keras_xmr.matchers import LogitMatcher, Matcher
@@ -110,10 +109,9 @@ def ground_truth(
         kind: What counts as right: "pairs" or "classes".
         further: Further judgements, by name or file; see `find_judgements`.
     """
-    caption_ids = [caption.key for caption in split.captions]
     found = GroundTruth(
         image_ids=split.image_keys,
-        caption_ids=caption_ids,
+        caption_ids=[caption.key for caption in split.captions],
         caption_image=split.caption_image,
         judgements=judge(kind, split.caption_image, split.labels, len(split)),
         kind=kind,
@@ -121,10 +119,8 @@ def ground_truth(
         labels=split.labels if records.label_kind != "none" else (),
     )
     if (truth := split_truth(records, split)) is not None:
-        found.further["truth"] = truth
-    for source in further:
-        name = source if source in EXTENDED_COCO else Path(source).stem
-        found.further[name] = find_judgements(source, split.image_keys, caption_ids)
+        found.further[TRUTH] = truth
+    add_judgements(found, further)
     return found
 
 

@@ -7,18 +7,22 @@ from keras_xmr.judgements.caption_files import (
 )
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.files import JudgementsError, find_judgements, read_judgements
+from keras_xmr.judgements.further import TRUTH, add_judgements, name_clashes
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements, multi_hot
 
 __all__ = [
     "EXTENDED_COCO",
+    "TRUTH",
     "GroundTruth",
     "Judgements",
     "JudgementsError",
+    "add_judgements",
     "extended_coco",
     "find_judgements",
     "judge",
     "multi_hot",
+    "name_clashes",
     "read_ground_truth",
     "read_judgements",
     "read_labels",

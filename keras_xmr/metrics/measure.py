@@ -32,7 +32,11 @@ class Measured:
     further: dict[str, RetrievalMetrics] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures, as plain data for JSON. Metrics are fractions."""
+        """The figures, as plain data for JSON. Metrics are fractions.
+
+        `metrics`, `by_positives` and `folds` are against the annotated pairs; `judgements` has
+        the metrics against further judgements, by their name.
+        """
         return {
             "metrics": self.metrics.summary,
             "by_positives": {
@@ -40,7 +44,7 @@ class Measured:
                 "t2i": [asdict(part) for part in by_positives(self.metrics.text_to_image)],
             },
             **({"folds": self.folds} if self.folds else {}),
-            **{name: metrics.summary for name, metrics in self.further.items()},
+            "judgements": {name: metrics.summary for name, metrics in self.further.items()},
         }
 
 

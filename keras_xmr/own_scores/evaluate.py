@@ -13,9 +13,8 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
 from data_pipelines.folders import check_folder
 from keras_xmr.judgements import (
-    EXTENDED_COCO,
     GroundTruth,
-    find_judgements,
+    add_judgements,
     read_ground_truth,
     read_labels,
 )
@@ -129,9 +128,7 @@ def evaluate_own_scores(
 
 def _ground_truth(own: OwnScores) -> GroundTruth:
     truth = read_ground_truth(own.ground_truth, own.split)
-    for source in own.judgements:
-        name = source if source in EXTENDED_COCO else Path(source).stem
-        truth.further[name] = find_judgements(source, truth.image_ids, truth.caption_ids)
+    add_judgements(truth, own.judgements)
     if own.labels:
         truth.labels = read_labels(own.labels, truth)
     if own.relevance:

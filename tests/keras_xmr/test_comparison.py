@@ -83,6 +83,16 @@ def test_means_and_deviations_over_seeds(methods):
     assert truth.wide_table("").rows[1][-1] == "-"
 
 
+def test_figures_of_an_older_version_are_refused(folders):
+    path = folders[1] / "evaluation" / "test" / "metrics.json"
+    figures = json.loads(path.read_bytes())
+    for found in figures["matchers"].values():
+        found |= found.pop("judgements")
+    path.write_text(json.dumps(figures))
+    with pytest.raises(ComparisonError, match=r"metrics\.json was written by an older version"):
+        read_runs(folders)
+
+
 def test_reranked_figures_and_other_matchers_stand_apart(methods):
     found = boards(methods)
     for board in found:
@@ -91,7 +101,9 @@ def test_reranked_figures_and_other_matchers_stand_apart(methods):
         name = {"own": "match_probability", "further": "elk"}[board.matchers]
         name, part = (name, "matchers") if not board.reranker else (
             "match_probability + fast_reranking", "reranked")  # fmt: skip
-        assert good["rsum"].values[0] == summary[part][name][board.judgements]["rsum"]
+        figures = summary[part][name]
+        figures = figures | figures["judgements"]
+        assert good["rsum"].values[0] == figures[board.judgements]["rsum"]
         assert ("transductive" in board.title("test")) == bool(board.reranker)
     assert [(b.judgements, b.matchers, bool(b.reranker)) for b in found] == [
         ("metrics", "own", False),

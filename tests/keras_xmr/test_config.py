@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -287,3 +288,13 @@ def test_config_is_read_with_a_safe_loader():
 def test_further_judgements_are_checked():
     assert "judges COCO, not the source 'scenes'" in mistakes("evaluation.judgements=[cxc]")
     assert "there is no file 'no.csv'" in mistakes("evaluation.judgements=[no.csv]")
+
+
+@pytest.mark.parametrize("names", [["metrics"], ["folds"], ["truth"], ["mine", "more/mine"]])
+def test_judgements_need_names_of_their_own(tmp_path, names):
+    paths = [tmp_path / f"{name}.csv" for name in names]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("image,caption\n")
+    found = mistakes(f"evaluation.judgements={json.dumps(list(map(str, paths)))}")
+    assert f"figures named {paths[-1].stem!r}; rename the file '{paths[-1]}'" in found

@@ -145,7 +145,7 @@ def test_report_has_figures_plots_and_pictures(run, capsys):
         assert text in printed
     folder = run.folder.evaluation("test")
     figures = json.loads((folder / "metrics.json").read_bytes())
-    assert 0 <= figures["matchers"]["elk"]["truth"]["t2i_map_at_r"] <= 1
+    assert 0 <= figures["matchers"]["elk"]["judgements"]["truth"]["t2i_map_at_r"] <= 1
     assert -1 <= figures["uncertainty_of_truth"] <= 1
     queries = np.load(folder / "queries-test.npz")
     assert queries["match_probability/t2i_recall_1"].shape == (24,)
@@ -176,7 +176,7 @@ def test_saved_scores_give_the_same_numbers(run, evaluation):
     expected = json.loads((folder / "metrics.json").read_bytes())["matchers"]["match_probability"]
     assert found.metrics.summary == expected["metrics"]
     assert found.folds == expected["folds"]
-    assert found.further["test-truth"].summary == expected["truth"]
+    assert found.further["test-truth"].summary == expected["judgements"]["truth"]
     mine, theirs = np.load(own.folder / "queries.npz"), np.load(folder / "queries-test.npz")
     for name in mine:
         if name.endswith("_ids"):

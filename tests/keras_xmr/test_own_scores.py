@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import scipy.sparse
 from command_line import start
 
 from data_pipelines.errors import UserError
-from keras_xmr.judgements import Judgements, read_ground_truth
+from keras_xmr.judgements import Judgements, JudgementsError, read_ground_truth
 from keras_xmr.metrics import evaluate_scores, semantic_precision
 from keras_xmr.own_scores import OwnScores, evaluate_own_scores, load_matrix, run, similarity
 
@@ -76,6 +77,7 @@ def test_every_metric_from_files(folder, random, capsys):
     assert str(folder / "scores-evaluation" / "metrics.json") in printed
     figures = json.loads((folder / "scores-evaluation" / "metrics.json").read_bytes())
     assert figures["scores"]["scores"]["metrics"] == summary
+    assert list(figures["scores"]["scores"]["judgements"]) == ["mine"]
     queries = np.load(folder / "scores-evaluation" / "queries.npz")
     assert list(queries["image_ids"]) == [str(100 + i) for i in range(6)]
     assert queries["scores/t2i_recall_1"].shape == queries["caption_ids"].shape == (8,)
@@ -198,6 +200,17 @@ def test_mistakes_on_the_command_line_are_told(tmp_path, arguments, says):
     assert done.returncode
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("names", [["metrics"], ["more/mine", "mine"]])
+def test_judgements_replace_no_other_figures(folder, names):
+    (folder / "more").mkdir()
+    for name in names:
+        (folder / f"{name}.csv").write_text("image,caption\n100,0\n")
+    sources = [str(folder / f"{name}.csv") for name in names]
+    own = OwnScores(folder / "captions.json", scores=folder / "scores.npy", judgements=sources)
+    with pytest.raises(JudgementsError, match=f"figures named '{Path(sources[-1]).stem}'"):
+        run(own)
 
 
 def test_an_exhaustive_truth_is_a_file_of_judgements(folder):

@@ -118,7 +118,8 @@ def test_reports_hold_the_re_ranked_figures(run, capsys):
     assert "re-ranked by multi_factor" in capsys.readouterr().out
     folder = run.folder.evaluation("test")
     figures = json.loads((folder / "metrics.json").read_bytes())["reranked"]
-    assert {"metrics", "folds", "truth"} <= set(figures["mean_only + multi_factor"])
+    assert {"metrics", "folds"} <= set(figures["mean_only + multi_factor"])
+    assert set(figures["mean_only + multi_factor"]["judgements"]) == {"truth"}
     queries = np.load(folder / "queries-test.npz")
     assert queries["mean_only + fast_reranking_2/t2i_recall_1"].shape == (24,)
     assert "re-ranked by fast_reranking_2" in (folder / "report.html").read_text("utf-8")
