@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -51,6 +52,11 @@ class CsvSource(Source):
     caption_column: str = "caption"
     """Column with the caption."""
 
+    id_column: str | None = None
+    """Column with the id of the caption, by which judgements and audit marks know it. Without one
+    (null), `caption_id` is taken if the file has it; else a hash of image and caption is the id, so
+    it does not change when rows are added or moved."""
+
     splits: str | None = None
     """CSV file under `root` with the columns `image,split`, where split is train, val or test.
     Without one (null), the split of a photo is drawn from a hash of its name, so it does not
@@ -67,9 +73,17 @@ class CsvSource(Source):
         splits = None if self.splits is None else self._read_splits(self.splits, problems)
         captions: dict[str, list[Caption]] = {}
         path = self.root / self.captions
-        for number, row in _rows(path, (self.image_column, self.caption_column), problems):
-            image, text = row
-            captions.setdefault(image, []).append(Caption(str(number), text))
+        own_id = () if self.id_column is None else (self.id_column,)
+        hashed: Counter[str] = Counter()
+        for _, row in _rows(path, (self.image_column, self.caption_column, *own_id), problems):
+            image, text = row[self.image_column].strip(), row[self.caption_column]
+            key = row.get(self.id_column or "caption_id", "").strip()
+            if not key:
+                key = _hashed_id(image, text)
+                hashed[key] += 1
+                if hashed[key] > 1:  # The same caption of the same image, once more.
+                    key = f"{key}-{hashed[key]}"
+            captions.setdefault(image, []).append(Caption(key, text))
         for image in splits or ():
             captions.setdefault(image, [])
         for image, its_captions in captions.items():
@@ -86,7 +100,8 @@ class CsvSource(Source):
     def _read_splits(self, name: str, problems: Problems) -> dict[str, Split]:
         path = self.root / name
         splits: dict[str, Split] = {}
-        for number, (image, written) in _rows(path, ("image", "split"), problems):
+        for number, row in _rows(path, ("image", "split"), problems):
+            image, written = row["image"].strip(), row["split"].strip()
             split = _SPLIT_NAMES.get(written.lower(), written.lower())
             if split not in SPLITS:
                 problems.add("unknown split", f"{path}:{number}: {written!r}, not {SPLITS}")
@@ -102,10 +117,16 @@ class CsvSource(Source):
         return "val" if draw < self.test_share + self.val_share else "train"
 
 
+def _hashed_id(image: str, text: str) -> str:
+    """The id of a caption of a file without ids: 64 bits of a hash, in hexadecimal digits."""
+    content = unicodedata.normalize("NFC", f"{image}\n{text.strip()}")
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
 def _rows(
-    path: Path, columns: tuple[str, str], problems: Problems
-) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yields the line number and the two columns of every row that has both."""
+    path: Path, columns: tuple[str, ...], problems: Problems
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the line number and the fields, by column, of every row that is whole."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -117,7 +138,6 @@ def _rows(
                     f"Write a first line such as {','.join(columns)!r}, or name the columns of "
                     "the file in the config"
                 )
-            first, second = (header.index(column) for column in columns)
             for row in reader:
                 if len(row) != len(header):
                     problems.add(
@@ -125,7 +145,7 @@ def _rows(
                         f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}",
                     )
                 else:
-                    yield reader.line_num, (row[first].strip(), row[second])
+                    yield reader.line_num, dict(zip(header, row, strict=True))
     except FileNotFoundError:
         raise SourceError(f"{path} does not exist; it should hold {','.join(columns)}") from None
     except UnicodeDecodeError as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from data_pipelines.sources.base import Problems, SourceError, Split
@@ -17,7 +18,7 @@ class KarpathyImage:
 
     Attributes:
         file_name: With its folder, if the file names one (`val2014/COCO_val2014_....jpg`).
-        key: The id that the data set gives it (`cocoid`), or its file name.
+        key: See `karpathy_keys`.
         split: Its split; `restval` has already been resolved.
         sentences: Pairs of sentence id and raw caption.
     """
@@ -66,9 +67,10 @@ def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[K
     content = load_json(path, "the Karpathy split")
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise SourceError(f"{path} is not a Karpathy split file: it has no list 'images'")
-    for number, image in enumerate(content["images"]):
+    images = content["images"]
+    for number, (image, key) in enumerate(zip(images, karpathy_keys(images), strict=True)):
         try:
-            parsed = _parse(image, restval)
+            parsed = _parse(image, key, restval)
         except (KeyError, TypeError, AttributeError) as error:
             problems.add("malformed entry of the split file", f"{path} images[{number}]: {error!r}")
             continue
@@ -76,14 +78,38 @@ def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[K
             yield parsed
 
 
-def _parse(image: Any, restval: bool) -> KarpathyImage | None:
+def karpathy_keys(images: Sequence[Any]) -> list[str]:
+    """The keys of the images of a split file: the id of the data set (`cocoid`), or the file name.
+
+    Some files name the folder of an image and some do not, so it is no part of its key; only where
+    images in several folders have one name, it is.
+
+    Args:
+        images: The entries of the list `images`; one that is malformed has any key.
+    """
+    paths = [_path(image) for image in images]
+    names = Counter(path.name for path in paths)
+    return [
+        str(image["cocoid"])
+        if isinstance(image, dict) and "cocoid" in image
+        else (path.name if names[path.name] == 1 else str(path))
+        for image, path in zip(images, paths, strict=True)
+    ]
+
+
+def _path(image: Any) -> PurePosixPath:
+    """The file of an image, with its folder if that is named."""
+    parts = [image.get("filepath"), image.get("filename")] if isinstance(image, dict) else []
+    return PurePosixPath(*(part for part in parts if isinstance(part, str)))
+
+
+def _parse(image: Any, key: str, restval: bool) -> KarpathyImage | None:
     split = image["split"]
     if split == "restval":
         split = "train" if restval else None
     if split not in ("train", "val", "test"):
         return None
-    file_name = image["filename"]
-    if folder := image.get("filepath"):
-        file_name = f"{folder}/{file_name}"
+    if not isinstance(image["filename"], str):
+        raise TypeError(f"the filename is {image['filename']!r}")
     sentences = tuple((str(s["sentid"]), str(s["raw"])) for s in image["sentences"])
-    return KarpathyImage(file_name, str(image.get("cocoid", file_name)), split, sentences)
+    return KarpathyImage(str(_path(image)), key, split, sentences)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.files import write_aside
+from data_pipelines.sources.karpathy import karpathy_keys
 from keras_xmr.judgements.files import JudgementsError, read_csv
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements
@@ -162,11 +163,13 @@ def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
 
 
 def _from_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTruth:
-    images = [image for image in content["images"] if image["split"] == split]
+    keys = karpathy_keys(content["images"])
+    chosen = [number for number, image in enumerate(content["images"]) if image["split"] == split]
+    images = [content["images"][number] for number in chosen]
     if not images:
         splits = sorted({image["split"] for image in content["images"]})
         raise JudgementsError(f"{path} has no split {split!r}; it has {', '.join(splits)}")
-    image_ids = _ids(path, "image", (i.get("cocoid", i["filename"]) for i in images))
+    image_ids = _ids(path, "image", (keys[number] for number in chosen))
     sentences = [sentence for image in images for sentence in image["sentences"]]
     caption_image = np.repeat(np.arange(len(images)), [len(i["sentences"]) for i in images])
     return GroundTruth(

@@ -10,6 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from data_pipelines.sources import AnySource, EncodedImage, Problems, Regions, SourceError
+from keras_xmr.judgements import read_ground_truth
 
 MINI = Path(__file__).parent.parent.parent.parent / "shared" / "flickr8k_mini"
 
@@ -112,6 +113,56 @@ def test_csv_columns_can_be_named(tmp_path):
         read(section)
     _, splits, _ = read(section | {"image_column": "datei", "caption_column": "text"})
     assert len(splits["train"]) == 16
+
+
+def test_csv_captions_keep_their_ids_when_rows_are_added(tmp_path):
+    section = datasets.csv_photos(tmp_path)
+    path = tmp_path / "captions.csv"
+    header, *rows = path.read_text("utf-8").splitlines()
+
+    def ids(*lines):
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        _, splits, _ = read(section)
+        return [caption.key for entry in splits["train"] for caption in entry.captions]
+
+    before = ids(header, *rows)
+    assert len(set(before)) == len(before) == 32
+    assert ids(header, "photo_000.jpg,a new caption", *rows)[1:] == before
+    twice = ids(header, rows[0], *rows)
+    assert twice[:3] == [before[0], f"{before[0]}-2", before[1]]
+    assert twice[3:] == before[2:]
+
+
+def test_csv_captions_may_have_ids_of_their_own(tmp_path):
+    section = datasets.csv_photos(tmp_path)
+    path = tmp_path / "captions.csv"
+    path.write_text("caption_id,image,nr,caption\nx7, photo_000.jpg,1,a dog\n,photo_000.jpg,2,\n")
+    _, splits, _ = read(section)
+    first, second = splits["train"][0].captions
+    assert (first.key, first.text, len(second.key)) == ("x7", "a dog", 16)
+    _, splits, _ = read(section | {"id_column": "nr"})
+    assert [caption.key for caption in splits["train"][0].captions] == ["1", "2"]
+    with pytest.raises(SourceError, match="no column 'number'"):
+        read(section | {"id_column": "number"})
+
+
+def test_folders_are_no_part_of_the_names_of_karpathy(tmp_path):
+    files = [("val2014", "a.jpg"), ("val2014", "b.jpg"), ("val2014", "c.jpg"), ("more", "c.jpg")]
+    sentences = [[{"raw": "a dog", "sentid": number}] for number in range(4)]
+    for layout in (
+        lambda folder, name: {"filepath": folder, "filename": name},
+        lambda folder, name: {"filename": f"{folder}/{name}"},
+        lambda folder, name: {"filename": name if name != "c.jpg" else f"{folder}/{name}"},
+    ):
+        images = [
+            layout(*file) | {"split": "test", "sentences": own}
+            for file, own in zip(files, sentences, strict=True)
+        ]
+        path = datasets.karpathy(tmp_path, images)
+        _, splits, _ = read({"name": "flickr30k", "root": str(tmp_path), "split_file": path.name})
+        keys = [entry.key for entry in splits["test"]]
+        assert keys == ["a.jpg", "b.jpg", "val2014/c.jpg", "more/c.jpg"]
+        assert read_ground_truth(path).image_ids == keys
 
 
 @pytest.mark.parametrize("repeated", [False, True])
