@@ -1,10 +1,20 @@
-"""Writing files so that they appear whole or not at all."""
+"""Writing files so that they appear whole or not at all; what reading them can raise."""
 
 from __future__ import annotations
 
 import os
 import threading
+import zlib
 from pathlib import Path
+from tokenize import TokenError
+from zipfile import BadZipFile
+
+NO_ARRAY = (
+    *(OSError, EOFError, BadZipFile, zlib.error, ValueError, OverflowError, MemoryError),
+    # The header of an array is read as Python text.
+    *(SyntaxError, TokenError),
+)
+"""What `numpy.load` raises of files that hold no whole array."""
 
 
 def write_aside(path: Path, content: bytes) -> None:

@@ -43,6 +43,7 @@ from data_pipelines.sources import (
     Split,
     UnreadableError,
 )
+from data_pipelines.sources.text_files import only_text
 from data_pipelines.text import count_words
 
 PLAN = "plan.json"
@@ -98,9 +99,11 @@ def prepare(options: DataOptions, workers: int | None = None) -> Records:
     folder = options.records
     found = Problems()
     with Progress("reading annotations", unit="images") as bar:
-        entries = _usable(_watched(options.source.entries(found), bar), found)
+        watched = _watched(options.source.entries(found), bar)
+        entries = _usable(only_text(watched, found), found)
     if not entries["train"]:
-        raise SourceError(f"the source {options.source.name!r} gives no training images")
+        why = f"\n{found}" if found.total else ""
+        raise SourceError(f"the source {options.source.name!r} gives no training images{why}")
     folder.mkdir(parents=True, exist_ok=True)
     check_plan(options)
     write_aside(folder / PLAN, json.dumps(_made_from(options), indent=2).encode())

@@ -90,7 +90,8 @@ class Problems:
         self.counts[reason] += 1
         kept = self.examples.setdefault(reason, [])
         if len(kept) < self.keep:
-            kept.append(what)
+            # Half of a character could be neither printed nor written to the manifest.
+            kept.append(what.encode("utf-8", "backslashreplace").decode())
 
     def merge(self, other: Problems) -> None:
         """Adds the counts and examples of `other`."""
@@ -103,6 +104,13 @@ class Problems:
     def total(self) -> int:
         """How many items were skipped, whatever the reason."""
         return sum(self.counts.values())
+
+    def __str__(self) -> str:
+        lines = (
+            f"skipped: {count:,} x {reason}, such as {self.examples[reason][0]}"
+            for reason, count in sorted(self.counts.items())
+        )
+        return "\n".join(lines)
 
 
 class Source(BaseModel, abc.ABC):
@@ -159,10 +167,14 @@ def inside(root: Path, name: str) -> Path:
     """The path of `name` under `root`.
 
     Raises:
-        UnreadableError: If the name points outside of `root`.
+        UnreadableError: If the name points outside of `root`, or nowhere.
     """
     path = root / name
-    if not path.resolve().is_relative_to(root.resolve()):
+    try:
+        is_inside = path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError, ValueError) as error:  # A loop of links; NUL in the name.
+        raise UnreadableError(f"{name!r} is not the name of a file: {error}") from None
+    if not is_inside:
         raise UnreadableError(f"{name!r} points outside of {root}")
     return path
 

@@ -155,10 +155,13 @@ class BottomUpSource(Source):
 
 def _lines(path: Path) -> Iterable[tuple[int, bytes]]:
     position = 0
-    with path.open("rb") as file:
-        for line in file:
-            yield position, line
-            position += len(line)
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                yield position, line
+                position += len(line)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error.strerror})") from None
 
 
 def _decode(line: bytes) -> _Row:
@@ -171,7 +174,7 @@ def _decode(line: bytes) -> _Row:
     if len(columns) != len(_COLUMNS):
         raise ValueError(f"{len(columns)} columns, not {len(_COLUMNS)} ({', '.join(_COLUMNS)})")
     width, height, count = (int(column) for column in columns[1:4])
-    if min(width, height, count) < 1:
+    if min(width, height, count) < 1 or max(width, height, count) > 1e6:
         raise ValueError(f"an image of {width} x {height} with {count} boxes")
     boxes, features = (_floats(column) for column in columns[4:])
     if boxes.size != 4 * count:

@@ -8,6 +8,7 @@ from data_pipelines.sources.base import Entry, Problems, Source, SourceError
 from data_pipelines.sources.coco import CocoSource
 from data_pipelines.sources.csv import CsvSource
 from data_pipelines.sources.flickr30k import Flickr30kSource
+from data_pipelines.sources.text_files import only_text, read_bytes
 
 
 def read_captions_file(path: Path, problems: Problems) -> list[Entry]:
@@ -25,7 +26,7 @@ def read_captions_file(path: Path, problems: Problems) -> list[Entry]:
     Raises:
         SourceError: If the file is missing or malformed, or holds no captions.
     """
-    entries = list(_source(path).entries(problems))
+    entries = list(only_text(_source(path).entries(problems), problems))
     if not any(entry.captions for entry in entries):
         raise SourceError(
             f"{path} holds no captions. It should be CSV with the columns image,caption, a caption "
@@ -43,6 +44,6 @@ def _source(path: Path) -> Source:
     root, name = path.parent, path.name
     if path.suffix.lower() != ".json":
         return CsvSource(root=root, captions=name, val_share=0, test_share=0)
-    if path.is_file() and b'"annotations"' in path.read_bytes():
+    if b'"annotations"' in read_bytes(path, "captions"):
         return CocoSource(root=root, captions=(name,), instances=(), split_file=None)
     return Flickr30kSource(root=root, split_file=name)

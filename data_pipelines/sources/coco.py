@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from data_pipelines.sources.base import (
     Caption,
@@ -19,7 +20,15 @@ from data_pipelines.sources.base import (
     inside,
     read_image_file,
 )
-from data_pipelines.sources.karpathy import karpathy_images, load_json
+from data_pipelines.sources.karpathy import (
+    fault,
+    identifier,
+    karpathy_images,
+    load_json,
+    string,
+)
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -81,7 +90,7 @@ class CocoSource(Source):
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo from the first folder that has it."""
         for folder in self.images:
-            if inside(self.root / folder, entry.file).exists():
+            if os.path.exists(inside(self.root / folder, entry.file)):
                 return read_image_file(self.root / folder, entry.file)
         folders = ", ".join(self.images)
         raise UnreadableError(f"{entry.file} is in none of {folders} under {self.root}")
@@ -92,31 +101,29 @@ class CocoSource(Source):
         for name, split in zip(self.captions, splits, strict=False):
             path = self.root / name
             content = _annotation_file(path, "caption annotations")
-            for image in content["images"]:
-                key = str(image["id"])
+            for key, file_name in _parsed(content, "images", _image, path, problems):
                 if key in annotated:
                     problems.add("image id given twice", f"{key} in {path}")
                     continue
-                annotated[key] = _Annotated(str(image["file_name"]), split)
-            for annotation in content["annotations"]:
-                if owner := annotated.get(str(annotation.get("image_id"))):
-                    text = str(annotation.get("caption", ""))
-                    owner.captions.append(Caption(str(annotation["id"]), text))
+                annotated[key] = _Annotated(file_name, split)
+            for key, caption in _parsed(content, "annotations", _caption, path, problems):
+                if owner := annotated.get(key):
+                    owner.captions.append(caption)
                 else:
-                    problems.add("caption of an unknown image", f"{annotation} in {path}")
+                    what = f"{caption.key} of image {key} in {path}"
+                    problems.add("caption of an unknown image", what)
         return annotated
 
     def _read_labels(self, annotated: dict[str, _Annotated], problems: Problems) -> None:
         for name in self.instances:
             path = self.root / name
-            content = _annotation_file(path, "instance annotations")
-            ids = sorted(category["id"] for category in content.get("categories", ()))
+            content = _annotation_file(path, "instance annotations", ("annotations", "categories"))
+            ids = sorted(_parsed(content, "categories", lambda c: _whole(c["id"]), path, problems))
             number = {category: position for position, category in enumerate(ids)}
-            for annotation in content["annotations"]:
-                category = annotation.get("category_id")
+            for key, category in _parsed(content, "annotations", _instance, path, problems):
                 if category not in number:
                     problems.add("instance of an unknown category", f"{category} in {path}")
-                elif owner := annotated.get(str(annotation.get("image_id"))):
+                elif owner := annotated.get(key):
                     owner.labels.add(number[category])
 
     def _order(
@@ -132,9 +139,44 @@ class CocoSource(Source):
                 problems.add("image of the split file without annotations", image.file_name)
 
 
-def _annotation_file(path: Path, holds: str) -> dict[str, Any]:
+def _annotation_file(
+    path: Path, holds: str, parts: tuple[str, ...] = ("images", "annotations")
+) -> dict[str, Any]:
     content = load_json(path, holds)
-    for part in ("images", "annotations"):
+    for part in parts:
         if not isinstance(content, dict) or not isinstance(content.get(part), list):
             raise SourceError(f"{path} does not hold {holds}: it has no list {part!r}")
     return content
+
+
+def _parsed(
+    content: dict[str, Any], part: str, parse: Callable[[Any], T], path: Path, problems: Problems
+) -> Iterator[T]:
+    """Yields what `parse` makes of the entries of a list, without those that are malformed."""
+    for number, entry in enumerate(content[part]):
+        try:
+            parsed = parse(entry)
+        except (KeyError, TypeError) as error:
+            where = f"{path} {part}[{number}]"
+            problems.add("malformed entry of the annotations", f"{where}: {fault(error)}")
+        else:
+            yield parsed
+
+
+def _image(entry: Any) -> tuple[str, str]:
+    return identifier(entry["id"]), string(entry["file_name"])
+
+
+def _caption(entry: Any) -> tuple[str, Caption]:
+    caption = Caption(identifier(entry["id"]), string(entry["caption"]))
+    return identifier(entry["image_id"]), caption
+
+
+def _instance(entry: Any) -> tuple[str, int]:
+    return identifier(entry["image_id"]), _whole(entry["category_id"])
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"the id of a category is {value!r}")
+    return value

@@ -148,6 +148,8 @@ def _rows(
                     yield reader.line_num, dict(zip(header, row, strict=True))
     except FileNotFoundError:
         raise SourceError(f"{path} does not exist; it should hold {','.join(columns)}") from None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     except csv.Error as error:

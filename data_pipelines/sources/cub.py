@@ -17,8 +17,11 @@ from data_pipelines.sources.base import (
     Source,
     SourceError,
     Split,
+    UnreadableError,
+    inside,
     read_image_file,
 )
+from data_pipelines.sources.text_files import decode, lines_of, read_lines
 
 
 class CubSource(Source):
@@ -65,7 +68,7 @@ class CubSource(Source):
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of `images.txt`."""
-        labels = {key: int(label) - 1 for key, label in self._table("image_class_labels.txt")}
+        labels = self._labels("image_class_labels.txt")
         train = self._class_names(self.train_classes)
         val = set() if self.val_classes is None else self._class_names(self.val_classes)
         test = self._class_names(self.test_classes)
@@ -108,28 +111,39 @@ class CubSource(Source):
         return int.from_bytes(digest[:8]) / 2**64 < self.held_out_share
 
     def _captions(self, name: str, problems: Problems) -> tuple[Caption, ...]:
-        file = (self.root / self.captions / name).with_suffix(".txt")
         try:
-            lines = file.read_text("utf-8", errors="replace").splitlines()
-        except FileNotFoundError:
-            problems.add("image without a caption file", str(file))
+            file = inside(self.root / self.captions, name).with_suffix(".txt")
+            text = decode(file.read_bytes(), errors="replace")
+        except FileNotFoundError as error:
+            problems.add("image without a caption file", str(error.filename))
             return ()
-        texts = [line.strip() for line in lines]
+        except (OSError, ValueError, UnreadableError) as error:
+            problems.add("unreadable caption file", f"{name}: {error}")
+            return ()
+        texts = [line.strip() for line in lines_of(text)]
         return tuple(Caption(f"{name}#{i}", text) for i, text in enumerate(texts) if text)
 
     def _class_names(self, name: str) -> set[str]:
         return set(self._lines(name))
 
     def _lines(self, name: str) -> list[str]:
-        path = self.root / name
-        try:
-            lines = path.read_text("utf-8").splitlines()
-        except FileNotFoundError:
-            raise SourceError(
-                f"{path} does not exist; root must be a CUB-200-2011 folder with the captions of "
-                "Reed et al. and the class splits of Xian et al. beside it"
-            ) from None
-        return [line.strip() for line in lines if line.strip()]
+        holds = (
+            "a list of CUB-200-2011, whose folder root must be, with the captions of Reed et al. "
+            "and the class splits of Xian et al. beside it"
+        )
+        return [line.strip() for line in read_lines(self.root / name, holds) if line.strip()]
+
+    def _labels(self, name: str) -> dict[str, int]:
+        """The class of each image, by its number; classes are numbered from 0."""
+        labels = {}
+        for key, label in self._table(name):
+            if not (label.isdecimal() and len(label) < 7 and int(label)):
+                raise SourceError(
+                    f"{self.root / name}: the class of image {key} is {label!r}, not a number from "
+                    "1 on"
+                )
+            labels[key] = int(label) - 1
+        return labels
 
     def _table(self, name: str) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(self._lines(name), 1):

@@ -10,6 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from data_pipelines.sources.base import Problems, SourceError, Split
+from data_pipelines.sources.text_files import read_bytes
+
+_SPLITS: dict[str, Split] = {"train": "train", "restval": "train", "val": "val", "test": "test"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +42,41 @@ def load_json(path: Path, holds: str) -> Any:
     Raises:
         SourceError: If the file is missing or is not JSON.
     """
+    content = read_bytes(path, holds)
     try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise SourceError(f"{path} does not exist; it should hold {holds}") from None
-    except IsADirectoryError:
-        raise SourceError(f"{path} is a folder; a JSON file with {holds} is expected") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise SourceError(
             f"{path} is not valid JSON ({error}); it should hold {holds}. "
             "It may have been cut off while it was downloaded"
         ) from None
+
+
+def identifier(value: Any) -> str:
+    """An id of a JSON file, which is a whole number or a string.
+
+    Raises:
+        TypeError: If it is something else, or empty.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+        raise TypeError(f"an id is {value!r}")
+    return str(value)
+
+
+def string(value: Any) -> str:
+    """A string of a JSON file.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"there is {value!r} in the place of a text")
+    return value
+
+
+def fault(error: Exception) -> str:
+    """What is wrong with an entry of a JSON file, in words."""
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[KarpathyImage]:
@@ -71,8 +98,9 @@ def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[K
     for number, (image, key) in enumerate(zip(images, karpathy_keys(images), strict=True)):
         try:
             parsed = _parse(image, key, restval)
-        except (KeyError, TypeError, AttributeError) as error:
-            problems.add("malformed entry of the split file", f"{path} images[{number}]: {error!r}")
+        except (KeyError, TypeError, ValueError) as error:
+            where = f"{path} images[{number}]"
+            problems.add("malformed entry of the split file", f"{where}: {fault(error)}")
             continue
         if parsed is not None:
             yield parsed
@@ -85,16 +113,20 @@ def karpathy_keys(images: Sequence[Any]) -> list[str]:
     images in several folders have one name, it is.
 
     Args:
-        images: The entries of the list `images`; one that is malformed has any key.
+        images: The entries of the list `images`; the key of a malformed one may be empty.
     """
     paths = [_path(image) for image in images]
-    names = Counter(path.name for path in paths)
-    return [
-        str(image["cocoid"])
-        if isinstance(image, dict) and "cocoid" in image
-        else (path.name if names[path.name] == 1 else str(path))
-        for image, path in zip(images, paths, strict=True)
-    ]
+    count = Counter(path.name for path in paths)
+    names = [path.name if count[path.name] == 1 else str(path) for path in paths]
+    return [_key(image, name) for image, name in zip(images, names, strict=True)]
+
+
+def _key(image: Any, name: str) -> str:
+    id_ = image.get("cocoid") if isinstance(image, dict) else None
+    try:
+        return name if id_ is None else identifier(id_)
+    except TypeError:
+        return ""
 
 
 def _path(image: Any) -> PurePosixPath:
@@ -104,12 +136,13 @@ def _path(image: Any) -> PurePosixPath:
 
 
 def _parse(image: Any, key: str, restval: bool) -> KarpathyImage | None:
-    split = image["split"]
-    if split == "restval":
-        split = "train" if restval else None
-    if split not in ("train", "val", "test"):
+    name = image["split"]
+    if name == "restval" and not restval:
         return None
-    if not isinstance(image["filename"], str):
-        raise TypeError(f"the filename is {image['filename']!r}")
-    sentences = tuple((str(s["sentid"]), str(s["raw"])) for s in image["sentences"])
+    split = _SPLITS.get(string(name))
+    if split is None:
+        raise ValueError(f"its split is {name!r}, not {', '.join(_SPLITS)}")
+    string(image["filename"])
+    identifier(key)
+    sentences = tuple((identifier(s["sentid"]), string(s["raw"])) for s in image["sentences"])
     return KarpathyImage(str(_path(image)), key, split, sentences)

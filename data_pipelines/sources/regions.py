@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from data_pipelines.files import NO_ARRAY
 from data_pipelines.sources.base import (
     Caption,
     Entry,
@@ -20,6 +21,7 @@ from data_pipelines.sources.base import (
     UnreadableError,
 )
 from data_pipelines.sources.boxes import with_boxes
+from data_pipelines.sources.text_files import read_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +47,7 @@ class RegionsSource(Source):
     root: Path
     """Folder that holds the files."""
 
-    captions_per_image: int = 5
+    captions_per_image: Annotated[int, Field(ge=1)] = 5
     """How many captions follow one another for one image."""
 
     test: Annotated[str, Field(pattern=r"^[\w-]+$")] = "test"
@@ -108,11 +110,7 @@ class RegionsSource(Source):
         )
 
     def _captions(self, split: Split) -> list[str]:
-        path = self.root / f"{self._names[split]}_caps.txt"
-        try:
-            return path.read_text("utf-8").splitlines()
-        except FileNotFoundError:
-            raise SourceError(f"{path} does not exist; it should hold one caption a line") from None
+        return read_lines(self.root / f"{self._names[split]}_caps.txt", "one caption a line")
 
     @cached_property
     def _arrays(self) -> dict[Split, np.ndarray]:
@@ -148,9 +146,10 @@ def _memory_map(path: Path) -> np.ndarray:
     array = _load(path, "features (n, R, F)")
     if array.ndim == 2:
         array = array[:, None, :]
-    if array.ndim != 3 or array.dtype.kind != "f":
+    if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape[1:]:
         raise SourceError(
-            f"{path} holds {array.dtype} of shape {array.shape}; floats of shape (n, R, F) expected"
+            f"{path} holds {array.dtype} of shape {array.shape}; floats of shape (n, R, F) are "
+            "expected, with one region or more an image"
         )
     return array
 
@@ -159,11 +158,15 @@ def _load(path: Path, holds: str) -> np.ndarray:
     import numpy as np
 
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise SourceError(f"{path} does not exist; it should hold {holds}") from None
-    except (ValueError, EOFError, OSError) as error:
+    except NO_ARRAY as error:
         raise SourceError(
             f"{path} is not a whole .npy array ({error}); it may have been cut off while it was "
             "downloaded"
         ) from None
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise SourceError(f"{path} is an archive of arrays (.npz); write {holds} with numpy.save")
+    return array

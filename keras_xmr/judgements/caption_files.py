@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.files import write_aside
-from data_pipelines.sources.karpathy import karpathy_keys
+from data_pipelines.sources.karpathy import fault, identifier, karpathy_keys, string
+from data_pipelines.sources.text_files import is_text
 from keras_xmr.judgements.files import JudgementsError, read_csv
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements
+
+_LABELS = 1_000_000
 
 
 def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
@@ -51,7 +54,7 @@ def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
             else:
                 return _from_karpathy(path, content, split or "test")
         except (KeyError, TypeError, AttributeError) as error:
-            raise JudgementsError(f"{path} has an entry that lacks something: {error!r}") from None
+            raise JudgementsError(f"{path} has a malformed entry: {fault(error)}") from None
     if split is not None:
         raise JudgementsError(f"{path} has no splits; leave out --split")
     return found
@@ -106,7 +109,7 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
                 known += 1
     except (KeyError, TypeError) as error:
         raise JudgementsError(
-            f"{path} is not a file of instance annotations; something is missing: {error!r}"
+            f"{path} is not a file of instance annotations: {fault(error)}"
         ) from None
     if not known:
         raise JudgementsError(
@@ -120,7 +123,7 @@ def _json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise JudgementsError(f"{path} does not exist") from None
-    except (IsADirectoryError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise JudgementsError(
             f"{path} can be read neither as JSON ({error}) nor, by its name, as CSV"
         ) from None
@@ -144,7 +147,7 @@ def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
             )
         owner.append(number[image])
     kind = content.get("judgements", "pairs")
-    labels = [tuple(image.get("labels", ())) for image in images]
+    labels = [_labels(image.get("labels", ())) for image in images]
     if kind not in ("pairs", "classes") or (kind == "classes" and not all(labels)):
         raise JudgementsError(
             f"{path}: 'judgements' is {kind!r}; it should be 'pairs', or 'classes' with 'labels' "
@@ -157,7 +160,7 @@ def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
         caption_image,
         judge(kind, caption_image, labels, len(image_ids)),
         kind,
-        [str(annotation["caption"]) for annotation in annotations],
+        [_text(annotation["caption"]) for annotation in annotations],
         labels if any(labels) else (),
     )
 
@@ -177,7 +180,7 @@ def _from_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTru
         _ids(path, "caption", (sentence["sentid"] for sentence in sentences)),
         caption_image,
         Judgements.from_pairs(caption_image, len(images)),
-        texts=[str(sentence.get("raw", "")) for sentence in sentences],
+        texts=[_text(sentence.get("raw", "")) for sentence in sentences],
     )
 
 
@@ -208,8 +211,20 @@ def _from_csv(path: Path) -> GroundTruth:
     )
 
 
+def _labels(values: Any) -> tuple[int, ...]:
+    if not all(type(value) is int and 0 <= value < _LABELS for value in values):
+        raise TypeError(f"labels are numbers below {_LABELS:,}, not {values!r}")
+    return tuple(values)
+
+
+def _text(value: Any) -> str:
+    if not is_text(string(value)):
+        raise TypeError(f"{value!r} is not text")
+    return string(value)
+
+
 def _ids(path: Path, kind: str, ids: Iterable[Any]) -> list[str]:
-    found = [str(id_) for id_ in ids]
+    found = [_text(identifier(id_)) for id_ in ids]
     if len(set(found)) < len(found):
         twice = next(id_ for id_ in found if found.count(id_) > 1)
         raise JudgementsError(f"{path}: the {kind} id {twice!r} is given twice")

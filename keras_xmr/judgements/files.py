@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import NO_ARRAY
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.relation import Judgements
 
@@ -83,10 +84,11 @@ def read_judgements(path: Path, image_ids: Sequence[str], caption_ids: Sequence[
 
 def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
     try:
-        matrix = scipy.sparse.load_npz(path)
+        matrix = scipy.sparse.csr_array(scipy.sparse.load_npz(path), dtype=np.float32)
+        matrix.check_format(full_check=True)
     except FileNotFoundError:
         raise JudgementsError(f"{path} does not exist") from None
-    except (OSError, ValueError) as error:
+    except (*NO_ARRAY, KeyError, TypeError, AttributeError) as error:
         raise JudgementsError(
             f"{path} is no sparse matrix as scipy.sparse.save_npz writes it ({error})"
         ) from None
@@ -95,7 +97,10 @@ def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
             f"{path} judges {matrix.shape[0]:,} images and {matrix.shape[1]:,} captions, but "
             f"there are {shape[0]:,} and {shape[1]:,}"
         )
-    return Judgements(scipy.sparse.csr_array(matrix))
+    try:
+        return Judgements(matrix)
+    except ValueError as error:
+        raise JudgementsError(f"{path}: {error}") from None
 
 
 def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
@@ -145,6 +150,8 @@ def read_rows(
         raise JudgementsError(f"{path} does not exist; it should hold {usual}") from None
     except IsADirectoryError:
         raise JudgementsError(f"{path} is a folder; a CSV file is expected") from None
+    except OSError as error:
+        raise JudgementsError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     except csv.Error as error:

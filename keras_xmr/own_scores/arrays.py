@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import NO_ARRAY
 
 _ROWS = 512
 
@@ -41,7 +41,7 @@ def load_matrix(path: Path) -> np.ndarray:
             found = found[names[0]]
     except FileNotFoundError:
         raise ScoresError(f"{path} does not exist") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except NO_ARRAY as error:
         raise ScoresError(
             f"{path} is not an array as numpy.save or numpy.savez writes it ({error})"
         ) from None

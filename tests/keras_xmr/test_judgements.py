@@ -237,7 +237,7 @@ def test_csv_ground_truth_is_many_to_many(tmp_path):
         ({"images": 5}, "no list 'images'"),
         ({"annotations": []}, "has no captions"),
         ({"judgements": "classes"}, "'labels' in every image"),
-        ({"annotations": [{"id": 1}]}, "KeyError"),
+        ({"annotations": [{"id": 1}]}, "it has no 'image_id'"),
     ],
 )
 def test_mistakes_in_a_caption_file_are_told(tmp_path, change, says):

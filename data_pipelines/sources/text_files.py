@@ -1,0 +1,93 @@
+"""Text of the files that describe a data set: read as it was meant, or not at all."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from data_pipelines.sources.base import Entry, Problems, SourceError
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def is_text(text: str) -> bool:
+    """Whether a string can be written as UTF-8, without NUL: JSON can hold half of a character."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
+    """Yields entries without images and captions whose names or words are not text.
+
+    Args:
+        entries: The entries.
+        problems: Where what is left out is counted.
+    """
+    for entry in entries:
+        if not is_text(entry.key + entry.file):
+            problems.add("image name that is not text", ascii(entry.key))
+            continue
+        kept = tuple(c for c in entry.captions if is_text(c.key + c.text))
+        for caption in set(entry.captions).difference(kept):
+            problems.add("caption that is not text", f"{caption.key}: {caption.text!r}")
+        yield entry if len(kept) == len(entry.captions) else replace(entry, captions=kept)
+
+
+def decode(content: bytes, errors: str = "strict") -> str:
+    """Text of bytes in UTF-8, with or without a byte order mark.
+
+    Args:
+        content: The bytes.
+        errors: What becomes of bytes that are not UTF-8, as `bytes.decode` takes it.
+
+    Raises:
+        ValueError: If they are not UTF-8, or UTF-16, which can pass for it.
+    """
+    if content.startswith(_UTF_16) or b"\0" in content:
+        raise ValueError("it seems to be UTF-16")
+    return content.decode("utf-8-sig", errors)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text. Only a newline ends one, not all that ends one in Unicode."""
+    return [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
+
+
+def read_bytes(path: Path, holds: str) -> bytes:
+    """The bytes of a file.
+
+    Args:
+        path: The file.
+        holds: What it should hold, for the error message.
+
+    Raises:
+        SourceError: If it is missing or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise SourceError(f"{path} does not exist; it should hold {holds}") from None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read ({error}); it should hold {holds}") from None
+
+
+def read_lines(path: Path, holds: str) -> list[str]:
+    """The lines of a text file.
+
+    Args:
+        path: The file.
+        holds: What it should hold, for the error message.
+
+    Raises:
+        SourceError: If it is missing, cannot be read, or is not UTF-8.
+    """
+    content = read_bytes(path, holds)
+    try:
+        return lines_of(decode(content))
+    except ValueError as error:
+        raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
