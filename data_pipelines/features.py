@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from data_pipelines.batches import image_batches
 from data_pipelines.disk import disk_message
-from data_pipelines.files import write_aside
+from data_pipelines.files import checksum, write_aside
 from data_pipelines.options import MANIFEST, ImageOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import (
@@ -23,7 +23,6 @@ from data_pipelines.records import (
     RecordsError,
     ShardWriter,
     SplitRecords,
-    checksum,
     read_sidecar,
 )
 from data_pipelines.sources import Caption, Entry, Regions, Split

@@ -1,7 +1,8 @@
-"""Writing files so that they appear whole or not at all; what reading them can raise."""
+"""Writing files so that they appear whole or not at all, and telling whether they still are."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import zlib
@@ -15,6 +16,12 @@ NO_ARRAY = (
     *(SyntaxError, TokenError),
 )
 """What `numpy.load` raises of files that hold no whole array."""
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_aside(path: Path, content: bytes) -> None:

@@ -17,7 +17,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from data_pipelines.disk import disk_message
-from data_pipelines.files import write_aside
+from data_pipelines.files import checksum, write_aside
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.progress import Progress
@@ -27,7 +27,6 @@ from data_pipelines.records import (
     Records,
     RecordsError,
     ShardWriter,
-    checksum,
     parse_object,
     read_sidecar,
     truth_file,

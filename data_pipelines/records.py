@@ -3,8 +3,8 @@
 A record is one image with all its captions. Beside each shard `train-00000.tfrecord` stands a
 sidecar `train-00000.json` with all of it but the image, and with the place of each record in
 the shard. A shard is finished when its sidecar is there; both appear whole or not at all. The
-file `manifest.json` is written last, and holds the SHA-256 of every other file. The bytes of all
-of them follow from the data set alone.
+file `manifest.json` is written last, and holds the SHA-256 of shards, sidecars, and what belongs to
+all shards. The bytes of a record depend on what is in it alone, so checksums hold across machines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import checksum, write_aside
 from data_pipelines.open_files import OpenFiles
 from data_pipelines.options import MANIFEST
 from data_pipelines.sources import Caption, EncodedImage, Entry, Regions, Split
@@ -194,12 +194,6 @@ class ShardWriter:
             self._aside.unlink(missing_ok=True)
 
 
-def checksum(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def parse_object(path: Path, content: bytes, way_out: str) -> dict[str, Any]:
     """What a JSON file of the records holds.
 
@@ -279,8 +273,8 @@ class SplitRecords:
         self.shards = [folder / shard["file"] for shard in shards]
         self.items: list[Item] = []
         owner: list[int] = []
-        for number, shard in enumerate(self.shards):
-            sidecar = read_sidecar(shard, shards[number]["sidecar"])
+        for number, (shard, told) in enumerate(zip(self.shards, shards, strict=True)):
+            sidecar = read_sidecar(shard, told["sidecar"])
             if sidecar is None:
                 raise RecordsError(
                     f"{shard} or its sidecar is missing; run --mode={_writer(folder)}"

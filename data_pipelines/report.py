@@ -13,7 +13,7 @@ import numpy as np
 from data_pipelines.files import write_aside
 from data_pipelines.options import TextOptions
 from data_pipelines.records import Records, SplitRecords
-from data_pipelines.sources import SPLITS, Split
+from data_pipelines.sources import SPLITS, Problems, Split
 from data_pipelines.tables import table
 from data_pipelines.text import (
     SPECIAL,
@@ -104,8 +104,8 @@ class DataReport:
         if self.leaks:
             lines.append(f"LEAKS: {len(self.leaks):,} images stand in several splits, such as")
             lines += [f"  {' = '.join(group)}" for group in self.leaks[:5]]
-        for reason, count in sorted(self.problems.items()):
-            lines.append(f"skipped: {count:,} x {reason}, such as {self.examples[reason][0]}")
+        if self.problems:
+            lines.append(str(Problems(Counter(self.problems), self.examples)))
         return "\n".join(lines)
 
 

@@ -28,7 +28,7 @@ from data_pipelines.sources.karpathy import (
     string,
 )
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -150,8 +150,8 @@ def _annotation_file(
 
 
 def _parsed(
-    content: dict[str, Any], part: str, parse: Callable[[Any], T], path: Path, problems: Problems
-) -> Iterator[T]:
+    content: dict[str, Any], part: str, parse: Callable[[Any], _T], path: Path, problems: Problems
+) -> Iterator[_T]:
     """Yields what `parse` makes of the entries of a list, without those that are malformed."""
     for number, entry in enumerate(content[part]):
         try:
