@@ -27,6 +27,7 @@ from data_pipelines.records import (
     Records,
     RecordsError,
     ShardWriter,
+    check_version,
     parse_object,
     read_sidecar,
     truth_file,
@@ -160,6 +161,7 @@ def check_plan(options: DataOptions) -> None:
     if not path.exists():
         return
     old = parse_object(path, path.read_bytes(), "delete it and run --mode=prepare")
+    check_version(options.records, old)
     new = _made_from(options)
     for name, field in type(options.source).model_fields.items():
         # An option that there was not yet when the records were made.

@@ -214,6 +214,16 @@ def parse_object(path: Path, content: bytes, way_out: str) -> dict[str, Any]:
     return parsed
 
 
+def check_version(folder: Path, made_from: Mapping[str, Any]) -> None:
+    """Refuses records of another version of the format, as their plan or manifest says."""
+    version = made_from.get("version")
+    if version != VERSION:
+        raise RecordsError(
+            f"{folder} holds records of version {version}, but version {VERSION} is needed. Delete "
+            f"the folder and run --mode={_writer(folder)}"
+        )
+
+
 def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | None:
     """The sidecar of a shard, or None if the shard is not finished.
 
@@ -371,11 +381,7 @@ class Records:
             ) from None
         way_out = f"delete it and run --mode={_writer(folder)}, which keeps finished shards"
         manifest = parse_object(path, content, way_out)
-        if manifest.get("version") != VERSION:
-            raise RecordsError(
-                f"{folder} holds records of version {manifest.get('version')}, but version "
-                f"{VERSION} is needed. Delete the folder and run --mode=prepare"
-            )
+        check_version(folder, manifest)
         return cls(folder, manifest)
 
     @property

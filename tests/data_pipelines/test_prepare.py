@@ -142,6 +142,19 @@ def test_records_of_something_else_are_refused(options, tmp_path):
         prepare(options(section | {"root": str(moved)}))
 
 
+def test_records_of_another_version_are_refused(options):
+    made = options()
+    prepare(made)
+    for name, use in (
+        ("manifest.json", lambda: Records.open(made.records)),
+        ("plan.json", lambda: prepare(made)),
+    ):
+        path = made.records / name
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 1}), "utf-8")
+        with pytest.raises(RecordsError, match=r"of version 1, but version \d+ is needed\. Delete"):
+            use()
+
+
 def test_a_truncated_shard_is_named_and_can_be_written_again(options):
     made = options()
     records = prepare(made)
