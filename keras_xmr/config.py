@@ -122,6 +122,10 @@ class PhaseOptions(Section):
     """What the learning rate does after the warm-up: stays, falls to 0 as a cosine, or falls by
     `decay_factor` at each of `decay_epochs`."""
 
+    cosine_epochs: PositiveFloat | None = None
+    """For `schedule: cosine`: the epochs of the phase by which it would be at 0, no fewer than
+    the phase has; null falls to 0 at its end."""
+
     decay_epochs: tuple[PositiveFloat, ...] = ()
     """For `schedule: step`: the epochs of the phase after which the learning rate falls."""
 
@@ -161,9 +165,9 @@ class TrainOptions(Section):
 
     sampler: Literal["pairs", "one_per_class", "images_with_all_captions"] = "pairs"
     """What makes a batch: `pairs`, all pairs in random order; `one_per_class`, one random pair of
-    each of `batch_size` different classes; or `images_with_all_captions`, `batch_size` images,
-    each with all its captions, of which it is scored against all: for losses over several right
-    answers, such as `smooth_ap` and `supervised_contrastive`."""
+    each of `batch_size` different classes; or `images_with_all_captions`, `batch_size` images
+    and all captions of each: for losses over several right answers, such as `smooth_ap` and
+    `supervised_contrastive`."""
 
     optimizer: Annotated[Choice, OneOf("optimizer"), _BY_NAME]
     """The optimizer."""
