@@ -28,4 +28,5 @@ class RectifiedMean(Pooling):
 
     def call(self, features: Any, mask: Any = None) -> Any:
         projected = l2_normalize(keras.ops.cast(self.linear(features), "float32"))
-        return masked_mean(keras.ops.relu(projected), mask)
+        mean = masked_mean(keras.ops.relu(projected), mask)
+        return keras.ops.cast(mean, self.compute_dtype)

@@ -119,12 +119,14 @@ def test_parts_and_pieces_make_the_whole(photos):
 
 
 def test_losses_see_every_right_answer_of_a_batch(photos):
-    x, y = next(batches(photos, ImageSampler(photos, 6, 2)))
+    sampler = ImageSampler(photos, 6, 2)
+    x, y = next(batches(photos, sampler))
     scores = np.random.default_rng(0).normal(size=(6, len(x["caption"]))).astype(np.float32)
     of = photos.caption_image[y["caption_id"]]
     found = relations(y, "pairs")
     right = y["image_id"][:, None] == of[None, :]
     np.testing.assert_array_equal(found["positives"], right)
+    np.testing.assert_array_equal(sampler.positives(), right)
     # With ranks this sharp, smooth average precision is average precision.
     parts = SmoothAP(temperature=1e-4)(scores, {}, {}, found)
     expected = [1 - np.mean([average_precision(s, r) for s, r in zip(*both, strict=True)])

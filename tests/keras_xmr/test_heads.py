@@ -268,8 +268,9 @@ def test_softplus_and_relu_are_variances(random):
 
 @pytest.mark.parametrize("make", [Gaussian, Point])
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
-def test_embeddings_are_float32_whatever_the_precision(random, make, precision):
-    head = make(8, lambda: poolings.BiGRU(8, dtype=precision), dtype=precision)
+@pytest.mark.parametrize("pooling", [poolings.BiGRU, poolings.RectifiedMean])
+def test_embeddings_are_float32_whatever_the_precision(random, make, precision, pooling):
+    head = make(8, lambda: pooling(8, dtype=precision), dtype=precision)
     out = head(random.normal(size=(2, 3, 4)).astype(np.float32))
     assert {keras.backend.standardize_dtype(value.dtype) for value in out.values()} == {"float32"}
 
