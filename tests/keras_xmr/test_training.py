@@ -191,7 +191,9 @@ class Watched:
 
     def __init__(self, **options: object) -> None:
         self.model = models.pcme()
-        self.watchdog = callbacks.Watchdog(WatchdogOptions(**options), every=2, batch_size=8)
+        self.watchdog = callbacks.Watchdog(
+            WatchdogOptions(**options), every=2, positives=np.eye(8, dtype=bool)
+        )
         self.watchdog.set_model(self.model)
         self.watchdog.on_train_begin()
         self.number = 0
