@@ -32,18 +32,20 @@ def training_batches(
     start: int = 0,
     part: tuple[int, int] = (0, 1),
     relevance: Relevance | None = None,
+    pieces: int = 1,
 ) -> tf.data.Dataset:
-    """Endless batches of image-caption pairs, from any step on.
+    """Endless batches of images and captions, from any step on.
 
     Args:
         records: The training split.
-        sampler: Which pairs make the batches.
+        sampler: Which images and captions make the batches.
         tokenizer: Makes word ids of captions.
         image: How photos are cropped and augmented.
         text: How captions are augmented.
         start: The step to begin with, counted from the beginning of the training.
         part: Which part of every batch to yield, and of how many: one a worker.
         relevance: How relevant captions are to images, if the model learns from that.
+        pieces: In how many batches, one after another, the part comes: one a device.
 
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
@@ -52,13 +54,22 @@ def training_batches(
         and with labels `labels`, int64 (B, most labels), padded with -1. Where images are mixed,
         it also has `mix_ratio`, float32 (B,), the part of each image that is its own, and
         `mix_image_id` and `mix_labels` of the image mixed in. With relevance it also has
-        `relevance`, float32 (B, whole batch): that of the captions of all parts to the images of
-        this one.
+        `relevance`, float32 (B, captions of the whole batch): that of the captions of all parts
+        to the images of this one.
+
+        Where an image comes with several captions, `x["caption"]` and `caption_id` are of all M
+        of them, image by image, and `y` has `caption_image_id`, int64 (M,), the image that each
+        was written for, and `caption_labels` of that image.
+
+    Raises:
+        ValueError: If the batches do not split into so many parts and pieces.
     """
-    loader = _PairLoader(records, sampler, image, part, relevance)
+    loader = _Loader(records, sampler, image, part, relevance)
+    if loader.size % pieces:
+        raise ValueError(f"a part of {loader.size} does not split into {pieces} pieces")
     labels = _padded_labels(records)
 
-    def pair(loaded: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    def item(loaded: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         parsed = parse(loaded["record"], records.region_shape, records.region_dtype)
         seed = tf.stack([tf.constant(sampler.seed, tf.int64), loaded["position"]])
         seeds = tf.random.split(seed, 2)
@@ -66,10 +77,14 @@ def training_batches(
             pixels = decode_for_training(parsed["encoded"], image, seeds[0])
         else:
             pixels = parsed["regions"]
-        ids = tokenizer.words(parsed["texts"][loaded["caption"]][None])[0]
-        if text.drop_words:
-            ids = drop_words(ids, text.drop_words, seeds[1], tokenizer.blank)
         y = {name: loaded[name] for name in _IN_Y if name in loaded}
+        if sampler.SEVERAL:
+            there = loaded["caption_id"] >= 0
+            y["caption_id"] = tf.boolean_mask(loaded["caption_id"], there)
+            own = tf.gather(parsed["texts"], tf.boolean_mask(loaded["caption"], there))
+            caption = _captions(own, tokenizer, text, seeds[1])
+        else:
+            caption = _caption(parsed["texts"][loaded["caption"]], tokenizer, text, seeds[1])
         if image.mixes:
             seed = tf.random.experimental.stateless_fold_in(seed, 2)
             mixed_in, ratio, box = (loaded[f"mix_{name}"] for name in ("record", "ratio", "box"))
@@ -77,16 +92,19 @@ def training_batches(
         if labels.shape[1]:
             prefixes = ("", "mix_") if image.mixes else ("",)
             y |= {f"{p}labels": tf.gather(labels, y[f"{p}image_id"]) for p in prefixes}
-        caption = tokenizer.enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]
-        x = {"image": pixels, "caption": caption}
-        return x, y
+        return {"image": pixels, "caption": caption}, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
     dataset = steps.map(loader, num_parallel_calls=2, deterministic=True).unbatch()
-    dataset = dataset.map(pair, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    dataset = dataset.map(item, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     padding = tf.nest.map_structure(lambda spec: tf.zeros((), spec.dtype), dataset.element_spec)
     padding[0]["caption"] = tf.constant(tokenizer.pad, tf.int32)
-    return _finish(dataset.padded_batch(loader.size, padding_values=padding, drop_remainder=True))
+    padding[1]["caption_id"] = tf.constant(-1, tf.int64)
+    size = loader.size // pieces
+    dataset = dataset.padded_batch(size, padding_values=padding, drop_remainder=True)
+    if sampler.SEVERAL:
+        dataset = dataset.map(_image_by_image)
+    return _finish(dataset)
 
 
 def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> tf.data.Dataset:
@@ -116,11 +134,54 @@ def caption_batches(texts: list[str], tokenizer: Tokenizer, batch: int) -> tf.da
 _IN_Y = ("image_id", "caption_id", "mix_image_id", "mix_ratio", "relevance")
 
 
-class _PairLoader:
-    """Reads the pairs of a step: of this part of the batch, what the pipeline turns into tensors.
+def _caption(
+    caption: tf.Tensor, tokenizer: Tokenizer, options: TextOptions, seed: tf.Tensor
+) -> tf.Tensor:
+    """Ids int32 (L,) of one caption, augmented."""
+    ids = tokenizer.words(caption[None])[0]
+    if options.drop_words:
+        ids = drop_words(ids, options.drop_words, seed, tokenizer.blank)
+    return tokenizer.enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]
+
+
+def _captions(
+    captions: tf.Tensor, tokenizer: Tokenizer, options: TextOptions, seed: tf.Tensor
+) -> tf.Tensor:
+    """Ids int32 (K, L) of the K captions of an image, each augmented on its own."""
+    if not options.drop_words:
+        return tokenizer(captions)
+
+    def one(number: tf.Tensor) -> tf.RaggedTensor:
+        seed_of_one = tf.random.experimental.stateless_fold_in(seed, number)
+        return _caption(captions[number], tokenizer, options, seed_of_one)
+
+    ids = tf.map_fn(
+        one,
+        tf.range(tf.size(captions)),
+        fn_output_signature=tf.RaggedTensorSpec([None], tf.int32),
+    )
+    return ids.to_tensor(tokenizer.pad)
+
+
+def _image_by_image(
+    x: dict[str, tf.Tensor], y: dict[str, tf.Tensor]
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """From captions by image, (N, K, L), to all captions in a row, (M, L)."""
+    there = y["caption_id"] >= 0
+    of = tf.where(there)[:, 0]
+    of_captions = {
+        f"caption_{name}": tf.gather(y[name], of) for name in ("image_id", "labels") if name in y
+    }
+    y = y | of_captions | {"caption_id": tf.boolean_mask(y["caption_id"], there)}
+    return x | {"caption": tf.boolean_mask(x["caption"], there)}, y
+
+
+class _Loader:
+    """Reads what a step begins with: of this part of the batch, what the rest makes tensors of.
 
     For each pair: the record of the image, the place of the caption among its captions, the
-    position of the pair in the training, the numbers of image and caption. Where images are
+    position of the pair in the training, the numbers of image and caption. An image with several
+    captions has all their places and numbers, padded with numbers of -1. Where images are
     mixed, also the record of the image mixed in (empty where there is none), its number, the
     ratio and the box. With relevance, that of all captions of the whole batch to the image.
     """
@@ -143,11 +204,13 @@ class _PairLoader:
         self._image = image
         self._relevance = relevance
         self._epoch = lru_cache(maxsize=2)(sampler.epoch)
-        self._types = _PAIR
+        captions = [None] if sampler.SEVERAL else []
+        self._types = _ITEM | dict.fromkeys(("caption", "caption_id"), (tf.int64, captions))
         if image.mixes:
-            self._types = self._types | _MIX
+            self._types |= _MIX
         if relevance is not None:
-            self._types = self._types | {"relevance": (tf.float32, [sampler.batch_size])}
+            whole = None if sampler.SEVERAL else sampler.batch_size
+            self._types |= {"relevance": (tf.float32, [whole])}
 
     def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
         types = [dtype for dtype, _ in self._types.values()]
@@ -158,14 +221,13 @@ class _PairLoader:
         }
 
     def _load(self, step: np.int64) -> tuple[np.ndarray, ...]:
-        records, steps = self._records, self._sampler.steps
-        batch = self._epoch(int(step) // steps)[int(step) % steps]
-        captions = batch[self._own]
-        images = records.caption_image[captions]
-        first = step * self._sampler.batch_size + self._own.start
+        records, sampler = self._records, self._sampler
+        batch = self._epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
+        images, captions = sampler.images(batch[self._own]), sampler.captions(batch[self._own])
+        first = step * sampler.batch_size + self._own.start
         loaded = {
             "record": np.array([records.read(image) for image in images], object),
-            "caption": captions - records.first_caption[images],
+            "caption": (captions.T - records.first_caption[images]).T,
             "position": first + np.arange(self.size),
             "image_id": images,
             "caption_id": captions,
@@ -173,12 +235,13 @@ class _PairLoader:
         if self._image.mixes:
             loaded |= self._load_mix(batch, int(step))
         if self._relevance is not None:
-            loaded["relevance"] = self._relevance(images, batch)
+            whole = sampler.captions(batch)
+            loaded["relevance"] = self._relevance(images, whole[whole >= 0])
         return tuple(loaded[name] for name in self._types)
 
     def _load_mix(self, batch: np.ndarray, step: int) -> dict[str, np.ndarray]:
         mix = draw_mix(len(batch), self._image, self._sampler.seed, step)
-        others = self._records.caption_image[batch[mix.partner[self._own]]]
+        others = self._sampler.images(batch[mix.partner[self._own]])
         ratio = mix.ratio[self._own]
         read = [
             self._records.read(other) if part < 1 else b""
@@ -192,11 +255,9 @@ class _PairLoader:
         }
 
 
-_Types = dict[str, tuple[tf.DType, list[int]]]
+_Types = dict[str, tuple[tf.DType, list[int | None]]]
 
-_PAIR: _Types = {"record": (tf.string, [])} | {
-    name: (tf.int64, []) for name in ("caption", "position", "image_id", "caption_id")
-}
+_ITEM: _Types = {"record": (tf.string, []), "position": (tf.int64, []), "image_id": (tf.int64, [])}
 _MIX: _Types = {
     "mix_record": (tf.string, []),
     "mix_image_id": (tf.int64, []),

@@ -1,8 +1,9 @@
-"""Which image-caption pairs make the batches of an epoch."""
+"""Which images and captions make the batches of an epoch."""
 
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,9 +14,12 @@ from data_pipelines.records import SplitRecords
 class Sampler(abc.ABC):
     """The order of training. The same seed and epoch always give the same order.
 
+    A subclass says in `UNIT` what `batch_size` counts, and in `SEVERAL` whether an image comes
+    with any number of captions. Without that a batch is of pairs: as many images as captions.
+
     Args:
         records: The training split.
-        batch_size: Pairs a step.
+        batch_size: Pairs, or images, a step.
         seed: Seed of the order.
 
     Attributes:
@@ -25,21 +29,39 @@ class Sampler(abc.ABC):
         UserError: If the split is too small for one batch.
     """
 
+    UNIT: ClassVar[str] = "pairs"
+    SEVERAL: ClassVar[bool] = False
+
     def __init__(self, records: SplitRecords, batch_size: int, seed: int) -> None:
         self.first_caption = records.first_caption
         self.caption_image = records.caption_image
         self.batch_size = batch_size
         self.seed = seed
-        self.steps = records.num_captions // batch_size
+        found, what = (
+            (len(records), "images") if self.SEVERAL else (records.num_captions, "captions")
+        )
+        self.steps = found // batch_size
         if self.steps == 0:
             raise UserError(
-                f"train.batch_size: {batch_size} is more than the {records.num_captions} captions "
-                "of the training split"
+                f"train.batch_size: {batch_size} is more than the {found} {what} of the training "
+                "split"
             )
 
     @abc.abstractmethod
     def epoch(self, number: int) -> np.ndarray:
-        """The captions of one epoch, by number: int64 (steps, batch_size)."""
+        """One epoch: the captions, or with `SEVERAL` the images, int64 (steps, batch_size)."""
+
+    def images(self, batch: np.ndarray) -> np.ndarray:
+        """The images of a batch, or of a part of one: int64 (N,)."""
+        return self.caption_image[batch]
+
+    def captions(self, batch: np.ndarray) -> np.ndarray:
+        """Their captions: int64 (N,); with `SEVERAL` (N, most of an image), padded with -1."""
+        return batch
+
+    def positives(self) -> np.ndarray:
+        """Who matches whom in a batch, if all its images differ: boolean (images, captions)."""
+        return np.eye(self.batch_size, dtype=bool)
 
     def _random(self, epoch: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, epoch])
@@ -85,5 +107,41 @@ class OnePerClassSampler(Sampler):
         return self.by_class[self.starts[classes] + within]
 
 
-SAMPLERS: dict[str, type[Sampler]] = {"pairs": PairSampler, "one_per_class": OnePerClassSampler}
+class ImageSampler(Sampler):
+    """All images in random order, each with all its captions, however many it has.
+
+    An epoch is over the images; the incomplete last batch is left out. Such are the batches that
+    the released code of Bleeker and de Rijke 2022 trains Smooth-AP with: all annotated answers of
+    a query are among its candidates.
+    """
+
+    UNIT = "images"
+    SEVERAL = True
+
+    def epoch(self, number: int) -> np.ndarray:
+        """A permutation of the images."""
+        order = self._random(number).permutation(len(self.first_caption) - 1)
+        return order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
+
+    def images(self, batch: np.ndarray) -> np.ndarray:
+        """The batch itself."""
+        return batch
+
+    def captions(self, batch: np.ndarray) -> np.ndarray:
+        """All captions of each image."""
+        first, end = self.first_caption[batch, None], self.first_caption[batch + 1, None]
+        captions = first + np.arange((end - first).max())
+        return np.where(captions < end, captions, -1)
+
+    def positives(self) -> np.ndarray:
+        """Those of the first batch."""
+        counts = (self.captions(self.epoch(0)[0]) >= 0).sum(axis=1)
+        return np.repeat(super().positives(), counts, axis=1)
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "pairs": PairSampler,
+    "one_per_class": OnePerClassSampler,
+    "images_with_all_captions": ImageSampler,
+}
 """The samplers, by the names that `train.sampler` takes."""

@@ -348,6 +348,17 @@ def _phases(config: Config) -> Iterator[Mistake]:
             )
         if phase.schedule == "step" and not phase.decay_epochs:
             yield (*key, "decay_epochs"), "schedule 'step' needs the epochs of its steps"
+        if phase.cosine_epochs and phase.schedule != "cosine":
+            yield (
+                (*key, "cosine_epochs"),
+                f"has no effect with schedule {phase.schedule!r}; write schedule: cosine",
+            )
+        elif phase.cosine_epochs and phase.cosine_epochs < phase.epochs:
+            yield (
+                (*key, "cosine_epochs"),
+                f"{phase.cosine_epochs} is less than the {phase.epochs} epochs of the phase, the "
+                "last of which would have a learning rate of 0",
+            )
         if phase.schedule != "step" and phase.decay_epochs:
             yield (
                 (*key, "decay_epochs"),

@@ -101,7 +101,9 @@ class PhaseOptions(Section):
     """One phase of training. Every phase has an optimizer and a schedule of its own."""
 
     epochs: PositiveInt
-    """How many epochs the phase lasts. An epoch sees every training caption once."""
+    """How many epochs the phase lasts. An epoch sees every training caption once, and with the
+    sampler `images_with_all_captions` every training image. What fills no batch is left out, and
+    `one_per_class` draws as many pairs as there are captions."""
 
     learning_rate: PositiveFloat
     """Learning rate at its highest."""
@@ -119,6 +121,10 @@ class PhaseOptions(Section):
     schedule: Literal["constant", "cosine", "step"] = "cosine"
     """What the learning rate does after the warm-up: stays, falls to 0 as a cosine, or falls by
     `decay_factor` at each of `decay_epochs`."""
+
+    cosine_epochs: PositiveFloat | None = None
+    """For `schedule: cosine`: the epochs of the phase by which it would be at 0, no fewer than
+    the phase has; null falls to 0 at its end."""
 
     decay_epochs: tuple[PositiveFloat, ...] = ()
     """For `schedule: step`: the epochs of the phase after which the learning rate falls."""
@@ -154,11 +160,14 @@ class TrainOptions(Section):
     """How the model is trained."""
 
     batch_size: Annotated[int, Field(ge=2)] = 128
-    """Image-caption pairs a step, over all replicas together."""
+    """Image-caption pairs a step, over all replicas together; images with the sampler
+    `images_with_all_captions`."""
 
-    sampler: Literal["pairs", "one_per_class"] = "pairs"
-    """Which pairs make a batch: all pairs in random order, or one random pair of each of
-    `batch_size` different classes."""
+    sampler: Literal["pairs", "one_per_class", "images_with_all_captions"] = "pairs"
+    """What makes a batch: `pairs`, all pairs in random order; `one_per_class`, one random pair of
+    each of `batch_size` different classes; or `images_with_all_captions`, `batch_size` images
+    and all captions of each: for losses over several right answers, such as `smooth_ap` and
+    `supervised_contrastive`."""
 
     optimizer: Annotated[Choice, OneOf("optimizer"), _BY_NAME]
     """The optimizer."""

@@ -12,23 +12,27 @@ Judgements = Literal["pairs", "classes"]
 
 
 def relations(y: dict[str, Any], judgements: Judgements) -> Relations:
-    """Relations of the images and the captions of a global batch of pairs.
+    """Relations of the N images and the M captions of a global batch.
 
     Args:
-        y: What identifies the B pairs: `image_id` (B,) and, with classes, `labels` (B, 1). Where
-            images are mixed, `mix_ratio`, float (B,), the part of each image that is its own, and
-            `mix_image_id` or `mix_labels` of the image that the rest is of. If a loss needs it,
-            also `relevance`, float32 (B, B), which is passed on.
+        y: What identifies the images: `image_id` (N,) and, with classes, `labels` (N, 1); and the
+            same of the images that the captions are of, `caption_image_id` (M,) or
+            `caption_labels` (M, 1), where the batch is not one of pairs. Where images are mixed,
+            `mix_ratio`, float (N,), the part of each image that is its own, and `mix_image_id` or
+            `mix_labels` of the image that the rest is of. If a loss needs it, also `relevance`,
+            float32 (N, M), which is passed on.
         judgements: "pairs" calls a caption right for the image that it was written for, however
             often that image stands in the batch; "classes" for every image of its class.
     """
     ids = _ids(y, judgements)
-    found = {"positives": ops.equal(ids[:, None], ids[None, :])}
+    pairs = "caption_image_id" not in y
+    captions = ids if pairs else _ids(y, judgements, "caption_")
+    found = {"positives": ops.equal(ids[:, None], captions[None, :])}
     if "mix_ratio" in y:
         others = _ids(y, judgements, "mix_")
         ratio = y["mix_ratio"][:, None]
         own = ops.cast(found["positives"], "float32")
-        other = ops.cast(ops.equal(others[:, None], ids[None, :]), "float32")
+        other = ops.cast(ops.equal(others[:, None], captions[None, :]), "float32")
         found["targets"] = ratio * own + (1.0 - ratio) * other
     if "relevance" in y:
         found["relevance"] = y["relevance"]

@@ -11,7 +11,7 @@ import keras
 from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.layers import L2Normalize, LocalAttention
 from keras_xmr.options import PositiveFloat
-from keras_xmr.pooling import Pooling
+from keras_xmr.pooling import BiGRU, Pooling
 from keras_xmr.pooling.mean import masked_mean
 
 
@@ -38,6 +38,8 @@ class Gaussian(Head):
             as its softplus or its ReLU, plus `variance_floor`.
         variance_floor: The least variance that a softplus or a ReLU can give.
         normalize: Whether the mean is put on the unit sphere.
+        variance_pooling: What the log-variance is pooled by: another pooling of the same kind, or
+            a BiGRU, as the released code of Li et al. 2022 does on the tokens of BERT.
         keep_mean: Whether the mean is the mean of the local features themselves, which must be D
             wide, with nothing that is learned: for the uncertainty of embeddings that are in use
             already, such as the `pooled` ones of a frozen CLIP.
@@ -56,6 +58,7 @@ class Gaussian(Head):
         variance: Literal["exponential", "softplus", "relu"] = "exponential",
         variance_floor: PositiveFloat = 1.0e-4,
         normalize: bool = True,
+        variance_pooling: Literal["same", "bi_gru"] = "same",
         keep_mean: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -65,6 +68,7 @@ class Gaussian(Head):
         self.variance = variance
         self.variance_floor = variance_floor
         self.normalize = normalize
+        self.variance_pooling = variance_pooling
         self.keep_mean = keep_mean
         self.l2 = L2Normalize(dtype="float32", name="l2")
         if not keep_mean:
@@ -73,13 +77,18 @@ class Gaussian(Head):
                 epsilon=1e-5, dtype="float32", name="mean_norm"
             )
         # Initial weights are drawn in the order in which layers are made: a seed depends on it.
-        self.log_variance_pooling = self.new_pooling("log_variance_pooling")
+        self.log_variance_pooling = self._variance_pooling("log_variance_pooling")
         if local_attention and not keep_mean:
             self.mean_attention = self._attention("mean_attention")
             self.mean_linear = self._linear("mean_linear")
         if local_attention:
             self.log_variance_attention = self._attention("log_variance_attention")
             self.log_variance_linear = self._linear("log_variance_linear")
+
+    def _variance_pooling(self, name: str) -> Pooling:
+        if self.variance_pooling == "same":
+            return self.new_pooling(name)
+        return BiGRU(self.dimension, dtype=self.dtype_policy, name=name)
 
     def _attention(self, name: str) -> LocalAttention:
         return LocalAttention(dtype=self.dtype_policy, name=name)
@@ -146,5 +155,6 @@ class Gaussian(Head):
             "variance": self.variance,
             "variance_floor": self.variance_floor,
             "normalize": self.normalize,
+            "variance_pooling": self.variance_pooling,
             "keep_mean": self.keep_mean,
         }

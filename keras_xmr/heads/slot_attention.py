@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
 from keras_xmr.heads.base import Head
-from keras_xmr.layers import L2Normalize
+from keras_xmr.layers import L2Normalize, sine_positions
 from keras_xmr.options import PositiveInt
 from keras_xmr.pooling import Pooling
 
@@ -21,13 +21,19 @@ class SlotAttention(Head):
     K learned slots ask for features by attention that is normalised over the slots first and over
     the positions then, so that what one slot takes the others do not (Locatello et al. 2020). The
     same block is applied several times; an embedding is LayerNorm(slot) + LayerNorm(pooled) on
-    the unit sphere (Kim et al. 2023, section 3.3). The residuals are the slots.
+    the unit sphere (Kim et al. 2023, section 3.3). The residuals are the slots. Iterations, heads
+    and widths are those of the released code.
 
     Args:
         dimension: D.
         pooling: Makes the pooling.
         set_size: K.
         iterations: How often the block is applied.
+        heads: Heads of the attention.
+        head_dimension: Width of a head.
+        expansion: How much wider than D the hidden layer after the attention is.
+        positions: What is added to the features that slots choose by: nothing, or sines of the
+            places in a sequence, for words.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -41,23 +47,30 @@ class SlotAttention(Head):
         *,
         set_size: PositiveInt = 4,
         iterations: PositiveInt = 4,
+        heads: PositiveInt = 4,
+        head_dimension: PositiveInt = 512,
+        expansion: PositiveInt = 4,
+        positions: Literal["none", "sine"] = "none",
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.set_size = set_size
         self.iterations = iterations
+        self.heads = heads
+        self.head_dimension = head_dimension
+        self.expansion = expansion
+        self.positions = positions
+        inner = heads * head_dimension
         self.pooling = self.new_pooling("pooling")
         self.features_norm = self._norm("features_norm")
-        self.keys = self._linear("keys", use_bias=False)
-        self.values = self._linear("values", use_bias=False)
+        self.keys = self._linear("keys", inner, use_bias=False)
+        self.values = self._linear("values", inner, use_bias=False)
         self.slots_norm = self._norm("slots_norm")
-        self.queries = self._linear("queries", use_bias=False)
-        self.update = self._linear("update")
+        self.queries = self._linear("queries", inner, use_bias=False)
+        self.update = self._linear("update", dimension)
         self.hidden_norm = self._norm("hidden_norm")
-        self.hidden = keras.layers.Dense(
-            2 * dimension, activation="gelu", dtype=self.dtype_policy, name="hidden"
-        )
-        self.output_linear = self._linear("output")
+        self.hidden = self._linear("hidden", expansion * dimension, activation="gelu")
+        self.output_linear = self._linear("output", dimension)
         self.residual_norm = self._norm("residual_norm")
         self.pooled_norm = self._norm("pooled_norm")
         self.l2 = L2Normalize(dtype="float32", name="l2")
@@ -65,10 +78,8 @@ class SlotAttention(Head):
     def _norm(self, name: str) -> keras.layers.LayerNormalization:
         return keras.layers.LayerNormalization(epsilon=1e-5, dtype="float32", name=name)
 
-    def _linear(self, name: str, use_bias: bool = True) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            self.dimension, use_bias=use_bias, dtype=self.dtype_policy, name=name
-        )
+    def _linear(self, name: str, units: int, **options: Any) -> keras.layers.Dense:
+        return keras.layers.Dense(units, dtype=self.dtype_policy, name=name, **options)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         batch = features_shape[0]
@@ -76,9 +87,10 @@ class SlotAttention(Head):
         self.pooling.build(features_shape)
         for layer in (self.features_norm, self.keys, self.values):
             layer.build(features_shape)
-        for layer in (self.slots_norm, self.queries, self.update, self.hidden_norm, self.hidden):
+        for layer in (self.slots_norm, self.queries, self.hidden_norm, self.hidden):
             layer.build(slots)
-        self.output_linear.build((batch, self.set_size, 2 * self.dimension))
+        self.update.build((batch, self.set_size, self.heads * self.head_dimension))
+        self.output_linear.build((batch, self.set_size, self.expansion * self.dimension))
         self.residual_norm.build(slots)
         self.pooled_norm.build((batch, self.dimension))
         self.slots = self.add_weight(
@@ -90,7 +102,11 @@ class SlotAttention(Head):
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         pooled = self.pooled_norm(self.pooling(features, mask=mask))
         context = self.features_norm(features)
-        keys, values = self.keys(context), self.values(context)
+        values = self.values(context)
+        if self.positions == "sine":
+            there = ops.ones(ops.shape(features)[:2], "bool") if mask is None else mask
+            context = context + sine_positions(there, features.shape[-1])
+        keys = self.keys(context)
         slots = ops.cast(self.slots, "float32")[None]
         slots = ops.repeat(slots, ops.shape(features)[0], axis=0)
         for _ in range(self.iterations):
@@ -102,13 +118,27 @@ class SlotAttention(Head):
         return {"points": self.l2(residuals + pooled[:, None, :]), "residuals": residuals}
 
     def _attend(self, queries: Any, keys: Any, values: Any, mask: Any) -> Any:
-        """What each slot takes: a weighted mean (B, K, D) of the values (B, L, D)."""
-        logits = ops.matmul(queries, ops.transpose(keys, (0, 2, 1)))
-        weights = ops.softmax(ops.cast(logits, "float32") / self.dimension**0.5, axis=1)
+        """What each slot takes: in each head, a weighted mean (B, K, W) of the values (B, L, W)."""
+        queries, keys, values = map(self._by_head, (queries, keys, values))
+        logits = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
+        weights = ops.softmax(ops.cast(logits, "float32") / self.head_dimension**0.5, axis=2)
         if mask is not None:
-            weights = ops.where(mask[:, None, :], weights, 0.0)
-        weights = weights / (ops.sum(weights, axis=2, keepdims=True) + 1e-7)
-        return ops.matmul(ops.cast(weights, values.dtype), values)
+            weights = ops.where(mask[:, None, None, :], weights, 0.0)
+        weights = weights / (ops.sum(weights, axis=3, keepdims=True) + 1e-7)
+        taken = ops.transpose(ops.matmul(ops.cast(weights, values.dtype), values), (0, 2, 1, 3))
+        return ops.reshape(taken, (-1, self.set_size, self.heads * self.head_dimension))
+
+    def _by_head(self, vectors: Any) -> Any:
+        """From (B, N, heads * width) to (B, heads, N, width)."""
+        shape = (-1, ops.shape(vectors)[1], self.heads, self.head_dimension)
+        return ops.transpose(ops.reshape(vectors, shape), (0, 2, 1, 3))
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"set_size": self.set_size, "iterations": self.iterations}
+        return super().get_config() | {
+            "set_size": self.set_size,
+            "iterations": self.iterations,
+            "heads": self.heads,
+            "head_dimension": self.head_dimension,
+            "expansion": self.expansion,
+            "positions": self.positions,
+        }

@@ -10,6 +10,7 @@ from keras_xmr.layers.local_attention import LocalAttention
 from keras_xmr.layers.local_residual import LocalResidual
 from keras_xmr.layers.preprocessing import Preprocessing
 from keras_xmr.layers.region_mask import RegionMask, region_mask
+from keras_xmr.layers.sine_positions import sine_positions
 from keras_xmr.layers.temperature import Temperature
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "batch_normalization",
     "l2_normalize",
     "region_mask",
+    "sine_positions",
 ]

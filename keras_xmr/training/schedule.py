@@ -54,7 +54,7 @@ def phase_schedule(
     """
     schedules = keras.optimizers.schedules
     warmup = round(phase.warmup_epochs * steps_per_epoch)
-    steps = phase.epochs * steps_per_epoch - warmup
+    steps = round((phase.cosine_epochs or phase.epochs) * steps_per_epoch) - warmup
     rate = phase.learning_rate
     if phase.schedule == "cosine":
         schedule = schedules.CosineDecay(rate, max(steps, 1))

@@ -47,7 +47,6 @@ class Team:
     """
 
     def __init__(self, batch_size: int, devices: int | None, workers: Workers) -> None:
-        self.batch_size = batch_size
         self.workers = workers
         self.strategy = make_strategy(batch_size, devices, workers)
         # A function for each signature, none of which is traced twice.
@@ -114,15 +113,16 @@ class Team:
                 "config, on copies of the same records"
             )
 
+    @property
+    def devices(self) -> int:
+        """How many devices of this worker share its parts of the batches."""
+        return int(self.strategy.num_replicas_in_sync) // self.workers.count
+
     def distribute(self, batches: tf.data.Dataset) -> Any:
-        """The batches of this worker, its parts of the global ones, shared out to its devices."""
-        if self.is_alone:
+        """Batches for the devices of this worker, in turn."""
+        if self.strategy.num_replicas_in_sync == 1:
             return batches
-        strategy = self.strategy
-        size = self.batch_size // strategy.num_replicas_in_sync
-        if size * self.workers.count != self.batch_size:
-            batches = batches.rebatch(size)
-        return strategy.distribute_datasets_from_function(lambda context: batches)
+        return self.strategy.distribute_datasets_from_function(lambda context: batches)
 
     def _summed(self, values: Sequence[Any], *, of_chief: bool = False) -> list[tf.Tensor]:
         """The sums of numbers over all devices, or those of the first device of the chief."""

@@ -14,7 +14,7 @@ import keras
 from data_pipelines.batches import training_batches
 from data_pipelines.files import write_aside
 from data_pipelines.records import Records, SplitRecords
-from data_pipelines.samplers import SAMPLERS
+from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
 from keras_xmr.build import build_model
 from keras_xmr.catalogue import components
@@ -85,7 +85,7 @@ def train(
             relevance = _batch_relevance(split, config.relevance)
         if options.precompute_features:
             model.feature_tower = tower_on_features(model.image_tower)
-        trainer = _Trainer(config, folder, records, tokenizer, model, sampler.steps, team)
+        trainer = _Trainer(config, folder, records, tokenizer, model, sampler, team)
         done = trainer.checkpoints.peek()
         for span in trainer.spans():
             if done.step >= span.end:
@@ -102,6 +102,7 @@ def train(
                     start=step,
                     part=(team.workers.number, team.workers.count),
                     relevance=relevance,
+                    pieces=team.devices,
                 )
                 trainer.fit(team.distribute(batches), span)
         trainer.finish(done.step)
@@ -145,14 +146,15 @@ class _Trainer:
         records: Records,
         tokenizer: Tokenizer,
         model: Retriever,
-        steps_per_epoch: int,
+        sampler: Sampler,
         team: Team,
     ) -> None:
         self.config = config
         self.folder = folder
         self.records = records
         self.model = model
-        self.steps_per_epoch = steps_per_epoch
+        self.sampler = sampler
+        self.steps_per_epoch = sampler.steps
         self.team = team
         self.checkpoints = Checkpoints(folder.checkpoints, model, team)
         self.callbacks = self._callbacks(tokenizer)
@@ -244,7 +246,7 @@ class _Trainer:
 
     def _callbacks(self, tokenizer: Tokenizer) -> list[keras.callbacks.Callback]:
         options = self.config.train
-        watchdog = callbacks.Watchdog(options.watchdog, options.log_steps, options.batch_size)
+        watchdog = callbacks.Watchdog(options.watchdog, options.log_steps, self.sampler.positives())
         validation = None
         if "val" in self.records.splits:
             validation = callbacks.Validation(
@@ -262,15 +264,11 @@ class _Trainer:
         if not self.team.is_chief:
             return [watchdog, checkpoint]
         made = [
-            callbacks.ProgressBar(
-                options.batch_size, self.steps_per_epoch, self._epochs, options.log_steps
-            ),
+            callbacks.ProgressBar(self.sampler, self._epochs, options.log_steps),
             watchdog,
             validation,
             callbacks.CsvLog(self.folder.training_log, self.steps_per_epoch),
-            callbacks.TensorBoard(
-                self.folder.logs, options.batch_size, options.log_steps, validation
-            ),
+            callbacks.TensorBoard(self.folder.logs, self.sampler, options.log_steps, validation),
             checkpoint,
         ]
         return [callback for callback in made if callback is not None]

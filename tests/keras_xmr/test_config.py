@@ -97,6 +97,11 @@ def test_overrides_reach_any_key():
         ("train.phases.0.warmup_epochs=99", ["warmup_epochs", "99"]),
         ("train.phases.0.schedule=step", ["decay_epochs", "needs"]),
         ("train.phases.0.decay_epochs=[1]", ["decay_epochs", "no effect"]),
+        (
+            "train.phases.0={epochs: 2, learning_rate: 1, schedule: constant, cosine_epochs: 9}",
+            ["cosine_epochs", "no effect", "schedule: cosine"],
+        ),
+        ("train.phases.0.cosine_epochs=5", ["cosine_epochs", "5.0", "6 epochs", "rate of 0"]),
         ("train.phases=[]", ["train.phases", "at least 1"]),
         ("train.sampler=one_per_class", ["train.sampler", "'scenes'", "one class"]),
         ("data.judgements=classes", ["data.judgements", "'scenes'"]),

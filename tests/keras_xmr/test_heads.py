@@ -123,6 +123,7 @@ def test_text_head_matches_golden(golden, masked):
 
 POOLINGS = {
     "mean": lambda: poolings.Mean(8),
+    "rectified_mean": lambda: poolings.RectifiedMean(8),
     "attention": lambda: poolings.Attention(8),
     "bi_gru": lambda: poolings.BiGRU(8),
     "bi_gru_released": lambda: poolings.BiGRU(8, final_state="released"),
@@ -159,6 +160,46 @@ def test_both_final_states_have_read_the_whole_sequence(random):
     changed = np.abs(np.asarray(released(words)) - before)[0] > 1e-6
     assert changed[:4].all()
     assert not changed[4:].any()
+
+
+def test_rectified_mean_averages_rectified_unit_vectors_of_what_counts(random):
+    features = random.normal(size=(3, 5, 4)).astype(np.float32)
+    mask = np.arange(5) < np.array([[5], [2], [1]])
+    pooling = poolings.RectifiedMean(6)
+    pooling.build(features.shape)
+    kernel, bias = pooling.get_weights()
+    bias[:] = random.normal(size=6)
+    pooling.set_weights([kernel, bias])
+    found = pooling(features, mask=mask)
+    for item, counts, vector in zip(features, mask, found, strict=True):
+        rows = [row @ kernel + bias for row in item[counts]]
+        expected = np.mean([np.maximum(row / np.linalg.norm(row), 0) for row in rows], axis=0)
+        np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_variance_can_be_read_by_a_bi_gru_of_its_own(random):
+    features = random.normal(size=(2, 5, 4)).astype(np.float32)
+    mask = np.arange(5) < np.array([[5], [3]])
+    head = Gaussian(
+        8,
+        lambda: poolings.RectifiedMean(8),
+        variance_pooling="bi_gru",
+        local_attention=False,
+        initial_log_variance=-2.0,
+    )
+    found = head(features, mask=mask)
+    reader = poolings.BiGRU(8)
+    reader(features)
+    reader.set_weights(head.log_variance_pooling.get_weights())
+    np.testing.assert_allclose(
+        found["log_variance"], np.asarray(reader(features, mask=mask)) - 2.0, rtol=1e-5
+    )
+    pooled = np.asarray(head.mean_pooling(features, mask=mask))
+    centred = pooled - pooled.mean(axis=1, keepdims=True)
+    expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    np.testing.assert_allclose(found["mean"], expected, rtol=1e-3, atol=1e-4)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(head))
+    assert isinstance(copy.log_variance_pooling, poolings.BiGRU)
 
 
 @pytest.mark.parametrize("local_attention", [True, False])
@@ -227,8 +268,9 @@ def test_softplus_and_relu_are_variances(random):
 
 @pytest.mark.parametrize("make", [Gaussian, Point])
 @pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
-def test_embeddings_are_float32_whatever_the_precision(random, make, precision):
-    head = make(8, lambda: poolings.BiGRU(8, dtype=precision), dtype=precision)
+@pytest.mark.parametrize("pooling", [poolings.BiGRU, poolings.RectifiedMean])
+def test_embeddings_are_float32_whatever_the_precision(random, make, precision, pooling):
+    head = make(8, lambda: pooling(8, dtype=precision), dtype=precision)
     out = head(random.normal(size=(2, 3, 4)).astype(np.float32))
     assert {keras.backend.standardize_dtype(value.dtype) for value in out.values()} == {"float32"}
 

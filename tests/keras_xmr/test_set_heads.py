@@ -17,7 +17,9 @@ HEADS = {
     "dynamic_sub_embeddings": lambda **o: DynamicSubEmbeddings(
         8, lambda: poolings.Attention(8), set_size=2, **o
     ),
-    "slot_attention": lambda **o: SlotAttention(8, lambda: poolings.Mean(8), set_size=3, **o),
+    "slot_attention": lambda **o: SlotAttention(
+        8, lambda: poolings.Mean(8), **({"set_size": 3, "heads": 1, "head_dimension": 8} | o)
+    ),
     "attentive_point": lambda **o: AttentivePoint(8, lambda: poolings.BiGRU(8), **o),
 }
 
@@ -172,7 +174,7 @@ def test_embeddings_are_float32_whatever_the_precision(random, name, precision):
     [
         ("pie_net", {"dropout": 0.25}),
         ("dynamic_sub_embeddings", {"activation": "tanh"}),
-        ("slot_attention", {"iterations": 2}),
+        ("slot_attention", {"iterations": 2, "heads": 2, "expansion": 3, "positions": "sine"}),
         ("attentive_point", {"activation": "relu"}),
     ],
 )
@@ -208,6 +210,75 @@ def test_slots_share_out_the_features(random):
     np.testing.assert_allclose(
         head._attend(queries, keys, values, None), values, rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("positions", ["none", "sine"])
+def test_slot_attention_is_that_of_the_released_code(random, positions):
+    """Step by step in NumPy, head by head and slot by slot."""
+    head = HEADS["slot_attention"](
+        set_size=2, heads=3, head_dimension=5, iterations=2, expansion=4, positions=positions
+    )
+    features = random.normal(size=(2, 6, 4)).astype(np.float32)
+    mask = np.arange(6) < np.array([[6], [4]])
+    head(features, mask=mask)
+    for weight in head.weights:
+        weight.assign(random.normal(size=weight.shape))
+    found = head(features, mask=mask)
+    for item in range(2):
+        there = features[item][mask[item]].astype(np.float64)
+        slots = slots_of(head, there, sines(len(there), 4) if positions == "sine" else 0.0)
+        np.testing.assert_allclose(found["residuals"][item], slots, rtol=2e-3, atol=2e-3)
+        pooled = normed(head.pooled_norm, there.mean(axis=0) @ kernel(head.pooling.linear)
+                        + np.asarray(head.pooling.linear.bias))  # fmt: skip
+        points = slots + pooled
+        expected = points / np.linalg.norm(points, axis=1, keepdims=True)
+        np.testing.assert_allclose(found["points"][item], expected, rtol=2e-3, atol=2e-3)
+
+
+def slots_of(head, features, positions):
+    context = normed(head.features_norm, features)
+    keys, values = (context + positions) @ kernel(head.keys), context @ kernel(head.values)
+    assert keys.shape[1] == head.heads * head.head_dimension
+    slots = np.asarray(head.slots, np.float64)
+    for _ in range(head.iterations):
+        queries = normed(head.slots_norm, slots) @ kernel(head.queries)
+        taken = np.zeros_like(queries)
+        for first in range(0, queries.shape[1], head.head_dimension):
+            own = slice(first, first + head.head_dimension)
+            logits = queries[:, own] @ keys[:, own].T / np.sqrt(head.head_dimension)
+            share = np.exp(logits - logits.max(axis=0))
+            share /= share.sum(axis=0)  # the slots compete for a place
+            taken[:, own] = (share / share.sum(axis=1, keepdims=True)) @ values[:, own]
+        slots = slots + taken @ kernel(head.update) + np.asarray(head.update.bias)
+        hidden = normed(head.hidden_norm, slots) @ kernel(head.hidden) + np.asarray(
+            head.hidden.bias
+        )
+        assert hidden.shape[1] == 4 * slots.shape[1]
+        hidden = np.asarray(keras.ops.gelu(hidden, approximate=False))
+        slots = slots + hidden @ kernel(head.output_linear) + np.asarray(head.output_linear.bias)
+    return normed(head.residual_norm, slots)
+
+
+def sines(length, width):
+    """Place p of n at 2 pi p / n; the pair of numbers i turns 10000 ** (i / pairs) times slower."""
+    rows = []
+    for place in range(1, length + 1):
+        row = []
+        for pair in range(width // 2):
+            angle = 2 * np.pi * place / length / 10000 ** (2 * pair / width)
+            row += [np.sin(angle), np.cos(angle)]
+        rows.append(row)
+    return np.array(rows)
+
+
+def kernel(layer):
+    return np.asarray(layer.kernel, np.float64)
+
+
+def normed(layer, vectors):
+    centred = vectors - vectors.mean(axis=-1, keepdims=True)
+    scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    return scaled * np.asarray(layer.gamma) + np.asarray(layer.beta)
 
 
 def test_dropout_is_for_training_alone(random):

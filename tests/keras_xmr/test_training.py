@@ -191,7 +191,9 @@ class Watched:
 
     def __init__(self, **options: object) -> None:
         self.model = models.pcme()
-        self.watchdog = callbacks.Watchdog(WatchdogOptions(**options), every=2, batch_size=8)
+        self.watchdog = callbacks.Watchdog(
+            WatchdogOptions(**options), every=2, positives=np.eye(8, dtype=bool)
+        )
         self.watchdog.set_model(self.model)
         self.watchdog.on_train_begin()
         self.number = 0
@@ -295,6 +297,8 @@ def test_schedules():
     assert np.argmax(cosine) == 5
     assert (np.diff(cosine[5:]) < 0).all()
     assert cosine[-1] < 0.002
+    longer = rates(epochs=2, cosine_epochs=10)
+    np.testing.assert_allclose(longer, 0.05 * (1 + np.cos(np.pi * np.arange(20) / 100)), rtol=1e-5)
     stepped = rates(epochs=3, schedule="step", decay_epochs=[2, 1], decay_factor=0.5)
     np.testing.assert_allclose(stepped, np.repeat([0.1, 0.05, 0.025], 10), rtol=1e-5)
 

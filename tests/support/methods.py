@@ -29,8 +29,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "matcher": "max_cosine",
     },
     "dive": {
-        "image": {"name": "slot_attention", "set_size": 2, "iterations": 2},
-        "text": {"name": "slot_attention", "set_size": 2},
+        "image": {"name": "slot_attention", "set_size": 2, "iterations": 2, "head_dimension": 3},
+        "text": {"name": "slot_attention", "set_size": 2, "heads": 2, "positions": "sine"},
         "matcher": "smooth_chamfer",
     },
     "dvse": {

@@ -99,9 +99,10 @@ class WithRelevance(Loss):
 
     def call(self, scores: Any, image: Any, caption: Any, relations: Any) -> dict[str, Any]:
         positives = keras.ops.cast(relations["positives"], "float32")
-        place = keras.ops.arange(positives.shape[0] or keras.ops.shape(positives)[0])
-        place = keras.ops.cast(place, "float32")
-        waves = keras.ops.sin(3.0 * place[:, None] + 7.0 * place[None, :])
+        rows, columns = (
+            keras.ops.cast(keras.ops.arange(size), "float32") for size in keras.ops.shape(positives)
+        )
+        waves = keras.ops.sin(3.0 * rows[:, None] + 7.0 * columns[None, :])
         relevance = positives + 0.5 + 0.4 * waves
         return self.loss(scores, image, caption, {**relations, "relevance": relevance})
 
@@ -120,6 +121,15 @@ def batch(size: int, seed: int = 0, mixed: bool = False) -> tuple[dict[str, Any]
         ratio = np.where(ids % 2 == 0, random.random(size), 1).astype(np.float32)
         y |= {"mix_ratio": ratio, "mix_image_id": np.roll(ids, -1)}
     return x, y
+
+
+def several(size: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Images for these models, all but the first with two captions, in two classes."""
+    x, _ = batch(2 * size - 1, seed)
+    x["image"], images = x["image"][:size], np.arange(size)
+    of = np.repeat(images, 2)[1:]
+    y = {"image_id": images, "labels": images[:, None] % 2}
+    return x, y | {f"caption_{name}": values[of] for name, values in y.items()}
 
 
 def train_three_steps(model: Retriever, loss: str, mixed: bool = False) -> None:

@@ -21,6 +21,7 @@ from keras_xmr.retriever import Retriever
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "even": ((8, 8), {"clip_norm": 0.5}),
     "gaussian": ((7,), {"model": "all_of_gaussians", "mixed": True}),
+    "several": ((4,), {"model": "all_of_gaussians", "several": True}),
 }
 """Sizes of the batches, and the options of the model."""
 
@@ -71,7 +72,7 @@ def steps(
     strategy: tf.distribute.Strategy, case: str, sizes: tuple[int, ...], options: dict[str, Any]
 ):
     """The model before and after steps of plain gradient descent."""
-    mixed = options.pop("mixed", False)
+    mixed, several = options.pop("mixed", False), options.pop("several", False)
     with strategy.scope():
         model = make(case, options)
         model.compile(optimizer=keras.optimizers.SGD(0.05))
@@ -84,7 +85,7 @@ def steps(
         return strategy.run(model.train_step, (data,))
 
     for seed, size in enumerate(sizes):
-        data = models.batch(size, seed, mixed)
+        data = models.several(size, seed) if several else models.batch(size, seed, mixed)
         if replicas > 1:
             data = shared(strategy, data, replicas)
         step(data)

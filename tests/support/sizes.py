@@ -37,7 +37,7 @@ def attention(width: int, heads: int = 1) -> int:
 
 def pooling(name: str, options: dict[str, Any], width: int, dimension: int) -> int:
     """A pooling from features of a width to D numbers."""
-    if name == "mean":
+    if name in ("mean", "rectified_mean"):
         return linear(width, dimension)
     if name == "bi_gru":
         return 2 * gru(width, dimension // 2)
@@ -55,7 +55,9 @@ def head(name: str, options: dict[str, Any], pool: int, width: int, dimension: i
     if name == "attentive_point":
         return pool + local + norm
     if name == "gaussian":
-        return 2 * (pool + local) + norm
+        recurrent = options["variance_pooling"] == "bi_gru"
+        of_variance = pooling("bi_gru", {}, width, dimension) if recurrent else pool
+        return pool + of_variance + 2 * local + norm
     if name in ("pie_net", "dynamic_sub_embeddings"):
         mask = width * dimension if name == "dynamic_sub_embeddings" else 0
         several = attention(width, options["set_size"]) + linear(width, dimension)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from data_pipelines.progress import Progress
+from data_pipelines.samplers import Sampler
 from keras_xmr.training.callbacks.base import StepCallback
 
 
 class ProgressBar(StepCallback):
-    """One bar an epoch, with pairs a second and the loss.
+    """One bar an epoch, with pairs, or images, a second and the loss.
 
     Args:
-        batch_size: Pairs a step.
-        steps_per_epoch: Steps an epoch.
+        sampler: Says what a step and an epoch hold.
         epochs: Epochs of the whole training.
         every: Steps between two looks at the loss.
     """
 
-    def __init__(self, batch_size: int, steps_per_epoch: int, epochs: int, every: int) -> None:
+    def __init__(self, sampler: Sampler, epochs: int, every: int) -> None:
         super().__init__()
-        self.batch_size = batch_size
-        self.steps_per_epoch = steps_per_epoch
+        self.unit = sampler.UNIT
+        self.batch_size = sampler.batch_size
+        self.steps_per_epoch = sampler.steps
         self.epochs = epochs
         self.every = every
 
@@ -28,7 +29,7 @@ class ProgressBar(StepCallback):
         self._bar = Progress(
             f"epoch {self.step // self.steps_per_epoch + 1}/{self.epochs}",
             self.steps_per_epoch * self.batch_size,
-            "pairs",
+            self.unit,
             initial=done * self.batch_size,
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from data_pipelines.samplers import Sampler
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.callbacks.validation import Validation
@@ -18,16 +19,16 @@ class TensorBoard(StepCallback):
 
     Args:
         folder: Where the events go.
-        batch_size: Pairs a step.
+        sampler: Says what a step holds.
         every: Steps between two entries.
         validation: Has the metrics and the embeddings of the last validation.
     """
 
     def __init__(
-        self, folder: Path, batch_size: int, every: int, validation: Validation | None
+        self, folder: Path, sampler: Sampler, every: int, validation: Validation | None
     ) -> None:
         super().__init__()
-        self.batch_size = batch_size
+        self.sampler = sampler
         self.every = every
         self.validation = validation
         self._writer = tf.summary.create_file_writer(str(folder))
@@ -48,8 +49,8 @@ class TensorBoard(StepCallback):
                 tf.summary.scalar(f"train/{name}", value)
             rate = self.model.optimizer.learning_rate
             tf.summary.scalar("train/learning_rate", float(rate))
-            pairs = (step - step_before) * self.batch_size
-            tf.summary.scalar("train/pairs_per_second", pairs / seconds)
+            seen = (step - step_before) * self.sampler.batch_size
+            tf.summary.scalar(f"train/{self.sampler.UNIT}_per_second", seen / seconds)
             matcher = self.model.matcher
             if isinstance(matcher, LogitMatcher):
                 tf.summary.scalar("matcher/scale", float(matcher.scale.numpy()))

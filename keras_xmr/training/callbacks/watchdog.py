@@ -25,17 +25,17 @@ class Watchdog(StepCallback):
     Args:
         options: What is watched, and what happens then.
         every: Steps between two looks.
-        batch_size: Pairs a step.
+        positives: Who matches whom in a batch, boolean (images, captions).
 
     Raises:
         TrainingStoppedError: From within `fit`, where the options say "stop".
     """
 
-    def __init__(self, options: WatchdogOptions, every: int, batch_size: int) -> None:
+    def __init__(self, options: WatchdogOptions, every: int, positives: np.ndarray) -> None:
         super().__init__()
         self.options = options
         self.every = every
-        self.batch_size = batch_size
+        self.positives = positives
         self._told: set[str] = set()
         self._flat_since: dict[str, int] = {}
         self._trivial: dict[str, float] | None = None
@@ -43,8 +43,8 @@ class Watchdog(StepCallback):
     def on_train_begin(self, logs: dict | None = None) -> None:
         super().on_train_begin(logs)
         if self._trivial is None and self.options.flat_steps:
-            scores = keras.ops.zeros((self.batch_size, self.batch_size))
-            relations = {"positives": keras.ops.eye(self.batch_size, dtype="bool")}
+            scores = keras.ops.zeros(self.positives.shape)
+            relations = {"positives": keras.ops.convert_to_tensor(self.positives)}
             self._trivial = self.model.objective.trivial_values(scores, relations)
 
     def on_step(self, step: int) -> None:
