@@ -27,6 +27,7 @@ from keras_xmr.config_file import (
 from keras_xmr.explain import explain
 from keras_xmr.names import cut
 from keras_xmr.run_folder import load_run
+from keras_xmr.termination import EXIT_CODE, TerminatedError
 from keras_xmr.workers import TF_CONFIG, workers_of
 
 DEMO = "scenes_pcme"
@@ -391,6 +392,9 @@ def _run(work: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("\nstopped; start again to go on", file=sys.stderr)
         sys.exit(130)
+    except TerminatedError as error:
+        print(f"\n{error}", file=sys.stderr)
+        sys.exit(EXIT_CODE)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
