@@ -165,6 +165,9 @@ _NEEDS_MODE = {
     "runs": "--mode=compare, --mode=audit or --mode=evaluate",
     "marks": "--mode=audit",
 }
+_GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
+"""Devices of GPUs: of NVIDIA's cards and boards, within Windows, and of AMD."""
+
 _OWN_OPTIONS = ("similarity", "split", "judgements", "folds")
 
 
@@ -382,7 +385,9 @@ def _check_folders(config: Config, mode: str) -> None:
 
 
 def _quiet_tensorflow() -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Where there is no GPU, TensorFlow calls that an error of CUDA.
+    has_gpu = any(any(Path("/dev").glob(name)) for name in _GPUS)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
 
 
 def _run(work: Callable[[], None]) -> None:

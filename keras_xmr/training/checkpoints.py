@@ -131,7 +131,8 @@ class Checkpoints:
         """Reads the newest checkpoint into the variables of this one."""
         newest = tf.train.latest_checkpoint(str(self.folder))
         try:
-            checkpoint.read(newest).assert_existing_objects_matched()
+            # More may be there than is asked for, such as the optimizer of another phase.
+            checkpoint.read(newest).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise CheckpointError(f"{newest} does not fit this model: {error}") from None
 
