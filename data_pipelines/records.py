@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,15 @@ _HEADER, _FOOTER = 12, 4
 
 class RecordsError(UserError):
     """Records are missing, damaged, or made from something else; the message says what to do."""
+
+
+def damage(error: tf.errors.OpError) -> RecordsError | None:
+    """The `RecordsError` that a pipeline of TensorFlow has wrapped in an error of its own, if any.
+
+    It keeps of the error of a Python function no more than the text.
+    """
+    found = re.search(rf"{RecordsError.__name__}: (.+)", error.message)
+    return RecordsError(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from keras_xmr.config_file import (
 from keras_xmr.explain import explain
 from keras_xmr.names import cut
 from keras_xmr.run_folder import load_run
+from keras_xmr.termination import EXIT_CODE, TerminatedError
 from keras_xmr.workers import TF_CONFIG, workers_of
 
 DEMO = "scenes_pcme"
@@ -164,6 +165,9 @@ _NEEDS_MODE = {
     "runs": "--mode=compare, --mode=audit or --mode=evaluate",
     "marks": "--mode=audit",
 }
+_GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
+"""Devices of GPUs: of NVIDIA's cards and boards, within Windows, and of AMD."""
+
 _OWN_OPTIONS = ("similarity", "split", "judgements", "folds")
 
 
@@ -381,7 +385,9 @@ def _check_folders(config: Config, mode: str) -> None:
 
 
 def _quiet_tensorflow() -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Where there is no GPU, TensorFlow calls that an error of CUDA.
+    has_gpu = any(any(Path("/dev").glob(name)) for name in _GPUS)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
 
 
 def _run(work: Callable[[], None]) -> None:
@@ -391,6 +397,9 @@ def _run(work: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("\nstopped; start again to go on", file=sys.stderr)
         sys.exit(130)
+    except TerminatedError as error:
+        print(f"\n{error}", file=sys.stderr)
+        sys.exit(EXIT_CODE)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)

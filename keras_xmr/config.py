@@ -137,7 +137,8 @@ class WatchdogOptions(Section):
     """What is watched while a model trains."""
 
     on_nan: Literal["stop", "warn"] = "stop"
-    """What happens when a loss is NaN or infinite. The last good checkpoint is kept."""
+    """What happens when a loss is NaN or infinite. "stop" keeps the last good checkpoint; "warn"
+    leaves out validations that are not possible then."""
 
     sigma: tuple[PositiveFloat, PositiveFloat] = (1e-3, 1e3)
     """Smallest and largest geometric mean of sigma that is not called collapsed or exploded."""

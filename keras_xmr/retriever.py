@@ -11,6 +11,7 @@ from keras_xmr import embeddings
 from keras_xmr.embeddings import Embedding
 from keras_xmr.matchers import Matcher
 from keras_xmr.objective import Objective
+from keras_xmr.optimizers import take_sums
 from keras_xmr.relations import Judgements, relations
 
 Tensor = Any
@@ -116,6 +117,11 @@ class Retriever(keras.Model):
             "caption": self.text_tower(inputs["caption"], training=training),
         }
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Configures the training, as `keras.Model.compile` does."""
+        super().compile(*args, **kwargs)
+        take_sums(self.optimizer)
+
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """Builds the optimizer; the model is built already.
 
@@ -146,8 +152,8 @@ class Retriever(keras.Model):
     ) -> Tensor:
         """The objective over the global batch, divided by the number of replicas.
 
-        Every replica computes the whole of it. Its gradients, summed over the replicas as
-        optimizers do, are then those of one device.
+        Every replica computes the whole of it. Its gradients, summed over the replicas, are then
+        those of one device.
         """
         del x, sample_weight
         loss, log = self._objective(y_pred, y, training)
@@ -190,7 +196,9 @@ class Retriever(keras.Model):
             scaled = self.optimizer.scale_loss(loss)
         self._loss_tracker.update_state(loss * _num_replicas())
         variables = self.trainable_variables
-        gradients, norm = self._clip(_dense(tape.gradient(scaled, variables), variables))
+        # Before anyone looks at them: all replicas must find the same gradients not finite.
+        gradients = _sum_over_replicas(_dense(tape.gradient(scaled, variables), variables))
+        gradients, norm = self._clip(gradients)
         self.trackers[GRADIENT].update_state(norm)
         self._watch([*self._log, norm])
         self.optimizer.apply(gradients, variables)
@@ -204,15 +212,10 @@ class Retriever(keras.Model):
         return _logs(self.get_metrics_result())
 
     def _clip(self, gradients: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """Clips the gradients of this replica by the norm of the global ones."""
+        """Clips gradients, which may be scaled, by their global norm, which is not."""
         scale = getattr(self.optimizer, "dynamic_scale", None)
         scale = 1.0 if scale is None else tf.cast(scale, tf.float32)
-        replicas = _num_replicas()
-        total = gradients
-        if replicas > 1:
-            context = tf.distribute.get_replica_context()
-            total = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        norm = tf.linalg.global_norm(total) / scale
+        norm = tf.linalg.global_norm(gradients) / scale
         if self.clip_norm is None:
             return gradients, norm
         factor = tf.minimum(self.clip_norm / tf.maximum(norm, 1e-12), 1.0)
@@ -292,6 +295,13 @@ def _dense(gradients: list[Tensor | None], variables: list[keras.Variable]) -> l
         else tf.convert_to_tensor(gradient)
         for gradient, variable in zip(gradients, variables, strict=True)
     ]
+
+
+def _sum_over_replicas(gradients: list[Tensor]) -> list[Tensor]:
+    if _num_replicas() == 1:
+        return gradients
+    context = tf.distribute.get_replica_context()
+    return list(context.all_reduce(tf.distribute.ReduceOp.SUM, gradients))
 
 
 def _num_replicas() -> int:

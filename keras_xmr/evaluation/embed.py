@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
+from keras_xmr.embeddings import Embedding
 from keras_xmr.evaluation.ragged import Ragged, join
 from keras_xmr.retriever import Retriever
 
@@ -112,27 +114,45 @@ def _predict(
     if embeddings.kind(tower.output) == "tokens":
         return _joined_tokens(_one_by_one(tower, dataset, name, total, unit))
     wanted = embeddings.for_matching(tower.output)
-    if wanted.keys() != tower.output.keys():
-        # What only losses need would fill the memory of a large split.
-        tower = keras.Model(tower.inputs, wanted)
-    if isinstance(tower.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        # `predict` is the work of all workers; this one evaluates alone.
-        parts = list(_one_by_one(tower, dataset, name, total, unit))
-        return {key: np.concatenate([part[key] for part in parts]) for key in wanted}
-    bar = _Bar(f"  {name}", total, batch, unit)
-    return dict(tower.predict(dataset, verbose=0, callbacks=[bar]))
+    strategy = tower.distribute_strategy
+    several = strategy.num_replicas_in_sync > 1
+    if several and not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        if wanted.keys() != tower.output.keys():
+            # What only losses need would fill the memory of a large split.
+            tower = keras.Model(tower.inputs, wanted)
+        bar = _Bar(f"  {name}", total, batch, unit)
+        return dict(tower.predict(dataset, verbose=0, callbacks=[bar]))
+    # Of several workers, of whom `predict` would be the work of all, this one evaluates alone.
+    parts = list(_one_by_one(tower, dataset, name, total, unit))
+    return {key: np.concatenate([part[key] for part in parts]) for key in wanted}
 
 
 def _one_by_one(
     tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, unit: str
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The embeddings of every batch."""
-    embed = tf.function(lambda inputs: tower(inputs, training=False), reduce_retracing=True)
+    """The embeddings of every batch, without what only losses need."""
+    embed = _graph(tower, dataset.element_spec)
     with Progress(f"  {name}", total, unit) as bar:
         for inputs in dataset:
             embedded = {key: value.numpy() for key, value in embed(inputs).items()}
             yield embedded
             bar.update(len(next(iter(embedded.values()))))
+
+
+_GRAPHS: WeakKeyDictionary[keras.Model, dict[Any, Callable[..., Any]]] = WeakKeyDictionary()
+
+
+def _graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor], Embedding]:
+    """A tower as a graph that is made once, for batches of any size and for every validation."""
+    graphs = _GRAPHS.setdefault(tower, {})
+    if spec not in graphs:
+        # Not the tower itself, which would stay as long as its graphs.
+        weak: Any = ref(tower)
+        graphs[spec] = tf.function(
+            lambda inputs: embeddings.for_matching(weak()(inputs, training=False)),
+            input_signature=[spec],
+        )
+    return graphs[spec]
 
 
 def _joined_tokens(batches: Iterable[dict[str, np.ndarray]]) -> dict[str, Ragged]:

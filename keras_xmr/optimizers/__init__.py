@@ -4,5 +4,6 @@ from keras_xmr.optimizers.adam import Adam
 from keras_xmr.optimizers.adamp import AdamP
 from keras_xmr.optimizers.adamw import AdamW
 from keras_xmr.optimizers.base import PartwiseLearningRates
+from keras_xmr.optimizers.sums import take_sums
 
-__all__ = ["Adam", "AdamP", "AdamW", "PartwiseLearningRates"]
+__all__ = ["Adam", "AdamP", "AdamW", "PartwiseLearningRates", "take_sums"]

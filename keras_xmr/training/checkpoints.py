@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -130,18 +131,33 @@ class Checkpoints:
         """Reads the newest checkpoint into the variables of this one."""
         newest = tf.train.latest_checkpoint(str(self.folder))
         try:
-            checkpoint.read(newest).assert_existing_objects_matched()
+            # More may be there than is asked for, such as the optimizer of another phase.
+            checkpoint.read(newest).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise CheckpointError(f"{newest} does not fit this model: {error}") from None
 
     def save(self) -> None:
-        """Saves the state as it is now."""
+        """Saves the state as it is now.
+
+        Raises:
+            CheckpointError: If it cannot be written.
+        """
         if not self.team.is_chief:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._state.assign(self.progress.numbers())
-        write_aside(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
-        self._manager.save(checkpoint_number=self.progress.step)
+        step = self.progress.step
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_aside(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
+            self._manager.save(checkpoint_number=step)
+        except (OSError, tf.errors.OpError) as error:
+            for part in self.folder.glob(f"ckpt-{step}_temp*"):
+                shutil.rmtree(part, ignore_errors=True)
+            raise CheckpointError(
+                f"the checkpoint of step {step} cannot be written to {self.folder}. The disk may "
+                "be full; free some space and start again: the training goes on at the checkpoint "
+                f"before, if there is one. {error}"
+            ) from error
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from data_pipelines.batches import training_batches
 from data_pipelines.files import write_aside
-from data_pipelines.records import Records, SplitRecords
+from data_pipelines.records import Records, SplitRecords, damage
 from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
 from keras_xmr.build import build_model
@@ -23,6 +24,7 @@ from keras_xmr.evaluation import evaluate_split
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
+from keras_xmr.termination import TerminationNotice
 from keras_xmr.towers import tower_on_features
 from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import Checkpoints
@@ -68,7 +70,9 @@ def train(
 
     Raises:
         TrainingStoppedError: If the watchdog stops the training.
-        CheckpointError: If the checkpoints are of another model.
+        TerminatedError: If the process has been told to end; a checkpoint is kept.
+        CheckpointError: If the checkpoints are of another model, or cannot be written.
+        RecordsError: If a record is damaged.
         EncoderError: If weights or word vectors cannot be loaded.
         UserError: If a loss needs relevance, and its tokenizer cannot be run.
     """
@@ -157,6 +161,7 @@ class _Trainer:
         self.steps_per_epoch = sampler.steps
         self.team = team
         self.checkpoints = Checkpoints(folder.checkpoints, model, team)
+        self.notice = TerminationNotice()
         self.callbacks = self._callbacks(tokenizer)
 
     @property
@@ -213,15 +218,19 @@ class _Trainer:
         left = -step % self.steps_per_epoch
         first = step // self.steps_per_epoch
         last = span.end // self.steps_per_epoch
-        self.model.fit(
-            batches,
-            initial_epoch=first,
-            epochs=first + 1 if left else last,
-            steps_per_epoch=left or self.steps_per_epoch,
-            callbacks=self.callbacks,
-            verbose=0,
-            shuffle=False,
-        )
+        try:
+            with self.notice:
+                self.model.fit(
+                    batches,
+                    initial_epoch=first,
+                    epochs=first + 1 if left else last,
+                    steps_per_epoch=left or self.steps_per_epoch,
+                    callbacks=self.callbacks,
+                    verbose=0,
+                    shuffle=False,
+                )
+        except tf.errors.OpError as error:
+            raise damage(error) or error from None
 
     def finish(self, done: int) -> None:
         """Keeps the last weights, and loads those that the config asks for."""
@@ -246,7 +255,9 @@ class _Trainer:
 
     def _callbacks(self, tokenizer: Tokenizer) -> list[keras.callbacks.Callback]:
         options = self.config.train
-        watchdog = callbacks.Watchdog(options.watchdog, options.log_steps, self.sampler.positives())
+        watchdog = callbacks.Watchdog(
+            options.watchdog, options.log_steps, self.sampler.positives(), self.checkpoints
+        )
         validation = None
         if "val" in self.records.splits:
             validation = callbacks.Validation(
@@ -260,7 +271,9 @@ class _Trainer:
                 self.steps_per_epoch,
                 self._epochs * self.steps_per_epoch,
             )
-        checkpoint = callbacks.Checkpoint(self.checkpoints, watchdog, options.checkpoint_steps)
+        checkpoint = callbacks.Checkpoint(
+            self.checkpoints, watchdog, options.checkpoint_steps, self.notice
+        )
         if not self.team.is_chief:
             return [watchdog, checkpoint]
         made = [

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from command_line import start
 
+from keras_xmr import cli
 from keras_xmr.config_file import packaged_configs
+from keras_xmr.termination import TerminatedError
 
 
 def test_help_needs_no_tensorflow(tmp_path):
@@ -77,3 +79,13 @@ def test_unknown_modes_and_flags_are_refused(tmp_path):
     assert done.returncode
     assert "prepare|train|evaluate|export|relevance" in done.stderr
     assert "Unknown command line flag" in start("--modus=train", cwd=tmp_path).stderr
+
+
+def test_what_sigterm_has_ended_has_an_exit_code_of_its_own(capsys):
+    def work():
+        raise TerminatedError("terminated: the checkpoint of step 6 is kept")
+
+    with pytest.raises(SystemExit) as ended:
+        cli._run(work)
+    assert ended.value.code == 143
+    assert capsys.readouterr().err == "\nterminated: the checkpoint of step 6 is kept\n"

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from replica_run import CASES
+from clusters import two_workers
+from replica_run import CASES, HALF, QUARTERS
 
 SUPPORT = Path(__file__).parent.parent / "support"
 PATH = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent.parent)))
@@ -17,20 +19,24 @@ PATH = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent.parent)))
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """What one, two and four replicas make of the same batches."""
+    """What one, two and four replicas make of the same batches, and each of two workers."""
     folder = tmp_path_factory.mktemp("replicas")
-    processes = {}
-    for replicas in (1, 2, 4):
-        processes[replicas] = subprocess.Popen(
-            [sys.executable, SUPPORT / "replica_run.py", str(replicas), folder / f"{replicas}.npz"],
-            env={**os.environ, "PYTHONPATH": PATH},
+    environments: dict[Any, tuple[int, dict[str, str]]] = {n: (n, {}) for n in (1, 2, 4)}
+    for number, cluster in enumerate(two_workers()):
+        environments[f"worker {number}"] = (2, {"TF_CONFIG": cluster})
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, SUPPORT / "replica_run.py", str(replicas), folder / f"{name}.npz"],
+            env={**os.environ, "PYTHONPATH": PATH, **environment},
             stderr=subprocess.PIPE,
             text=True,
         )
+        for name, (replicas, environment) in environments.items()
+    }
     for process in processes.values():
         _, errors = process.communicate()
         assert process.returncode == 0, errors[-3000:]
-    return {replicas: dict(np.load(folder / f"{replicas}.npz")) for replicas in processes}
+    return {name: dict(np.load(folder / f"{name}.npz")) for name in processes}
 
 
 @pytest.mark.slow
@@ -51,6 +57,20 @@ def test_replicas_train_as_one_device_does(runs, replicas, case):
         )
     np.testing.assert_allclose(many[f"{case}/values"], one[f"{case}/values"], rtol=1e-4)
     assert many[f"{case}/step"] == len(CASES[case][0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [2, "worker 0", "worker 1"])
+@pytest.mark.parametrize("case", HALF)
+def test_a_step_that_overflows_on_any_replica_is_skipped_by_all(runs, replicas, case):
+    one, many = runs[1], runs[replicas]
+    for number in range(2):
+        before, expected = (one[f"{case}/{when}/{number}"] for when in ("before", "after"))
+        moved = np.abs(expected - before).max()
+        assert moved > 0
+        np.testing.assert_allclose(many[f"{case}/after/{number}"], expected, atol=0.01 * moved)
+    np.testing.assert_allclose(many[f"{case}/values"], one[f"{case}/values"], rtol=1e-3)
+    assert one[f"{case}/scale"] == many[f"{case}/scale"] == 1024 / 2**QUARTERS
 
 
 @pytest.mark.slow

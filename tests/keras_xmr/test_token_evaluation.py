@@ -11,7 +11,7 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config_file import ConfigError, find_config, load_config
 from keras_xmr.evaluation import score_matrix
-from keras_xmr.evaluation.embed import _predict, embed_captions
+from keras_xmr.evaluation.embed import _GRAPHS, _predict, embed_captions
 from keras_xmr.evaluation.ragged import Ragged
 from keras_xmr.matchers import SAF, SGRAF
 from keras_xmr.serving.export import export_saved_model
@@ -58,6 +58,14 @@ def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
     for tile in ((100, 100), (2, 4), (1, 1)):
         found = score_matrix(model.matcher, images, captions, tile)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_tower_is_traced_once_however_long_captions_are_and_however_often_it_embeds():
+    model = token_models.retriever(SAF(**TINY))
+    for texts in (["red dog", "two"], ["a dog runs on the red grass"], ["", "dog", "two red dog"]):
+        embed_captions(model, texts, tokenizer(), batch=2)
+    (graph,) = _GRAPHS[model.text_tower].values()
+    assert graph.experimental_get_tracing_count() == 1
 
 
 def test_models_of_tokens_are_exported(tmp_path):

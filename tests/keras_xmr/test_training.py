@@ -5,31 +5,39 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
+import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import models
 import numpy as np
 import pytest
 import tensorflow as tf
-from interruptions import interrupted, last_weights
+from interruptions import interrupted, last_weights, terminated
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.errors import UserError
+from data_pipelines.records import RecordsError
 from keras_xmr.build import build_model, build_tokenizer
 from keras_xmr.config import PhaseOptions, WatchdogOptions
 from keras_xmr.config_file import ConfigError, dump_config
 from keras_xmr.pipeline import Run
+from keras_xmr.retriever import Retriever
 from keras_xmr.training import callbacks
-from keras_xmr.training.checkpoints import CheckpointError
+from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
 from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.strategy import make_strategy
+from keras_xmr.training.team import Team
+from keras_xmr.workers import Workers
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -63,8 +71,11 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
     expected = last_weights(whole)
     assert len(expected) > 20
     broken = start("name=broken", TWO_PHASES)
-    for step in (5, 10, 14):
+    for step in (5, 10):
         interrupted(start("name=broken", TWO_PHASES), step, monkeypatch)
+    terminated(start("name=broken", TWO_PHASES), 13, monkeypatch)
+    newest = tf.train.latest_checkpoint(str(broken.folder.checkpoints))
+    assert newest.endswith("ckpt-14"), "the step after the signal"
     broken.train()
     found = last_weights(broken)
     assert found.keys() == expected.keys()
@@ -93,7 +104,7 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
         return [sys.executable, str(ROOT / "main.py"), "--config", str(path), "--mode=train"]
 
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command("whole"), env=env, check=True, capture_output=True)
+    says = [subprocess.run(command("whole"), env=env, check=True, capture_output=True).stderr]
     process = subprocess.Popen(
         command("killed"), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -105,7 +116,9 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    subprocess.run(command("killed"), env=env, check=True, capture_output=True)
+    says.append(subprocess.run(command("killed"), env=env, check=True, capture_output=True).stderr)
+    for noise in (b"retracing", b"CUDA error", b"Value in checkpoint could not be found"):
+        assert not any(noise in text for text in says)
     runs = [
         Run(models.tiny_config(tmp_path, f"data.records={records}", f"name={name}"))
         for name in ("whole", "killed")
@@ -168,7 +181,9 @@ def test_steps_before_training_say_so(start, mode):
 
 @pytest.mark.slow
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch):
-    run = start("train.clip_norm=null")
+    # Nobody looks before the end of the epoch, where the validation must not come first.
+    overrides = ("train.clip_norm=null", "train.log_steps=50", "train.checkpoint_steps=6")
+    run = start(*overrides)
     original = callbacks.Checkpoint.on_step
 
     def poison(self, number):
@@ -178,12 +193,88 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch
             layer.set_weights([np.full_like(w, np.nan) for w in layer.get_weights()])
 
     monkeypatch.setattr(callbacks.Checkpoint, "on_step", poison)
-    with pytest.raises(callbacks.TrainingStoppedError, match="step 8: loss is not finite"):
+    says = r"step 8: loss is not finite\. The checkpoint of step 6 is kept"
+    with pytest.raises(callbacks.TrainingStoppedError, match=says):
         run.train()
     newest = tf.train.latest_checkpoint(str(run.folder.checkpoints))
     assert newest.endswith("ckpt-6")
     monkeypatch.undo()
-    start("train.clip_norm=null").train()
+    start(*overrides).train()
+
+
+def noted(bad_step: int) -> SimpleNamespace:
+    """Stands for a model: what it notes of its training."""
+    return SimpleNamespace(
+        watched=["loss"],
+        bad_step=tf.constant(bad_step),
+        bad_part=tf.constant(0),
+        last_values=tf.constant([np.nan]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("on_nan", "step", "says"),
+    [
+        ("stop", 6, "finite. The checkpoint of step 6 is kept. Lower"),
+        ("stop", 0, "finite. There is no checkpoint yet. Lower"),
+        ("warn", 6, "finite. Lower"),
+    ],
+)
+def test_nan_is_told_with_what_is_kept(on_nan, step, says, caplog):
+    kept = SimpleNamespace(progress=Progress(step))
+    watchdog = callbacks.Watchdog(WatchdogOptions(on_nan=on_nan), 50, 8, kept)
+    watchdog.set_model(noted(7))
+    if on_nan == "stop":
+        with pytest.raises(callbacks.TrainingStoppedError, match=re.escape(says)):
+            watchdog.on_epoch_end(0)
+    else:
+        watchdog.on_epoch_end(0)
+        assert says in caplog.text
+
+
+def test_where_nan_is_only_warned_of_a_validation_is_left_out(caplog):
+    def evaluate():
+        raise ValueError("a score of query 0 is NaN")
+
+    validation = callbacks.Validation(evaluate, None, None, "rsum", 1, 10, 20)
+    validation.step = 10
+    validation.set_model(noted(7))
+    validation.on_epoch_end(0, {})
+    assert "step 10: cannot be validated: a score of query 0 is NaN" in caplog.text
+    validation.set_model(noted(0))
+    with pytest.raises(ValueError, match="a score of query 0 is NaN"):
+        validation.on_epoch_end(0, {})
+
+
+def test_a_damaged_record_is_named(start, records, tmp_path, monkeypatch):
+    # The first batch is enough.
+    monkeypatch.setattr(Retriever, "fit", lambda self, batches, **_: next(iter(batches)))
+    copy = shutil.copytree(records, tmp_path / "damaged")
+    for shard in copy.glob("train-*.tfrecord"):
+        content = bytearray(shard.read_bytes())
+        content[40] ^= 1
+        shard.write_bytes(content)
+    with pytest.raises(RecordsError, match=r"^.*train-\d+.tfrecord is damaged in the record of"):
+        start(f"data.records={copy}").train()
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    model = models.points()
+    model.compile(optimizer="sgd")
+    checkpoints = Checkpoints(tmp_path, model, Team(8, 1, Workers()))
+    checkpoints.start_phase()
+    checkpoints.progress.step = 3
+    checkpoints.save()
+    before = sorted(tmp_path.iterdir())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    checkpoints.progress.step = 6
+    resource.setrlimit(resource.RLIMIT_FSIZE, (before[-1].stat().st_size, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match="checkpoint of step 6 cannot be written to"):
+            checkpoints.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 class Watched:
@@ -192,7 +283,10 @@ class Watched:
     def __init__(self, **options: object) -> None:
         self.model = models.pcme()
         self.watchdog = callbacks.Watchdog(
-            WatchdogOptions(**options), every=2, positives=np.eye(8, dtype=bool)
+            WatchdogOptions(**options),
+            every=2,
+            positives=np.eye(8, dtype=bool),
+            checkpoints=SimpleNamespace(progress=Progress()),
         )
         self.watchdog.set_model(self.model)
         self.watchdog.on_train_begin()

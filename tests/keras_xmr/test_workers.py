@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import command_line
 import models
 import numpy as np
 import pytest
+from clusters import cluster, two_workers
 from command_line import ROOT
 from interruptions import last_weights
 
@@ -30,18 +29,9 @@ from keras_xmr.workers import TF_CONFIG, Workers, workers_of
 HOSTS = ["a:1", "b:1", "c:1"]
 
 
-def cluster(role: str, index: int, **hosts: list[str]) -> str:
-    return json.dumps({"cluster": hosts, "task": {"type": role, "index": index}})
-
-
 @contextmanager
 def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
     """Two workers on this machine."""
-    with ExitStack() as stack:
-        listening = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for each in listening:
-            each.bind(("localhost", 0))
-        hosts = [f"localhost:{each.getsockname()[1]}" for each in listening]
     command = [sys.executable, str(ROOT / "main.py"), "--config", str(config), *arguments]
     processes = [
         subprocess.Popen(
@@ -49,13 +39,13 @@ def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT),
-                TF_CONFIG: cluster("worker", number, worker=hosts),
+                TF_CONFIG: worker,
             },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for number in range(2)
+        for worker in two_workers()
     ]
     try:
         yield processes

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+
 import h5py
 import keras
 import numpy as np
 import pytest
 
 from keras_xmr.pipeline import Run
+from keras_xmr.termination import TerminatedError
 
 
 def last_weights(run: Run) -> dict[str, np.ndarray]:
@@ -20,27 +26,41 @@ def last_weights(run: Run) -> dict[str, np.ndarray]:
     return found
 
 
-class InterruptAt(keras.callbacks.Callback):
-    """Stands for a kill: everything that is not in a checkpoint is lost."""
+class At(keras.callbacks.Callback):
+    """Does something after a step."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, act: Callable[[], None]) -> None:
         super().__init__()
         self.step = step
+        self.act = act
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         if int(self.model.global_step.numpy()) == self.step:
-            raise KeyboardInterrupt
+            self.act()
+
+
+def _kill() -> None:
+    """Stands for a kill: everything that is not in a checkpoint is lost."""
+    raise KeyboardInterrupt
 
 
 def interrupted(run: Run, step: int, monkeypatch) -> None:
     """Trains until a step, and no further."""
+    _train(run, At(step, _kill), KeyboardInterrupt, monkeypatch)
+
+
+def terminated(run: Run, step: int, monkeypatch) -> None:
+    """Trains until SIGTERM comes after a step."""
+    terminate = partial(os.kill, os.getpid(), signal.SIGTERM)
+    _train(run, At(step, terminate), TerminatedError, monkeypatch)
+
+
+def _train(run: Run, at: At, error: type[BaseException], monkeypatch) -> None:
     with monkeypatch.context() as patch:
         fit = keras.Model.fit
         patch.setattr(
             "keras_xmr.retriever.Retriever.fit",
-            lambda self, *a, callbacks, **k: fit(
-                self, *a, callbacks=[*callbacks, InterruptAt(step)], **k
-            ),
+            lambda self, *a, callbacks, **k: fit(self, *a, callbacks=[*callbacks, at], **k),
         )
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             run.train()

@@ -11,12 +11,14 @@ import numpy as np
 from keras_xmr.config import Config
 from keras_xmr.config_file import find_config, load_config
 from keras_xmr.heads import Gaussian
+from keras_xmr.layers import L2Normalize
 from keras_xmr.losses import (
     DAA,
     HypergraphContrastive,
     KLDivergence,
     Loss,
     MahalanobisContrastive,
+    NTXent,
     ProbabilisticMatching,
     SoftContrastive,
     Uniformity,
@@ -49,6 +51,18 @@ def pcme(**options: Any) -> Retriever:
     matcher = MatchProbability(scale=5.0, shift=5.0, samples=3)
     losses = [SoftContrastive(), KLDivergence(), Uniformity()]
     return gaussian_model(matcher, losses, [1.0, 0.01, 0.5], **options)
+
+
+def points(**options: Any) -> Retriever:
+    """A tiny model of points: a matrix a side."""
+    keras.utils.set_random_seed(1)
+    towers = []
+    for width, name in ((4, "image"), (3, "caption")):
+        inputs = keras.Input((3, width), name=name)
+        features = keras.layers.Dense(6, use_bias=False, name="encoder")(inputs)
+        mean = L2Normalize(dtype="float32")(keras.ops.mean(features, axis=1))
+        towers.append(keras.Model(inputs, {"mean": mean}, name=f"{name}_tower"))
+    return Retriever(*towers, Cosine(), Objective([NTXent()], [1.0]), **options)
 
 
 def daa(**options: Any) -> Retriever:

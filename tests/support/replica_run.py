@@ -1,12 +1,14 @@
 """Trains a tiny model on some replicas, and writes what became of it.
 
-Started as a process of its own: TensorFlow takes no two sizes of a group of devices in one.
+Started as a process of its own: TensorFlow takes no two sizes of a group of devices in one. With
+TF_CONFIG in the environment it is one of several workers, and trains in half precision alone.
 
 usage: replica_run.py REPLICAS FILE.npz
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -47,9 +49,19 @@ METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
 # Two steps, so that a warm-up of one ends; with classes most queries have several positives.
 CASES |= {name: ((7, 7), {"judgements": "classes"}) for name in METHODS}
 
+QUARTERS = 4
+
+HALF: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    f"half_{clip_norm}": ((8,) * (QUARTERS + 1), {"model": "points", "clip_norm": clip_norm})
+    for clip_norm in (None, 2.0)
+}
+"""Cases in half precision: gradients overflow in each quarter of a batch in turn, then in none."""
+
 
 def strategy_of(replicas: int) -> tf.distribute.Strategy:
     """That of a process which has done nothing with TensorFlow yet."""
+    if "TF_CONFIG" in os.environ:
+        return tf.distribute.MultiWorkerMirroredStrategy()
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * replicas,
@@ -73,10 +85,17 @@ def steps(
 ):
     """The model before and after steps of plain gradient descent."""
     mixed, several = options.pop("mixed", False), options.pop("several", False)
+    half = case in HALF
+    keras.config.set_dtype_policy("mixed_float16" if half else "float32")
     with strategy.scope():
         model = make(case, options)
-        model.compile(optimizer=keras.optimizers.SGD(0.05))
+        optimizer: Any = keras.optimizers.SGD(0.05)
+        if half:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=1024.0)
+        model.compile(optimizer=optimizer)
         model.optimizer.build(model.trainable_variables)
+        if half:
+            mute_first_feature(model)
     before = [weight.numpy() for weight in model.trainable_weights]
     replicas = strategy.num_replicas_in_sync
 
@@ -86,10 +105,21 @@ def steps(
 
     for seed, size in enumerate(sizes):
         data = models.several(size, seed) if several else models.batch(size, seed, mixed)
+        if half and seed < QUARTERS:
+            np.array_split(data[0]["image"], QUARTERS)[seed][..., 0] = 3e4
         if replicas > 1:
             data = shared(strategy, data, replicas)
         step(data)
     return before, model
+
+
+def mute_first_feature(model: Retriever) -> None:
+    """However large the first feature of images is, embeddings stay as they are.
+
+    The gradient by its weights does not: scaled, in half precision, it overflows.
+    """
+    kernel = model.image_tower.get_layer("encoder").kernel
+    kernel.assign(kernel.numpy() * np.array([[0.0], [1.0], [1.0], [1.0]]))
 
 
 def shared(strategy: tf.distribute.Strategy, data: Any, replicas: int) -> Any:
@@ -117,14 +147,20 @@ def fit(strategy: tf.distribute.Strategy) -> dict[str, float]:
 def main(replicas: int, path: str) -> None:
     strategy = strategy_of(replicas)
     found: dict[str, Any] = {}
-    for name, (sizes, options) in CASES.items():
+    alone = "TF_CONFIG" not in os.environ
+    cases = (CASES if alone else {}) | (HALF if replicas <= 2 else {})
+    for name, (sizes, options) in cases.items():
         before, model = steps(strategy, name, sizes, dict(options))
         for number, (start, weight) in enumerate(zip(before, model.trainable_weights, strict=True)):
             found[f"{name}/before/{number}"] = start
             found[f"{name}/after/{number}"] = weight.numpy()
         found[f"{name}/values"] = model.last_values.numpy()
         found[f"{name}/step"] = model.global_step.numpy()
-    found |= {f"fit/{log}": value for log, value in fit(strategy).items()}
+        if name in HALF:
+            found[f"{name}/scale"] = model.optimizer.dynamic_scale.numpy()
+    keras.config.set_dtype_policy("float32")
+    if alone:
+        found |= {f"fit/{log}": value for log, value in fit(strategy).items()}
     np.savez(path, **found)
 
 

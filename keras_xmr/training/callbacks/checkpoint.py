@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from keras_xmr.termination import TerminatedError, TerminationNotice
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.callbacks.watchdog import Watchdog
 from keras_xmr.training.checkpoints import Checkpoints
 
 
 class Checkpoint(StepCallback):
-    """Saves every few steps and after every epoch, unless the watchdog finds something wrong.
+    """Saves every few steps, after every epoch, and before the process is taken away.
+
+    Not where the watchdog finds something wrong.
 
     Args:
         checkpoints: Where to save.
         watchdog: Looks before every checkpoint, so that none holds a NaN.
         every: Steps between two checkpoints; 0 for none within an epoch.
+        notice: Knows whether the process is about to be taken away.
+
+    Raises:
+        TerminatedError: From within `fit`, once the process has been told to end.
     """
 
-    def __init__(self, checkpoints: Checkpoints, watchdog: Watchdog, every: int) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, watchdog: Watchdog, every: int, notice: TerminationNotice
+    ) -> None:
         super().__init__()
         self.checkpoints = checkpoints
         self.watchdog = watchdog
         self.every = every
+        self.notice = notice
 
     def on_step(self, step: int) -> None:
-        if self.every and step % self.every == 0:
+        if self.notice.given or (self.every and step % self.every == 0):
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -33,3 +43,7 @@ class Checkpoint(StepCallback):
         self.watchdog.look()
         self.checkpoints.progress.step = self.step
         self.checkpoints.save()
+        if self.notice.given:
+            chief = self.checkpoints.team.is_chief
+            kept = f"the checkpoint of step {self.step} is kept" if chief else "the chief goes on"
+            raise TerminatedError(f"terminated: {kept}; start again to go on")

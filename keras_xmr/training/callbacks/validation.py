@@ -59,7 +59,14 @@ class Validation(StepCallback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         if self.step // self.steps_per_epoch % self.every and self.step != self.end:
             return
-        evaluation = self.evaluate()
+        try:
+            evaluation = self.evaluate()
+        except ValueError as error:
+            if not self.model.bad_step.numpy():
+                raise
+            # The watchdog has told of it, and was asked to go on.
+            _LOGGER.warning("step %d: cannot be validated: %s", self.step, error)
+            return
         self.last_step = self.step
         self.metrics = evaluation.matchers[0].metrics.summary
         sides = {"image": evaluation.embedded.images, "caption": evaluation.embedded.captions}

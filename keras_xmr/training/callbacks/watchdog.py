@@ -11,6 +11,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from keras_xmr.config import WatchdogOptions
 from keras_xmr.training.callbacks.base import StepCallback
+from keras_xmr.training.checkpoints import Checkpoints
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -26,16 +27,24 @@ class Watchdog(StepCallback):
         options: What is watched, and what happens then.
         every: Steps between two looks.
         positives: Who matches whom in a batch, boolean (images, captions).
+        checkpoints: What is kept where a training is stopped.
 
     Raises:
         TrainingStoppedError: From within `fit`, where the options say "stop".
     """
 
-    def __init__(self, options: WatchdogOptions, every: int, positives: np.ndarray) -> None:
+    def __init__(
+        self,
+        options: WatchdogOptions,
+        every: int,
+        positives: np.ndarray,
+        checkpoints: Checkpoints,
+    ) -> None:
         super().__init__()
         self.options = options
         self.every = every
         self.positives = positives
+        self.checkpoints = checkpoints
         self._told: set[str] = set()
         self._flat_since: dict[str, int] = {}
         self._trivial: dict[str, float] | None = None
@@ -51,6 +60,10 @@ class Watchdog(StepCallback):
         if step % self.every == 0:
             self.look()
 
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        # Before the validation, which would stumble over what is not finite.
+        self.look()
+
     def look(self) -> None:
         """Looks at the last step.
 
@@ -62,12 +75,21 @@ class Watchdog(StepCallback):
             self._tell(
                 self.options.on_nan,
                 part,
-                f"step {bad_step}: {part} is not finite. The checkpoint before it is kept; lower "
-                "the learning rate or clip_norm, or train in float32",
+                f"step {bad_step}: {part} is not finite.{self._kept()} Lower the learning rate or "
+                "clip_norm, or train in float32",
             )
         values = dict(zip(self.model.watched, self.model.last_values.numpy().tolist(), strict=True))
         self._look_at_sigma(values)
         self._look_for_flat(values)
+
+    def _kept(self) -> str:
+        """What is kept of a training that is stopped now."""
+        if self.options.on_nan == "warn":
+            return ""
+        step = self.checkpoints.progress.step
+        return (
+            f" The checkpoint of step {step} is kept." if step else " There is no checkpoint yet."
+        )
 
     def _look_at_sigma(self, values: dict[str, float]) -> None:
         low, high = np.log(self.options.sigma)

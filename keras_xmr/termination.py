@@ -1,0 +1,42 @@
+"""SIGTERM: how a process is told that it, or its machine, is about to be taken away."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from data_pipelines.errors import UserError
+
+EXIT_CODE = 128 + signal.SIGTERM
+"""What shells call a process that SIGTERM has ended."""
+
+
+class TerminatedError(UserError):
+    """SIGTERM has ended the work; the message says what is kept."""
+
+
+class TerminationNotice:
+    """Takes note of SIGTERM within a `with` block, so that the work can end in good order.
+
+    Signals are the business of the main thread; in any other it does nothing.
+
+    Attributes:
+        given: Whether the signal has come.
+    """
+
+    def __init__(self) -> None:
+        self.given = False
+
+    def __enter__(self) -> TerminationNotice:
+        self._listens = threading.current_thread() is threading.main_thread()
+        if self._listens:
+            self._before = signal.signal(signal.SIGTERM, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._listens:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.given = True
