@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-import warnings
 
 import tensorflow as tf
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 
+from data_pipelines.image_decoding import DCT, decode
+from data_pipelines.image_headers import JPEG, read_header
 from data_pipelines.options import ImageOptions
+from data_pipelines.pixels import is_plain_jpeg, naming, open_image, pixels_of
 from data_pipelines.sources import UnreadableError
-
-_ORIENTATION = 0x0112
-_BACKGROUND = (255, 255, 255)
-_BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM")
 
 # What is left of an erased pixel once the mean of ImageNet has been subtracted from it: zero.
 _ERASED = (123.675, 116.28, 103.53)
@@ -22,45 +20,29 @@ _ERASED = (123.675, 116.28, 103.53)
 def to_jpeg(data: bytes, name: str) -> bytes:
     """The JPEG file that records hold of an image.
 
-    A JPEG in RGB or grey, the right way up, stays as it is. Everything else that Pillow reads
-    (PNG, WebP, CMYK, a palette, a camera's rotation flag, ...) is converted, transparent pixels
-    to white.
+    An upright JPEG in RGB or grey stays as it is. Of everything else that `read_pixels` reads the
+    pixels are written as a JPEG.
 
     Args:
         data: The bytes of the file.
         name: Its name, for the error message.
 
     Raises:
-        UnreadableError: If it is not an image, or a broken one.
+        UnreadableError: If it is not an image, a broken one, or one of too many pixels.
     """
+    with naming(data, name):
+        image = open_image(data)
+        if not is_plain_jpeg(image):
+            buffer = io.BytesIO()
+            pixels = Image.fromarray(pixels_of(image, data))
+            pixels.save(buffer, "JPEG", quality=95, subsampling=0)
+            return buffer.getvalue()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(data))
-        upright = image.getexif().get(_ORIENTATION, 1) == 1
-        if image.format != "JPEG" or image.mode not in ("RGB", "L") or not upright:
-            data = _convert(image)
         tf.io.decode_jpeg(data, channels=3)
-    except UnidentifiedImageError:
-        if data.startswith(_BEGINNINGS):
-            raise UnreadableError(f"{name} is a broken image: it is cut off") from None
-        raise UnreadableError(f"{name} is not an image (it begins with {data[:8]!r})") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise UnreadableError(f"{name} has more pixels than can be read safely") from None
-    except (OSError, SyntaxError, ValueError, tf.errors.InvalidArgumentError) as error:
-        reason = str(error).partition("[Op:")[0].partition("}} ")
-        raise UnreadableError(f"{name} is a broken image: {reason[2] or reason[0]}") from None
+    except tf.errors.InvalidArgumentError as error:
+        reason = error.message.partition("[Op:")[0].rpartition("}} ")[2]
+        raise UnreadableError(f"{name} is a broken image: {reason}") from None
     return data
-
-
-def _convert(image: Image.Image) -> bytes:
-    image = ImageOps.exif_transpose(image)
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, (*_BACKGROUND, 255)), image)
-    buffer = io.BytesIO()
-    image.convert("RGB").save(buffer, "JPEG", quality=95)
-    return buffer.getvalue()
 
 
 def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor) -> tf.Tensor:
@@ -79,7 +61,7 @@ def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor)
     crop_seed, flip_seed, erase_seed = tf.unstack(tf.random.split(seed, 3))
     if options.crop == "random_resized":
         window = _random_window(tf.io.extract_jpeg_shape(jpeg), options, crop_seed)
-        image = _resize(tf.io.decode_and_crop_jpeg(jpeg, window, channels=3), options.size)
+        image = _resize(_decode_jpeg(jpeg, window), options.size)
     else:
         image = _decode_center(jpeg, options)
     if options.flip:
@@ -97,16 +79,37 @@ def decode_for_evaluation(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
     return _to_uint8(_decode_center(jpeg, options))
 
 
-def decode_any_for_evaluation(data: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Like `decode_for_evaluation`, for the bytes of a JPEG, PNG, GIF or BMP file."""
+def decode_any_for_evaluation(
+    data: tf.Tensor, options: ImageOptions, name: tf.Tensor | str = "the image"
+) -> tf.Tensor:
+    """Like `decode_for_evaluation`, for the bytes of any JPEG, PNG or GIF file, and most BMP ones.
 
-    def other() -> tf.Tensor:
-        image = tf.io.decode_image(data, channels=3, expand_animations=False)
-        image.set_shape([None, None, 3])
-        top, left, side = _center_window(tf.shape(image), options)
-        return _resize(image[top : top + side, left : left + side], options.size)
+    Args:
+        data: The bytes of the file, a scalar string.
+        options: How photos become pixels.
+        name: What an error calls it.
 
-    return _to_uint8(tf.cond(tf.io.is_jpeg(data), lambda: _decode_center(data, options), other))
+    Returns:
+        Pixels uint8 (size, size, 3).
+
+    Raises:
+        tf.errors.InvalidArgumentError: If it cannot be decoded, as far as its header tells.
+    """
+    header = read_header(data)
+    fits = tf.debugging.Assert(header.problem == "", [tf.strings.join([name, header.problem], " ")])
+    with tf.control_dependencies([fits] if fits is not None else []):
+        data = tf.identity(data)
+    return tf.cond(
+        (header.kind == JPEG) & (header.orientation == 1),
+        lambda: decode_for_evaluation(data, options),
+        lambda: crop_for_evaluation(decode(data, header), options),
+    )
+
+
+def crop_for_evaluation(pixels: tf.Tensor, options: ImageOptions) -> tf.Tensor:
+    """Pixels uint8 (size, size, 3) of the centre of an image of any size."""
+    top, left, side = _center_window(tf.shape(pixels), options)
+    return _to_uint8(_resize(pixels[top : top + side, left : left + side], options.size))
 
 
 def cutout(
@@ -167,7 +170,12 @@ def _center_window(
 def _decode_center(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
     top, left, side = _center_window(tf.io.extract_jpeg_shape(jpeg), options)
     window = tf.stack([top, left, side, side])
-    return _resize(tf.io.decode_and_crop_jpeg(jpeg, window, channels=3), options.size)
+    return _resize(_decode_jpeg(jpeg, window), options.size)
+
+
+def _decode_jpeg(jpeg: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """A window of a JPEG file (top, left, height, width)."""
+    return tf.io.decode_and_crop_jpeg(jpeg, window, channels=3, dct_method=DCT)
 
 
 def _resize(image: tf.Tensor, size: int) -> tf.Tensor:

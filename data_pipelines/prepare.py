@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
+from data_pipelines.abandoned import remove_abandoned
 from data_pipelines.disk import disk_message
 from data_pipelines.files import checksum, write_aside
 from data_pipelines.images import to_jpeg
@@ -105,6 +106,7 @@ def prepare(options: DataOptions, workers: int | None = None) -> Records:
         why = f"\n{found}" if found.total else ""
         raise SourceError(f"the source {options.source.name!r} gives no training images{why}")
     folder.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(folder)
     check_plan(options)
     write_aside(folder / PLAN, json.dumps(_made_from(options), indent=2).encode())
     shards = [s for split in SPLITS for s in _plan(folder, split, entries[split], options)]

@@ -310,6 +310,10 @@ class ExportOptions(Section):
     """Whether the weights with the best validation metric are exported, or the last ones. The
     evaluation uses the same."""
 
+    keep: PositiveInt = 2
+    """How many versions of the SavedModel are kept. Every export writes the next one, so that a
+    server which watches the folder takes it."""
+
 
 class Config(Section):
     """One run: data, model, objective, training, evaluation, export, and what it aims at."""

@@ -22,7 +22,12 @@ from keras_xmr.judgements import judge
 from keras_xmr.relevance.command import write_relevance_of
 from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
-from keras_xmr.serving import export_keras, export_saved_model
+from keras_xmr.serving import (
+    export_keras,
+    export_saved_model,
+    next_version,
+    remove_old_versions,
+)
 from keras_xmr.training.team import LOST, Team, lost_worker
 from keras_xmr.training.train import train, weights_of
 from keras_xmr.workers import workers_of
@@ -149,8 +154,9 @@ class Run:
         _LOGGER.info("== export")
         export_keras(self.model, self.folder.model)
         _LOGGER.info("Keras model: %s", self.folder.model)
-        path = self.folder.serving / "1"
+        path = next_version(self.folder.serving)
         export_saved_model(self.model, self.tokenizer, self.config.data.image, path)
+        remove_old_versions(self.folder.serving, self.config.export.keep)
         _LOGGER.info("SavedModel for TF Serving: %s", path)
 
     def relevance(self) -> None:

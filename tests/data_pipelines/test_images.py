@@ -85,12 +85,6 @@ def test_broken_files_are_named(data, says):
         to_jpeg(data, "photo.jpg")
 
 
-def test_too_many_pixels_are_refused(monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with pytest.raises(UnreadableError, match="more pixels"):
-        to_jpeg(datasets.encoded(PICTURE), "bomb.jpg")
-
-
 def test_evaluation_sees_the_centre():
     image = Image.new("RGB", (90, 50), "black")
     image.paste("white", (32, 12, 58, 38))

@@ -126,6 +126,16 @@ def test_interrupted_preparation_goes_on(options, monkeypatch, after):
     assert len(records.split("train")) == 16
 
 
+def test_what_a_killed_preparation_left_aside_is_removed(options):
+    made = options()
+    made.records.mkdir()
+    for name in (".train-00000.tfrecord", ".plan.json"):
+        # Its number is that of this process, as in a container.
+        (made.records / f"{name}.{os.getpid()}.7").write_bytes(b"half of it")
+    prepare(made)
+    assert not [name for name in visible(made.records) if name.startswith(".")]
+
+
 def test_records_of_something_else_are_refused(options, tmp_path):
     section = datasets.csv_photos(tmp_path / "photos")
     prepare(options(section))

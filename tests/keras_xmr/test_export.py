@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +17,13 @@ import pytest
 import tensorflow as tf
 from tiny_runs import copy_of
 
-from data_pipelines.images import decode_any_for_evaluation
+from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
+from data_pipelines.pixels import read_pixels
 from keras_xmr.pipeline import Run
+from keras_xmr.serving import export
 from keras_xmr.serving.export import ExportError, _Endpoints, export_saved_model
+from keras_xmr.serving.samples import image_files
+from keras_xmr.serving.versions import versions
 
 pytestmark = pytest.mark.slow
 
@@ -158,12 +164,106 @@ def test_keras_model_loads_after_importing_the_package(run, tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_exports_appear_whole_and_replace_older_ones(run):
-    before = (run.folder.serving / "1" / "saved_model.pb").stat().st_ino
-    run.export()
-    assert (run.folder.serving / "1" / "saved_model.pb").stat().st_ino != before
-    assert [path.name for path in run.folder.serving.iterdir()] == ["1"]
-    assert not list(run.folder.path.glob(".*"))
+class NoArchive:
+    """Writes a version without a model in it."""
+
+    def track(self, part):
+        pass
+
+    def add_endpoint(self, name, function, signature):
+        pass
+
+    def write_out(self, path, verbose):
+        (Path(path) / "variables").mkdir(parents=True)
+
+
+@pytest.fixture
+def quick(run, monkeypatch):
+    """Exports that take no time; all that they leave is removed."""
+    monkeypatch.setattr(keras.export, "ExportArchive", NoArchive)
+    monkeypatch.setattr(_Endpoints, "compare", lambda self, folder: None)
+    yield run
+    for path in run.folder.serving.iterdir():
+        if path.name != "1":
+            shutil.rmtree(path)
+
+
+def test_every_export_is_the_next_version(quick):
+    before = (quick.folder.serving / "1" / "saved_model.pb").stat().st_ino
+    quick.export()
+    assert [path.name for path in versions(quick.folder.serving)] == ["1", "2"]
+    assert (quick.folder.serving / "1" / "saved_model.pb").stat().st_ino == before
+    assert not list(quick.folder.path.glob(".*"))
+    assert not list(quick.folder.serving.glob(".*"))
+
+
+def test_what_a_killed_export_left_is_removed_and_blocks_nothing(quick):
+    dead = f".2.{os.getpid()}.1"  # Of an earlier process of the same number, as in a container.
+    for left in (dead, ".1.old", ".2.old"):
+        (quick.folder.serving / left / "variables").mkdir(parents=True)
+    quick.export()
+    assert [path.name for path in versions(quick.folder.serving)] == ["1", "2"]
+    assert not (quick.folder.serving / dead).exists()
+
+
+@pytest.mark.parametrize("fails", [KeyboardInterrupt, ExportError])
+def test_an_export_that_ends_early_leaves_what_was_there(quick, monkeypatch, fails):
+    def ends(self, folder):
+        raise fails
+
+    before = sorted(quick.folder.serving.rglob("*"))
+    monkeypatch.setattr(_Endpoints, "compare", ends)
+    with pytest.raises(fails):
+        quick.export()
+    assert sorted(quick.folder.serving.rglob("*")) == before
+
+
+@pytest.fixture(scope="module")
+def served(run):
+    """The exported model, without what else the project knows."""
+    return tf.saved_model.load(str(versions(run.folder.serving)[-1]))
+
+
+def test_the_saved_model_sees_odd_files_as_records_hold_them(run, served):
+    options = run.config.data.image
+    files = image_files()
+    found = served.embed_image(tf.constant(list(files.values())))["mean"].numpy()
+    expected = tf.stack(
+        [crop_for_evaluation(read_pixels(data, name), options) for name, data in files.items()]
+    )
+    np.testing.assert_allclose(found, run.model.image_tower(expected)["mean"], rtol=1e-4, atol=1e-4)
+    # They do not all look the same to a model.
+    assert np.ptp(found, axis=0).max() > 1e-2
+
+
+def test_an_export_that_sees_other_pixels_than_records_is_refused(run, monkeypatch):
+    endpoints = _Endpoints(run.model, run.tokenizer, run.config.data.image)
+    for wrong in ("rotated JPEG", "transparent PNG", "16-bit PNG", "CMYK JPEG", "palette PNG"):
+
+        def others(data, name, wrong=wrong):
+            return 255 - read_pixels(data, name) if name == wrong else read_pixels(data, name)
+
+        monkeypatch.setattr(export, "read_pixels", others)
+        with pytest.raises(ExportError, match=f"pixels of a {wrong} file"):
+            endpoints._some_images()
+
+
+def test_no_captions_and_no_images_have_no_embeddings(run, served):
+    none = tf.constant([], tf.string)
+    assert served.embed_text(none)["mean"].shape == (0, 8)
+    assert served.embed_text(none)["log_sigma"].shape == (0,)
+    assert served.embed_image(none)["mean"].shape == (0, 8)
+    photo = tf.constant(image_files()["plain JPEG"])
+    assert served.match(photo, none)["scores"].shape == (0,)
+
+
+def test_a_file_that_is_no_image_is_named(served):
+    photo = image_files()["plain JPEG"]
+    for bad, says in ((b"text", "is not a JPEG, PNG"), (photo[:-99], "is a broken image")):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"image 2 .*{says}"):
+            served.embed_image(tf.constant([photo, photo, bad, photo]))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"image 0 .*{says}"):
+            served.match(tf.constant(bad), tf.constant(CAPTIONS))
 
 
 def test_an_export_that_is_not_equal_is_refused(run, tmp_path, monkeypatch):
@@ -181,7 +281,7 @@ def test_an_export_that_is_not_equal_is_refused(run, tmp_path, monkeypatch):
             run.model, run.tokenizer, run.config.data.image, tmp_path / "serving" / "1"
         )
     assert calls
-    assert not (tmp_path / "serving" / "1").exists()
+    assert not list((tmp_path / "serving").iterdir())
 
 
 def test_models_on_regions_are_exported_too(tmp_path):

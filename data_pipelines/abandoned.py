@@ -1,0 +1,45 @@
+"""What processes write aside until it is whole, and what killed ones leave of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from pathlib import Path
+
+_ASIDE = re.compile(r"\..+\.(?P<process>\d+)\.\d+")
+
+
+def aside_of(path: Path) -> Path:
+    """Under which name this thread of this process writes a file or folder until it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Removes what processes that were killed left aside in a folder.
+
+    Before this process writes anything into the folder: what carries its own number was left by
+    an earlier one, which had the same, as in a container.
+    """
+    for path in folder.iterdir() if folder.is_dir() else ():
+        name = _ASIDE.fullmatch(path.name)
+        if name is None or _runs(int(name["process"])):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """Whether another process of this number runs on this machine."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # It is another user's.
+    return True

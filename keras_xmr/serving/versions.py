@@ -1,0 +1,39 @@
+"""The versions of an exported model: folders with numbers, of which a server takes the largest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from data_pipelines.abandoned import aside_of
+
+
+def versions(folder: Path) -> list[Path]:
+    """The versions in a folder, the oldest first."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted((p for p in found if p.name.isdecimal() and p.is_dir()), key=_number)
+
+
+def next_version(folder: Path) -> Path:
+    """Where the next version goes."""
+    numbers = [_number(path) for path in versions(folder)]
+    return folder / str(max(numbers, default=0) + 1)
+
+
+def remove_old_versions(folder: Path, keep: int) -> None:
+    """Removes all but the newest versions.
+
+    Args:
+        folder: Holds the versions.
+        keep: How many stay.
+    """
+    for path in versions(folder)[:-keep]:
+        # A server that looks meanwhile finds it whole or not at all.
+        aside = aside_of(path)
+        os.replace(path, aside)
+        shutil.rmtree(aside)
+
+
+def _number(path: Path) -> int:
+    return int(path.name)

@@ -1,0 +1,209 @@
+"""The pixels of an image file are the same in records, in evaluation and in exported graphs."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+
+import datasets
+import numpy as np
+import odd_images
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageOps
+
+from data_pipelines import pixels
+from data_pipelines.image_decoding import decode
+from data_pipelines.image_headers import read_header
+from data_pipelines.images import decode_any_for_evaluation, decode_for_evaluation, to_jpeg
+from data_pipelines.options import ImageOptions
+from data_pipelines.pixels import MAX_PIXELS, read_pixels
+from data_pipelines.sources import UnreadableError
+
+pytestmark = pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+
+READABLE = odd_images.readable()
+PICTURE = odd_images.PICTURE
+
+
+@pytest.fixture(scope="module")
+def header():
+    """The header of a file, as the graph reads it."""
+    signature = [tf.TensorSpec([], tf.string)]
+    return tf.function(read_header, input_signature=signature, autograph=False)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """The pixels of a file, as the graph reads them."""
+    signature = [tf.TensorSpec([], tf.string)]
+    read = tf.function(
+        lambda data: decode(data, read_header(data)), input_signature=signature, autograph=False
+    )
+    return lambda data: read(tf.constant(data)).numpy()
+
+
+def pillow(data: bytes) -> np.ndarray:
+    """What Pillow itself makes of a file: upright, and on white."""
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGBA")
+    white = Image.new("RGBA", image.size, "white")
+    return np.asarray(Image.alpha_composite(white, image).convert("RGB"))
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_the_graph_sees_the_pixels_of_the_definition(graph, header, name):
+    data = READABLE[name]
+    assert header(tf.constant(data)).problem.numpy() == b""
+    np.testing.assert_array_equal(graph(data), read_pixels(data, name))
+
+
+# Of these Pillow alone makes something else: it clips 16 bits, and compares a transparent grey of
+# 2 or 4 bits with pixels of 8.
+KNOWN_BETTER = ("PNG of 16 bits, 1 channels", "PNG grey 2 bits tr", "PNG grey 4 bits tr")
+
+
+@pytest.mark.parametrize("name", [n for n in READABLE if not n.startswith(KNOWN_BETTER)])
+def test_the_definition_is_what_others_see(name):
+    found = read_pixels(READABLE[name], name).astype(int)
+    rounding = 1 if "CMYK" in name or "YCCK" in name else 0
+    np.testing.assert_allclose(found, pillow(READABLE[name]), rtol=0, atol=rounding)
+
+
+def test_of_sixteen_bits_the_upper_eight_are_seen():
+    values = np.arange(0, 65536, 64, dtype=np.uint16).reshape(32, 32)
+    for kind in ("PNG", "TIFF"):
+        found = read_pixels(datasets.encoded(Image.fromarray(values), kind), "deep")
+        np.testing.assert_array_equal(found[..., 1], values >> 8)
+
+
+@pytest.mark.parametrize(("bits", "key", "clear"), [(2, 1, 85), (4, 9, 153)])
+def test_a_transparent_grey_of_few_bits_is_white(bits, key, clear):
+    rows = [bytes([key << 8 - bits])] * 4
+    plain = odd_images.png((2, 4), bits, 0, rows)
+    keyed = odd_images.png((2, 4), bits, 0, rows, odd_images.chunk(b"tRNS", bytes([0, key])))
+    np.testing.assert_array_equal(read_pixels(plain, "a.png")[0, :, 0], [clear, 0])
+    np.testing.assert_array_equal(read_pixels(keyed, "a.png")[0, :, 0], [255, 0])
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "TIFF"])
+def test_what_graphs_cannot_read_is_prepared_all_the_same(kind):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = PICTURE.copy()
+    image.putalpha(Image.fromarray(odd_images.noise(38, 53)))
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    found = read_pixels(datasets.encoded(image, kind, exif=exif, **options), "a")
+    np.testing.assert_array_equal(
+        found, np.rot90(pillow(datasets.encoded(image, "PNG")), 3).astype(np.uint8)
+    )
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_records_hold_these_pixels(name):
+    jpeg = to_jpeg(READABLE[name], name)
+    found = tf.io.decode_jpeg(jpeg, channels=3).numpy().astype(int)
+    expected = read_pixels(READABLE[name], name)
+    assert found.shape == expected.shape
+    # Some of the files are noise, which loses most.
+    assert np.abs(found - expected).mean() < 9
+
+
+@pytest.mark.parametrize("name", ["orientation 6 >", "PNG RGBA", "GIF transparent", "JPEG CMYK"])
+def test_serving_sees_what_evaluation_sees(name):
+    options = ImageOptions(size=24, resize=32)
+    served = decode_any_for_evaluation(tf.constant(READABLE[name]), options).numpy()
+    prepared = decode_for_evaluation(to_jpeg(READABLE[name], name), options).numpy()
+    assert np.abs(served.astype(int) - prepared).mean() < 2
+
+
+def bomb() -> bytes:
+    """A PNG file of 30,000 times 30,000 pixels, in a few bytes."""
+    head = struct.pack(">IIBBBBB", 30_000, 30_000, 1, 0, 0, 0, 0)
+    rows = odd_images.chunk(b"IDAT", zlib.compress(b"\0" * 100))
+    begin = b"\x89PNG\r\n\x1a\n" + odd_images.chunk(b"IHDR", head)
+    return begin + rows + odd_images.chunk(b"IEND", b"")
+
+
+def large_jpeg() -> bytes:
+    jpeg = bytearray(datasets.encoded(PICTURE))
+    at = jpeg.index(b"\xff\xc0") + 5
+    jpeg[at : at + 4] = struct.pack(">HH", 60_000, 60_000)
+    return bytes(jpeg)
+
+
+def large_gif() -> bytes:
+    gif = bytearray(datasets.encoded(PICTURE.quantize(8), "GIF"))
+    frame = gif.index(b",\0\0\0\0")
+    gif[6:10] = gif[frame + 5 : frame + 9] = struct.pack("<HH", 60_000, 60_000)
+    return bytes(gif)
+
+
+def small_frame() -> bytes:
+    gif = bytearray(datasets.encoded(PICTURE.quantize(8), "GIF"))
+    gif[6:10] = struct.pack("<HH", 70, 70)
+    return bytes(gif)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is empty"),
+        (b"image,caption", "is not a JPEG, PNG, GIF or BMP file"),
+        (datasets.encoded(PICTURE, "TIFF"), "is not a JPEG, PNG, GIF or BMP file"),
+        (datasets.encoded(PICTURE, "WEBP"), "is not a JPEG, PNG, GIF or BMP file"),
+        (datasets.encoded(PICTURE)[:-30], "cut off"),
+        (odd_images.rotated(6)[:60], "cut off"),
+        (datasets.encoded(PICTURE, "PNG")[:-5], "cut off"),
+        (datasets.encoded(PICTURE.quantize(8), "GIF")[:-40], "cut off"),
+        (datasets.encoded(PICTURE, "BMP")[:-1], "cut off"),
+        (b"\xff\xd8\xff", "cut off"),
+        (b"\x89PNG", "cut off"),
+        (b"GIF8", "cut off"),
+        (b"BM", "BMP file of another kind"),
+        (datasets.encoded(PICTURE.quantize(8), "BMP"), "BMP file of another kind"),
+        (small_frame(), "does not fill the image"),
+        (odd_images.without_adobe(datasets.encoded(PICTURE.convert("CMYK"))), "CMYK"),
+        (odd_images.deep_png(1, odd_images.chunk(b"tRNS", b"\0\1")), "transparent colour of 16"),
+        (bomb(), f"more than {MAX_PIXELS} pixels"),
+        (large_jpeg(), f"more than {MAX_PIXELS} pixels"),
+        (large_gif(), f"more than {MAX_PIXELS} pixels"),
+    ],
+)
+def test_the_graph_refuses_before_it_decodes(header, data, says):
+    assert says in header(tf.constant(data)).problem.numpy().decode()
+
+
+@pytest.mark.parametrize("data", [bomb(), large_jpeg(), large_gif()])
+def test_preparation_refuses_bombs_whatever_the_filters_of_warnings(data, monkeypatch):
+    # As if another thread had just put the filters back.
+    monkeypatch.setattr(warnings, "simplefilter", lambda *_, **__: None)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+        with pytest.raises(UnreadableError, match=f"bomb has more than {MAX_PIXELS} pixels"):
+            to_jpeg(data, "bomb")
+
+
+def test_the_limit_is_exact(monkeypatch):
+    monkeypatch.setattr(pixels, "MAX_PIXELS", 53 * 38)
+    assert read_pixels(datasets.encoded(PICTURE), "fits").shape == (38, 53, 3)
+    monkeypatch.setattr(pixels, "MAX_PIXELS", 53 * 38 - 1)
+    with pytest.raises(UnreadableError, match="has more than 2013 pixels"):
+        read_pixels(datasets.encoded(PICTURE), "large")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (datasets.encoded(Image.fromarray(np.ones((9, 9), np.float32)), "TIFF"), "32 bits"),
+        (datasets.encoded(Image.fromarray(np.ones((9, 9), np.int32)), "TIFF"), "32 bits"),
+        (odd_images.deep_png(3, odd_images.chunk(b"tRNS", b"\0\1" * 3)), "of 16 bits is not known"),
+        (datasets.encoded(PICTURE, "EPS"), "not an image of a known format"),
+        (datasets.encoded(PICTURE, "PPM"), "not an image of a known format"),
+    ],
+    ids=["float", "int", "transparent", "eps", "ppm"],
+)
+def test_preparation_refuses_what_it_cannot_know(data, says):
+    with pytest.raises(UnreadableError, match=f"photo .*{says}"):
+        to_jpeg(data, "photo")
