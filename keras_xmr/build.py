@@ -40,8 +40,12 @@ def build_tokenizer(config: Config, records: Records) -> Tokenizer:
     Raises:
         EncoderError: If that of the text encoder cannot be loaded.
     """
-    if (own := own_tokenizer(config)) is not None:
-        return own
+    own = own_tokenizer(config)
+    return word_tokenizer(config, records) if own is None else own
+
+
+def word_tokenizer(config: Config, records: Records) -> Tokenizer:
+    """A tokenizer with the vocabulary of the training captions."""
     counts = Counter(dict(records.word_counts()))
     vocabulary = make_vocabulary(counts, config.data.text.min_count)
     return WordTokenizer(vocabulary, config.data.text.max_words)

@@ -12,7 +12,7 @@ from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.text import Tokenizer
-from keras_xmr.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
+from keras_xmr.build import build_model, own_tokenizer, restore_tokenizer, word_tokenizer
 from keras_xmr.config import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.report import save_scores, write_report
@@ -24,7 +24,7 @@ from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import export_keras, export_saved_model
 from keras_xmr.training.team import LOST, Team, lost_worker
-from keras_xmr.training.train import train, weights_of
+from keras_xmr.training.train import load_trained, train
 from keras_xmr.workers import workers_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Run:
     def prepare(self) -> None:
         """Writes the records, and reports on the data."""
         _LOGGER.info("== prepare: %s", self.config.data.records)
-        own = own_tokenizer(self.config)
+        own = self._own_tokenizer
         self.records = prepare(self.config.data)
         print(data_report(self.records, self.config.data.text, own), flush=True)
 
@@ -106,10 +106,12 @@ class Run:
         _LOGGER.info("== train: %s", self.folder.path)
         team = self.team
         if team.is_chief:
-            self.folder.claim(self.config)
-        tokenizer = build_tokenizer(self.config, self.records)
-        if team.is_chief:
-            self.folder.keep(tokenizer.files())
+            self.folder.check(self.config)
+        own = self._own_tokenizer
+        tokenizer = word_tokenizer(self.config, self.records) if own is None else own
+        if team.is_chief and self.folder.has_begun:
+            kept = restore_tokenizer(self.config, self.folder.path)
+            self.folder.check_tokenizer(kept.files(), tokenizer.files())
         model = train(self.config, self.folder, self.records, tokenizer, team)
         team.wait()
         if team.is_alone:
@@ -182,6 +184,7 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the model was trained with."""
         self._check_trained()
+        self.folder.verify_tokenizer()
         return restore_tokenizer(self.config, self.folder.path)
 
     @cached_property
@@ -190,8 +193,13 @@ class Run:
         self._check_trained()
         self.folder.claim(self.config)
         model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
-        model.without_optimizer().load_weights(weights_of(self.config, self.folder))
+        load_trained(model, self.config, self.folder)
         return model
+
+    @cached_property
+    def _own_tokenizer(self) -> Tokenizer | None:
+        """That of the text encoder. There is one: Keras would give a second another name."""
+        return own_tokenizer(self.config)
 
     def _check_trained(self) -> None:
         if not self.folder.done.exists():

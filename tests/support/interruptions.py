@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import h5py
 import keras
 import numpy as np
@@ -12,8 +14,13 @@ from keras_xmr.pipeline import Run
 
 def last_weights(run: Run) -> dict[str, np.ndarray]:
     """Every number of the last weights."""
+    return weights_in(run.folder.last_weights)
+
+
+def weights_in(path: Path) -> dict[str, np.ndarray]:
+    """Every number of a file of weights."""
     found = {}
-    with h5py.File(run.folder.last_weights) as file:
+    with h5py.File(path) as file:
         file.visititems(
             lambda name, item: found.update({name: item[()]} if hasattr(item, "dtype") else {})
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from keras_xmr.training.callbacks.base import StepCallback
+from keras_xmr.training.callbacks.epoch_means import EpochMeans
 from keras_xmr.training.callbacks.watchdog import Watchdog
 from keras_xmr.training.checkpoints import Checkpoints
 
@@ -10,20 +11,27 @@ from keras_xmr.training.checkpoints import Checkpoints
 class Checkpoint(StepCallback):
     """Saves every few steps and after every epoch, unless the watchdog finds something wrong.
 
+    The last step of an epoch is saved once, after its validation: a training that is killed while
+    it validates does the steps before it again, and then validates as one that was not killed.
+
     Args:
         checkpoints: Where to save.
         watchdog: Looks before every checkpoint, so that none holds a NaN.
         every: Steps between two checkpoints; 0 for none within an epoch.
+        means: Are kept with each checkpoint.
     """
 
-    def __init__(self, checkpoints: Checkpoints, watchdog: Watchdog, every: int) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, watchdog: Watchdog, every: int, means: EpochMeans
+    ) -> None:
         super().__init__()
         self.checkpoints = checkpoints
         self.watchdog = watchdog
         self.every = every
+        self.means = means
 
     def on_step(self, step: int) -> None:
-        if self.every and step % self.every == 0:
+        if self.every and step % self.every == 0 and step % self.means.steps_per_epoch:
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -32,4 +40,4 @@ class Checkpoint(StepCallback):
     def _save(self) -> None:
         self.watchdog.look()
         self.checkpoints.progress.step = self.step
-        self.checkpoints.save()
+        self.checkpoints.save(self.means.so_far())
