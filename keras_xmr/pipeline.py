@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 
 from data_pipelines.errors import UserError
+from data_pipelines.locks import locked
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.text import Tokenizer
-from keras_xmr.build import build_model, own_tokenizer, restore_tokenizer, word_tokenizer
+from keras_xmr.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
 from keras_xmr.config import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.report import save_scores, write_report
@@ -38,11 +40,14 @@ def run(config: Config, mode: str) -> None:
         mode: The method of `Run` that does it.
 
     Raises:
+        LockedError: If another process works in the folder of the run.
         UserError: If something is wrong that the user can mend.
     """
     begin = time.perf_counter()
+    writes = mode != "prepare" and workers_of().is_chief
     try:
-        getattr(Run(config), mode)()
+        with locked(config.folder) if writes else nullcontext():
+            getattr(Run(config), mode)()
     except LOST as error:
         if workers_of().count == 1:
             raise
@@ -107,8 +112,7 @@ class Run:
         team = self.team
         if team.is_chief:
             self.folder.check(self.config)
-        own = self._own_tokenizer
-        tokenizer = word_tokenizer(self.config, self.records) if own is None else own
+        tokenizer = build_tokenizer(self.config, self.records, self._own_tokenizer)
         if team.is_chief and self.folder.has_begun:
             kept = restore_tokenizer(self.config, self.folder.path)
             self.folder.check_tokenizer(kept.files(), tokenizer.files())

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import aside_of, put_in_place
 from data_pipelines.images import decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
 from data_pipelines.text import Tokenizer
@@ -38,9 +39,12 @@ def export_keras(model: Retriever, path: Path) -> None:
         path: The file; it appears whole or not at all.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}")
-    model.without_optimizer().save(aside)
-    os.replace(aside, path)
+    aside = aside_of(path, ".keras")
+    try:
+        model.without_optimizer().save(aside)
+        put_in_place(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def export_saved_model(
@@ -67,8 +71,7 @@ def export_saved_model(
         ExportError: If what was written does not give the same numbers as the model.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}")
-    shutil.rmtree(aside, ignore_errors=True)
+    aside = aside_of(path)
     endpoints = _Endpoints(model, tokenizer, options)
     archive = keras.export.ExportArchive()
     for part in (model.image_tower, model.text_tower, model.matcher, tokenizer):
@@ -78,7 +81,7 @@ def export_saved_model(
     archive.write_out(str(aside), verbose=False)
     endpoints.compare(aside)
     if path.exists():
-        old = path.with_name(f".{path.name}.old")
+        old = aside_of(path, ".old")
         os.replace(path, old)
         os.replace(aside, path)
         shutil.rmtree(old)

@@ -201,8 +201,11 @@ class Checkpoints:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""
         self._bare.global_step.assign(self.model.global_step)
         aside = aside_of(path, ".weights.h5")
-        self._bare.save_weights(aside)
-        put_in_place(aside, path)
+        try:
+            self._bare.save_weights(aside)
+            put_in_place(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def _compare(self) -> None:
         """Raises where the variables of the checkpoint are not those of the model."""

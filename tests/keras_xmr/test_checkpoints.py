@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import keras
 import models
 import pytest
@@ -130,3 +132,13 @@ def test_the_disk_has_a_checkpoint_before_it_is_named(checkpoints, monkeypatch):
     assert synced[:2] == ["variables.json", "ckpt-9.json"]
     assert sorted(synced[2:4]) == files
     assert synced[4:] == ["checkpoints", "checkpoint"]
+
+
+def test_weights_are_written_aside_under_a_name_of_this_process_alone(checkpoints, monkeypatch):
+    asides = []
+    place = "keras_xmr.training.checkpoints.put_in_place"
+    monkeypatch.setattr(place, lambda aside, path: asides.append(aside))
+    again = checkpoints()
+    again.save_weights(again.folder / "best.weights.h5")
+    assert asides[0].name.startswith(f".best.weights.h5.{os.getpid()}.")
+    assert not list(again.folder.glob(".*"))
