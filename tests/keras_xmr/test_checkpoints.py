@@ -8,10 +8,13 @@ import keras
 import models
 import pytest
 import tensorflow as tf
+from finished_runs import finished_run
 
 from keras_xmr.retriever import Retriever
+from keras_xmr.run_folder import load_run
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints
 from keras_xmr.training.team import Team
+from keras_xmr.training.train import load_trained
 from keras_xmr.workers import Workers
 
 
@@ -142,3 +145,13 @@ def test_weights_are_written_aside_under_a_name_of_this_process_alone(checkpoint
     again.save_weights(again.folder / "best.weights.h5")
     assert asides[0].name.startswith(f".best.weights.h5.{os.getpid()}.")
     assert not list(again.folder.glob(".*"))
+
+
+def test_weights_that_cannot_be_read_are_named(checkpoints, tmp_path):
+    run = finished_run(tmp_path, "run", 0, 1.0)  # Without checksums, as trainings of long ago.
+    again = checkpoints()
+    again.save_weights(run.last_weights)
+    load_trained(again.model, load_run(run.path), run)
+    cut(run.last_weights)
+    with pytest.raises(CheckpointError, match=r"last\.weights\.h5 cannot be read: .* train again"):
+        load_trained(again.model, load_run(run.path), run)
