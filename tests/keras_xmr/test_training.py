@@ -159,6 +159,17 @@ def test_another_config_of_the_same_name_is_refused(trained, start, tmp_path):
     start(RECURRENT, "evaluation.splits=[val]").train()
 
 
+def test_a_model_that_cannot_be_built_leaves_its_name_free(start, monkeypatch):
+    def fail(*arguments, **options):
+        raise ValueError("no such model")
+
+    run = start()
+    monkeypatch.setattr("keras_xmr.training.train.build_model", fail)
+    with pytest.raises(ValueError, match="no such model"):
+        run.train()
+    assert not run.folder.path.exists()
+
+
 def test_checkpoints_of_another_model_are_refused(trained, start, tmp_path):
     small = copy_of(trained, tmp_path).folder.path
     wide = start(RECURRENT, "name=wide", "model.dimension=16")
