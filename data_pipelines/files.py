@@ -25,6 +25,7 @@ def checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
+
 _ASIDE = re.compile(r"\..+\.\d+\.\d+(\.[a-z0-9.]+)?")
 
 
