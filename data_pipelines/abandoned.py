@@ -1,19 +1,13 @@
-"""What processes write aside until it is whole, and what killed ones leave of it."""
+"""What killed processes leave of what they write aside until it is whole."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-import threading
 from pathlib import Path
 
-_ASIDE = re.compile(r"\..+\.(?P<process>\d+)\.\d+")
-
-
-def aside_of(path: Path) -> Path:
-    """Under which name this thread of this process writes a file or folder until it is whole."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+_ASIDE = re.compile(r"\..+\.(?P<process>\d+)\.\d+(\.[a-z0-9.]+)?")
 
 
 def remove_abandoned(folder: Path) -> None:

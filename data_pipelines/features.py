@@ -14,6 +14,7 @@ import tensorflow as tf
 from data_pipelines.batches import image_batches
 from data_pipelines.disk import disk_message
 from data_pipelines.files import checksum, write_aside
+from data_pipelines.locks import locked
 from data_pipelines.options import MANIFEST, ImageOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import (
@@ -61,10 +62,23 @@ def write_features(
     Raises:
         RecordsError: If a record is damaged, a feature is too large for half precision, or the
             disk is full.
+        LockedError: If another process works in the folder.
     """
     if (folder / MANIFEST).exists() and not missing_images(records, splits, folder):
         return Records.open(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        return _write_missing(records, splits, folder, encode, shape, options, batch)
+
+
+def _write_missing(
+    records: Records,
+    splits: Sequence[Split],
+    folder: Path,
+    encode: Encode,
+    shape: tuple[int, int],
+    options: ImageOptions,
+    batch: int,
+) -> Records:
     shards = {split: records.manifest["splits"][split]["shards"] for split in splits}
     total = sum(shard["images"] for found in shards.values() for shard in found)
     with Progress("computing features", total, "images") as bar:

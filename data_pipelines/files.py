@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 import zlib
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from tokenize import TokenError
 from zipfile import BadZipFile
@@ -24,6 +26,9 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+_ASIDE = re.compile(r"\..+\.\d+\.\d+(\.[a-z0-9.]+)?")
+
+
 def write_aside(path: Path, content: bytes) -> None:
     """Writes a file under another name, then renames it.
 
@@ -31,14 +36,46 @@ def write_aside(path: Path, content: bytes) -> None:
         OSError: If the disk is full or cannot be written. It names the file, and nothing is left
             behind.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    aside = aside_of(path)
     try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
+        aside.write_bytes(content)
+        put_in_place(aside, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def aside_of(path: Path, suffix: str = "") -> Path:
+    """The name under which this thread of this process writes a file before it is renamed.
+
+    Args:
+        path: The file.
+        suffix: How the name must end for whoever writes it, such as ".npz".
+    """
+    return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{suffix}")
+
+
+def put_in_place(aside: Path, path: Path) -> None:
+    """Renames a file that was written aside, once the disk has it: it outlives a power cut."""
+    sync(aside)
+    os.replace(aside, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until the disk has a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # Some file systems cannot do this with a folder.
+        with suppress(OSError) if path.is_dir() else nullcontext():
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_asides(folder: Path) -> None:
+    """Removes what killed processes have left aside in a folder that no other process writes."""
+    for path in folder.glob(".*"):
+        if _ASIDE.fullmatch(path.name) and path.is_file():
+            path.unlink(missing_ok=True)

@@ -16,10 +16,10 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from data_pipelines.abandoned import remove_abandoned
 from data_pipelines.disk import disk_message
-from data_pipelines.files import checksum, write_aside
+from data_pipelines.files import aside_of, checksum, put_in_place, write_aside
 from data_pipelines.images import to_jpeg
+from data_pipelines.locks import locked
 from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import (
@@ -96,7 +96,13 @@ def prepare(options: DataOptions, workers: int | None = None) -> Records:
         SourceError: If the data set cannot be read, or more of it is broken than
             `max_skipped` allows.
         RecordsError: If the folder holds records of something else, or the disk is full.
+        LockedError: If another process works in the folder.
     """
+    with locked(options.records):
+        return _prepare(options, workers or os.cpu_count() or 1)
+
+
+def _prepare(options: DataOptions, workers: int) -> Records:
     folder = options.records
     found = Problems()
     with Progress("reading annotations", unit="images") as bar:
@@ -106,14 +112,13 @@ def prepare(options: DataOptions, workers: int | None = None) -> Records:
         why = f"\n{found}" if found.total else ""
         raise SourceError(f"the source {options.source.name!r} gives no training images{why}")
     folder.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(folder)
     check_plan(options)
     write_aside(folder / PLAN, json.dumps(_made_from(options), indent=2).encode())
     shards = [s for split in SPLITS for s in _plan(folder, split, entries[split], options)]
     total = sum(len(shard.entries) for shard in shards)
     allowance = _Allowance(int(options.max_skipped * total), total, options.max_skipped)
     try:
-        _write_all(shards, options.source, allowance, workers or os.cpu_count() or 1)
+        _write_all(shards, options.source, allowance, workers)
         return _finish(folder, shards, options.source, found)
     except (OSError, tf.errors.OpError) as error:
         raise RecordsError(disk_message(folder, error)) from error
@@ -341,7 +346,7 @@ def _write_truth(records: Records, source: Source, shards: Sequence[_Shard]) -> 
         truth = source.truth(written)
         if truth is not None:
             path = truth_file(records.folder, split)
-            aside = path.with_name(f".{path.name}")
+            aside = aside_of(path, ".npz")
             scipy.sparse.save_npz(aside, truth.astype(np.bool_))
-            os.replace(aside, path)
+            put_in_place(aside, path)
             yield path

@@ -34,13 +34,19 @@ def own_tokenizer(config: Config) -> Tokenizer | None:
     return _make("encoder", config.model.text.encoder).tokenizer(config.data.text.max_words)
 
 
-def build_tokenizer(config: Config, records: Records) -> Tokenizer:
+def build_tokenizer(config: Config, records: Records, own: Tokenizer | None = None) -> Tokenizer:
     """The tokenizer of the text encoder, or one with the vocabulary of the training captions.
+
+    Args:
+        config: The config.
+        records: The records.
+        own: The tokenizer of the text encoder, if it has been loaded before.
 
     Raises:
         EncoderError: If that of the text encoder cannot be loaded.
     """
-    if (own := own_tokenizer(config)) is not None:
+    own = own_tokenizer(config) if own is None else own
+    if own is not None:
         return own
     counts = Counter(dict(records.word_counts()))
     vocabulary = make_vocabulary(counts, config.data.text.min_count)

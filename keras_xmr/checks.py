@@ -3,6 +3,7 @@
 A component says in its class attributes what it takes and what it gives:
 
 * an encoder: `SIDE` ("image" or "text") and `INPUT` ("pixels", "regions" or "words");
+* a pooling: `EVEN`, whether the dimension of the joint space must be even;
 * a head: `KIND`, the kind of embedding that it makes, `KEYS`, what it holds beyond that, and
   `POOLS`, whether it needs a pooling;
 * a matcher: `ACCEPTS`, the pairs of kinds (image, caption) that it can score, and `LOGITS`,
@@ -86,6 +87,7 @@ def _towers(config: Config) -> Iterator[Mistake]:
                 f"{encoder.name!r} encodes {made_for}s; for {side}s there are: {', '.join(names)}",
             )
         yield from _pooling(side, getattr(config.model, side))
+    yield from _dimension(config)
     image = config.model.image.encoder
     takes, holds = _constant("encoder", image, "INPUT"), config.data.source.holds
     if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
@@ -94,6 +96,19 @@ def _towers(config: Config) -> Iterator[Mistake]:
             f"{image.name!r} takes {takes}, but the source {config.data.source.name!r} holds "
             f"{holds}",
         )
+
+
+def _dimension(config: Config) -> Iterator[Mistake]:
+    dimension = config.model.dimension
+    for side in ("image", "text"):
+        pooling = getattr(config.model, side).pooling
+        if dimension % 2 and pooling is not None and _constant("pooling", pooling, "EVEN"):
+            yield (
+                ("model", "dimension"),
+                f"{dimension} is odd, but {pooling.name!r} gives one half of it to each direction; "
+                f"write an even number, such as {dimension + 1}",
+            )
+            return
 
 
 def _pooling(side: str, tower: TowerOptions) -> Iterator[Mistake]:

@@ -13,6 +13,9 @@ from pydantic import Field
 PositiveInt = Annotated[int, Field(gt=0)]
 """A whole number above zero."""
 
+EvenInt = Annotated[int, Field(gt=0, multiple_of=2)]
+"""A whole number above zero that is even."""
+
 NonNegativeInt = Annotated[int, Field(ge=0)]
 """A whole number, zero or more."""
 
@@ -39,6 +42,7 @@ Combination = Literal["least", "mean"]
 
 ALIASES: dict[str, object] = {
     "PositiveInt": PositiveInt,
+    "EvenInt": EvenInt,
     "NonNegativeInt": NonNegativeInt,
     "PositiveFloat": PositiveFloat,
     "NonNegativeFloat": NonNegativeFloat,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 
 from data_pipelines.errors import UserError
+from data_pipelines.locks import locked
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
@@ -29,7 +31,7 @@ from keras_xmr.serving import (
     remove_old_versions,
 )
 from keras_xmr.training.team import LOST, Team, lost_worker
-from keras_xmr.training.train import train, weights_of
+from keras_xmr.training.train import load_trained, train
 from keras_xmr.workers import workers_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,11 +45,14 @@ def run(config: Config, mode: str) -> None:
         mode: The method of `Run` that does it.
 
     Raises:
+        LockedError: If another process works in the folder of the run.
         UserError: If something is wrong that the user can mend.
     """
     begin = time.perf_counter()
+    writes = mode != "prepare" and workers_of().is_chief
     try:
-        getattr(Run(config), mode)()
+        with locked(config.folder) if writes else nullcontext():
+            getattr(Run(config), mode)()
     except LOST as error:
         if workers_of().count == 1:
             raise
@@ -102,7 +107,7 @@ class Run:
     def prepare(self) -> None:
         """Writes the records, and reports on the data."""
         _LOGGER.info("== prepare: %s", self.config.data.records)
-        own = own_tokenizer(self.config)
+        own = self._own_tokenizer
         self.records = prepare(self.config.data)
         print(data_report(self.records, self.config.data.text, own), flush=True)
 
@@ -111,10 +116,11 @@ class Run:
         _LOGGER.info("== train: %s", self.folder.path)
         team = self.team
         if team.is_chief:
-            self.folder.claim(self.config)
-        tokenizer = build_tokenizer(self.config, self.records)
-        if team.is_chief:
-            self.folder.keep(tokenizer.files())
+            self.folder.check(self.config)
+        tokenizer = build_tokenizer(self.config, self.records, self._own_tokenizer)
+        if team.is_chief and self.folder.has_begun:
+            kept = restore_tokenizer(self.config, self.folder.path)
+            self.folder.check_tokenizer(kept.files(), tokenizer.files())
         model = train(self.config, self.folder, self.records, tokenizer, team)
         team.wait()
         if team.is_alone:
@@ -188,6 +194,7 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that the model was trained with."""
         self._check_trained()
+        self.folder.verify_tokenizer()
         return restore_tokenizer(self.config, self.folder.path)
 
     @cached_property
@@ -196,8 +203,13 @@ class Run:
         self._check_trained()
         self.folder.claim(self.config)
         model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
-        model.without_optimizer().load_weights(weights_of(self.config, self.folder))
+        load_trained(model, self.config, self.folder)
         return model
+
+    @cached_property
+    def _own_tokenizer(self) -> Tokenizer | None:
+        """That of the text encoder. There is one: Keras would give a second another name."""
+        return own_tokenizer(self.config)
 
     def _check_trained(self) -> None:
         if not self.folder.done.exists():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import checksum, write_aside
 from data_pipelines.folders import check_folder
 from keras_xmr.config import Config
 from keras_xmr.config_file import ConfigError, dump_config, load_config
@@ -79,12 +79,15 @@ class RunFolder:
     def check(self, config: Config) -> None:
         """Checks that the folder is free for this run.
 
+        A folder in which nothing has been trained yet is free for any.
+
         Raises:
             ConfigError: If the folder holds a run with another config.
             UserError: If it cannot be written to.
         """
         check_folder(self.path)
-        if changes := self._changes(config, _FREE):
+        taken = self.has_begun or self.done.exists() or (self.path / "evaluation").exists()
+        if taken and (changes := self._changes(config, _FREE)):
             raise ConfigError(
                 f"{self.path} holds a run with another config:\n  "
                 + "\n  ".join(changes[:10])
@@ -105,28 +108,118 @@ class RunFolder:
             write_aside(self.config, content)
         write_aside(self.versions, json.dumps(_versions(config), indent=2).encode())
 
-    def keep(self, files: Mapping[str, bytes]) -> None:
-        """Keeps the files that the tokenizer is rebuilt from.
+    @property
+    def has_begun(self) -> bool:
+        """Whether a training has saved a checkpoint, from which the next one goes on."""
+        saved = self.checkpoints / "checkpoint"
+        return saved.exists() or any(self.checkpoints.glob("ckpt-*.index"))
+
+    def check_tokenizer(self, kept: Mapping[str, bytes], now: Mapping[str, bytes]) -> None:
+        """Checks that a training goes on with the tokenizer that it began with.
 
         Args:
-            files: Their content, by their path in the folder.
+            kept: What that tokenizer is rebuilt from: the content of files, by their path.
+            now: The same of the tokenizer that there is now.
 
         Raises:
-            UserError: If a training has begun with others.
+            UserError: If they differ.
         """
-        begun = (self.checkpoints / "checkpoint").exists()
+        names = [*kept, *(name for name in now if name not in kept)]
+        if changed := [name for name in names if kept.get(name) != now.get(name)]:
+            raise UserError(
+                f"the training in {self.path} began with another vocabulary or tokenizer than "
+                f"there is now ({changed[0]}): ids would stand for other words. Give this run "
+                "another name (--set name=...), or delete the folder"
+            )
+
+    def begin(self, config: Config, files: Mapping[str, bytes]) -> None:
+        """Makes this the folder of a training that is about to begin, or to go on.
+
+        One that does not go on from a checkpoint removes what another has left: nothing of that
+        is to be taken for its own.
+
+        Args:
+            config: The config.
+            files: What the tokenizer is rebuilt from: the content of files, by their path.
+
+        Raises:
+            ConfigError: If the folder holds a run with another config.
+        """
+        self.check(config)
+        if not self.has_begun:
+            # The config too: its time tells that older evaluations are of other weights.
+            for path in (self.done, self.best_weights, self.last_weights, self.training_log):
+                path.unlink(missing_ok=True)
+            self.config.unlink(missing_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.keep(files)
+        self.claim(config)
+
+    def keep(self, files: Mapping[str, bytes]) -> None:
+        """Keeps the files that the tokenizer is rebuilt from: content, by path in the folder."""
         for name, content in files.items():
             path = self.path / name
-            if path.exists() and path.read_bytes() == content:
-                continue
-            if begun:
-                raise UserError(
-                    f"the training in {self.path} began with another vocabulary or tokenizer than "
-                    f"there is now ({name}): ids would stand for other words. Give this run "
-                    "another name (--set name=...), or delete the folder"
-                )
             path.parent.mkdir(exist_ok=True)
             write_aside(path, content)
+
+    def finish(self, summary: Mapping[str, Any], files: Iterable[str], new: str = "") -> None:
+        """Writes that the training has ended, with the checksums of what it has made.
+
+        Args:
+            summary: What else to tell of it.
+            files: What is evaluated and exported, by path in the folder.
+            new: A file of them that was written just now. The checksums of others stay, if they
+                were written before.
+        """
+        known = {name: value for name, value in self._checksums().items() if name != new}
+        missing = [f for f in files if f not in known and (self.path / f).exists()]
+        sums = known | {name: checksum(self.path / name) for name in missing}
+        content = {**summary, "sha256": sums}
+        write_aside(self.done, json.dumps(content, indent=2).encode())
+
+    def verify(self, path: Path) -> None:
+        """Checks that a file is the one that the training has made.
+
+        Raises:
+            UserError: If it is missing or damaged.
+        """
+        expected = self._checksums().get(str(path.relative_to(self.path)))
+        if not path.is_file():
+            wrong = "is missing"
+        elif expected not in (None, checksum(path)):
+            wrong = f"is damaged: its checksum is not the one in {self.done.name}"
+        else:
+            return
+        raise UserError(
+            f"{path} {wrong}. Copy it back, or delete {self.checkpoints} and train again"
+        )
+
+    @property
+    def has_best(self) -> bool:
+        """Whether the training has kept its best weights, be they there or not."""
+        return self.best_weights.exists() or self.best_weights.name in self._checksums()
+
+    def verify_tokenizer(self) -> None:
+        """Checks the files that the tokenizer is rebuilt from.
+
+        Raises:
+            UserError: If one is missing or damaged.
+        """
+        for name in self._checksums():
+            if not name.endswith(".weights.h5"):
+                self.verify(self.path / name)
+
+    def _checksums(self) -> dict[str, str]:
+        """SHA-256 of what the training has made, by path; a training of long ago has none."""
+        if not self.done.exists():
+            return {}
+        try:
+            return dict(json.loads(self.done.read_bytes()).get("sha256", {}))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{self.done} is damaged ({error}). Copy it back, or delete it and run "
+                "--mode=train, which writes it again"
+            ) from None
 
     def is_evaluated(self, config: Config) -> bool:
         """Whether the training has ended, and every split was evaluated with this very config."""
@@ -141,7 +234,16 @@ class RunFolder:
         """How the config differs from that of the folder, if there is one."""
         if not self.config.exists():
             return []
-        old = yaml.safe_load(self.config.read_text("utf-8"))
+        old, why = None, "it holds no config"
+        try:
+            old = yaml.safe_load(self.config.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            why = str(error)
+        if not isinstance(old, dict):
+            raise ConfigError(
+                f"{self.config} is damaged: {why}\nCopy it back, or delete it if the run was "
+                "started with the config that there is now"
+            )
         return _differences(old, yaml.safe_load(dump_config(config)), free)
 
 

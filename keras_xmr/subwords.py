@@ -101,6 +101,8 @@ class SubwordTokenizer(Tokenizer):
     def files(self) -> Mapping[str, bytes]:
         """The config and the vocabulary of the tokenizer."""
         config = keras.saving.serialize_keras_object(self.tokenizer)
+        # Keras counts the layers of a process in their names, which say nothing of what they do.
+        config["config"].pop("name")
         described = {"max_tokens": self.max_tokens, "tokenizer": config}
         files = {_CONFIG: json.dumps(described, indent=1).encode("utf-8")}
         with tempfile.TemporaryDirectory() as folder:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras_xmr
 from keras_xmr.comparison.plan import PlannedRun
@@ -91,7 +93,43 @@ def _start(run: PlannedRun, step: str) -> str:
     command = [sys.executable, "-m", "keras_xmr", *run.arguments(step)]
     # The tables of single runs are in their reports; here they would bury those of all runs.
     output = None if step == "prepare" else subprocess.DEVNULL
-    code = subprocess.run(command, stdout=output, env=environment, check=False).returncode
+    code = _run(command, stdout=output, env=environment)
     if code < 0:
         return f"--mode={step} was killed by signal {-code}"
     return f"--mode={step} ended with exit code {code}" if code else ""
+
+
+def _run(command: Sequence[str], **options: Any) -> int:
+    """Runs a command; whatever ends this process early ends that first.
+
+    Returns:
+        Its exit code.
+
+    Raises:
+        SystemExit: If this process was told to end.
+    """
+    told: list[int] = []
+    processes: list[subprocess.Popen] = []
+
+    def stop(number: int, frame: object) -> None:
+        told.append(number)
+        for process in processes:
+            process.terminate()
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        processes.append(subprocess.Popen(command, **options))
+        if told:  # Before it was in the list.
+            processes[0].terminate()
+        code = processes[0].wait()
+    except BaseException:
+        for process in processes:
+            process.terminate()
+            process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if told:
+        _LOGGER.error("stopped, and the run with it; start again to go on")
+        raise SystemExit(128 + told[0])
+    return code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -12,12 +12,14 @@ class Pooling(keras.layers.Layer):
 
     A subclass implements `call(features, mask=None)`, where features are (B, L, F) and the mask,
     if there is one, is boolean (B, L) and true for what counts. It returns (B, D). Its options
-    are the keyword-only parameters of its constructor.
+    are the keyword-only parameters of its constructor, and `EVEN` says whether D must be even.
 
     Args:
         dimension: D.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
+
+    EVEN: ClassVar[bool] = False
 
     def __init__(self, dimension: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -24,6 +24,8 @@ class BiGRU(Pooling):
         ValueError: If D is odd.
     """
 
+    EVEN = True
+
     def __init__(
         self,
         dimension: int,

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.options import PositiveInt
+from keras_xmr.options import EvenInt, PositiveInt
 from keras_xmr.pooling.base import Pooling
 
 _TEMPERATURE = 0.1
@@ -41,7 +41,7 @@ class GPO(Pooling):
         dimension: int,
         *,
         projection: bool = True,
-        encoding: PositiveInt = 32,
+        encoding: EvenInt = 32,
         hidden: PositiveInt = 32,
         **kwargs: Any,
     ) -> None:

@@ -11,8 +11,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.abandoned import aside_of, remove_abandoned
+from data_pipelines.abandoned import remove_abandoned
 from data_pipelines.errors import UserError
+from data_pipelines.files import aside_of, put_in_place
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import read_pixels
@@ -44,9 +45,12 @@ def export_keras(model: Retriever, path: Path) -> None:
         path: The file; it appears whole or not at all.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}")
-    model.without_optimizer().save(aside)
-    os.replace(aside, path)
+    aside = aside_of(path, ".keras")
+    try:
+        model.without_optimizer().save(aside)
+        put_in_place(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def export_saved_model(

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from data_pipelines.abandoned import aside_of
+from data_pipelines.files import aside_of
 
 
 def versions(folder: Path) -> list[Path]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
+import logging
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ import keras
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import aside_of, put_in_place, sync, write_aside
 from keras_xmr.retriever import Retriever
 from keras_xmr.training.team import Team
 
+_LOGGER = logging.getLogger(__name__)
+
 _VARIABLES = "variables.json"
+_STATE = "checkpoint"
+_FILE = re.compile(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
 class CheckpointError(UserError):
@@ -54,8 +59,9 @@ class Checkpoints:
     """Saves and restores model, optimizer and progress together.
 
     A checkpoint is written aside and then named by an atomic rename, so a kill in the middle
-    leaves the one before it. Of several workers the chief alone writes and reads them, and the
-    others have from it what it has read; so all must call the same methods.
+    leaves the one before it, which is also read where the newest is damaged. Of several workers
+    the chief alone writes and reads them, and the others have from it what it has read; so all
+    must call the same methods.
 
     Args:
         folder: Where they are kept.
@@ -70,21 +76,44 @@ class Checkpoints:
         self.team = team
         self.keep = keep
         self.progress = Progress()
+        self._damaged: list[str] = []
         # Variables are made here and not when they are needed: that all workers do together.
         self._bare = model.without_optimizer()
         self._state = tf.Variable(self.progress.numbers(), dtype=tf.float64, name="progress")
 
     def peek(self) -> Progress:
-        """The progress of the newest checkpoint; the very beginning without one.
+        """The progress of the newest checkpoint that is whole.
 
         Raises:
-            CheckpointError: If the checkpoint is of another model.
+            CheckpointError: If there is none, or they are of another model.
         """
-        if self.team.is_chief and tf.train.latest_checkpoint(str(self.folder)) is not None:
+        if self.team.is_chief:
             self._compare()
+            self._newest = self._newest_whole()
             self._read(tf.train.Checkpoint(progress=self._state))
         self.team.share([self._state])
         return Progress.of_numbers(self._state.numpy())
+
+    def _found(self) -> list[str]:
+        """The checkpoints of which there is any file, the newest first."""
+        matches = [_FILE.fullmatch(path.name) for path in self.folder.glob("ckpt-*")]
+        numbers = {int(match[1]) for match in matches if match}
+        return [str(self.folder / f"ckpt-{number}") for number in sorted(numbers, reverse=True)]
+
+    def _newest_whole(self) -> str:
+        says: list[str] = []
+        for path in self._found():
+            damage = _damage(path)
+            if not damage:
+                if says:
+                    _LOGGER.warning("%s; going on from %s", "; ".join(says), path)
+                return path
+            self._damaged.append(path)
+            says.append(f"{path} is damaged: {damage}")
+        raise CheckpointError(
+            f"no checkpoint of {self.folder} can be read: {'; '.join(says) or 'there is none'}. "
+            "Delete that folder, and the training begins anew"
+        )
 
     def restore_model(self) -> None:
         """Restores the model of the newest checkpoint, and the progress, but no optimizer.
@@ -104,9 +133,6 @@ class Checkpoints:
         self._saved = self._variables()
         self._saved["optimizer"] = [variable.value for variable in optimizer.variables]
         self._checkpoint = tf.train.Checkpoint(**self._saved)
-        self._manager = tf.train.CheckpointManager(self._checkpoint, str(self.folder), self.keep)
-        # It makes a variable when it is first asked for this.
-        _ = self._checkpoint.save_counter
         self.team.share(tf.nest.flatten(self._saved))
 
     def restore(self) -> None:
@@ -129,15 +155,24 @@ class Checkpoints:
 
     def _read(self, checkpoint: tf.train.Checkpoint) -> None:
         """Reads the newest checkpoint into the variables of this one."""
-        newest = tf.train.latest_checkpoint(str(self.folder))
         try:
             # More may be there than is asked for, such as the optimizer of another phase.
-            checkpoint.read(newest).assert_existing_objects_matched().expect_partial()
+            checkpoint.read(self._newest).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
-            raise CheckpointError(f"{newest} does not fit this model: {error}") from None
+            raise CheckpointError(
+                f"{self._newest} does not fit this model: {error}\nGive this run another name "
+                f"(--set name=...), or delete {self.folder}, and the training begins anew"
+            ) from None
 
-    def save(self) -> None:
+    def means(self) -> dict[str, float]:
+        """The means that were saved with the checkpoint that was read; none if they are lost."""
+        return _read_json(Path(f"{self._newest}.json")) if self.team.is_chief else {}
+
+    def save(self, means: Mapping[str, float]) -> None:
         """Saves the state as it is now.
+
+        Args:
+            means: Of the logs, over the steps of the epoch that have been done.
 
         Raises:
             CheckpointError: If it cannot be written.
@@ -147,33 +182,53 @@ class Checkpoints:
         self._state.assign(self.progress.numbers())
         step = self.progress.step
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_aside(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
-            self._manager.save(checkpoint_number=step)
+            self._write(str(self.folder / f"ckpt-{step}"), means)
         except (OSError, tf.errors.OpError) as error:
-            for part in self.folder.glob(f"ckpt-{step}_temp*"):
-                shutil.rmtree(part, ignore_errors=True)
+            for part in self.folder.glob(f"ckpt-{step}[._]*"):
+                part.unlink() if part.is_file() else shutil.rmtree(part, ignore_errors=True)
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}. The disk may "
                 "be full; free some space and start again: the training goes on at the checkpoint "
                 f"before, if there is one. {error}"
             ) from error
 
+    def _write(self, path: str, means: Mapping[str, float]) -> None:
+        """Writes all of a checkpoint, and names it as the newest then."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_aside(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
+        write_aside(Path(f"{path}.json"), json.dumps(dict(means)).encode())
+        self._checkpoint.write(path)
+        for part in self.folder.glob(f"{Path(path).name}.[di]*"):
+            sync(part)
+        sync(self.folder)
+        # As TensorFlow names the newest one.
+        state = f'model_checkpoint_path: "{Path(path).name}"\n'
+        write_aside(self.folder / _STATE, state.encode())
+        self._newest = path
+        self._remove_others()
+
+    def _remove_others(self) -> None:
+        """Removes checkpoints that are damaged, or older than those that are kept."""
+        damaged = [path for path in self._damaged if path != self._newest]
+        whole = [path for path in self._found() if path not in damaged]
+        for path in damaged + whole[self.keep :]:
+            for file in self.folder.glob(f"{Path(path).name}.*"):
+                file.unlink()
+        self._damaged = []
+
     def save_weights(self, path: Path) -> None:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""
         self._bare.global_step.assign(self.model.global_step)
-        aside = path.with_name(f".{path.name}")
-        self._bare.save_weights(aside)
-        os.replace(aside, path)
-
-    def load_weights(self, path: Path) -> None:
-        """Loads such weights into the model."""
-        self._bare.load_weights(path)
+        aside = aside_of(path, ".weights.h5")
+        try:
+            self._bare.save_weights(aside)
+            put_in_place(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def _compare(self) -> None:
         """Raises where the variables of the checkpoint are not those of the model."""
-        path = self.folder / _VARIABLES
-        saved = json.loads(path.read_bytes()) if path.exists() else {}
+        saved = _read_json(self.folder / _VARIABLES)
         own = _shapes(self.model)
         wrong = [
             f"{name}: {saved.get(name, 'none')} there, {own.get(name, 'none')} here"
@@ -187,6 +242,28 @@ class Checkpoints:
                 + "\n  ".join(wrong[:5])
                 + "\nGive this run another name (--set name=...), or delete that folder"
             )
+
+
+def _damage(checkpoint: str) -> str:
+    """What is wrong with a checkpoint; nothing if it can be read to its last number."""
+    if not Path(f"{checkpoint}.index").exists():
+        return "its index is missing"
+    try:
+        reader = tf.train.load_checkpoint(checkpoint)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, RuntimeError, ValueError, LookupError, OSError) as error:
+        return str(error).split("\n")[0]
+    return ""
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """What a file says beside a checkpoint; nothing if it is missing or damaged."""
+    try:
+        saved = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return saved if isinstance(saved, dict) else {}
 
 
 def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:

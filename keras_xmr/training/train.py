@@ -6,14 +6,12 @@ import json
 import logging
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from data_pipelines.batches import training_batches
-from data_pipelines.files import write_aside
 from data_pipelines.records import Records, SplitRecords, damage
 from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
@@ -27,7 +25,7 @@ from keras_xmr.run_folder import RunFolder
 from keras_xmr.termination import TerminationNotice
 from keras_xmr.towers import tower_on_features
 from keras_xmr.training import callbacks
-from keras_xmr.training.checkpoints import Checkpoints
+from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
 from keras_xmr.training.features import frozen_features
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
@@ -71,7 +69,9 @@ def train(
     Raises:
         TrainingStoppedError: If the watchdog stops the training.
         TerminatedError: If the process has been told to end; a checkpoint is kept.
-        CheckpointError: If the checkpoints are of another model, or cannot be written.
+        ConfigError: If the folder holds a run with another config.
+        CheckpointError: If the checkpoints are of another model, none of them can be read, or one
+            cannot be written.
         RecordsError: If a record is damaged.
         EncoderError: If weights or word vectors cannot be loaded.
         UserError: If a loss needs relevance, and its tokenizer cannot be run.
@@ -82,15 +82,17 @@ def train(
     sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
     _check_same(config, records, tokenizer, team)
     with team.strategy.scope():
-        (begun,) = team.from_chief([int((folder.checkpoints / "checkpoint").exists())])
+        (begun,) = team.from_chief([int(folder.has_begun)])
         model = build_model(config, records, tokenizer, pretrained=not begun)
+        if team.is_chief:
+            folder.begin(config, tokenizer.files())
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
         if options.precompute_features:
             model.feature_tower = tower_on_features(model.image_tower)
         trainer = _Trainer(config, folder, records, tokenizer, model, sampler, team)
-        done = trainer.checkpoints.peek()
+        done = trainer.checkpoints.peek() if begun else Progress()
         for span in trainer.spans():
             if done.step >= span.end:
                 continue
@@ -109,7 +111,7 @@ def train(
                     pieces=team.devices,
                 )
                 trainer.fit(team.distribute(batches), span)
-        trainer.finish(done.step)
+        trainer.finish(done.step, tokenizer)
     return model
 
 
@@ -232,19 +234,22 @@ class _Trainer:
         except tf.errors.OpError as error:
             raise damage(error) or error from None
 
-    def finish(self, done: int) -> None:
+    def finish(self, done: int, tokenizer: Tokenizer) -> None:
         """Keeps the last weights, and loads those that the config asks for."""
         self.model.feature_tower = None
         if done >= self.spans()[-1].end:
             self.checkpoints.restore_model()
         if not self.team.is_chief:
             return
-        if not self.folder.last_weights.exists():
-            self.checkpoints.save_weights(self.folder.last_weights)
+        folder, new = self.folder, ""
+        if not folder.last_weights.exists():
+            self.checkpoints.save_weights(folder.last_weights)
+            new = folder.last_weights.name
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
-        write_aside(self.folder.done, json.dumps(summary, indent=2).encode())
-        self.checkpoints.load_weights(weights_of(self.config, self.folder))
+        weights = [folder.best_weights.name, folder.last_weights.name]
+        folder.finish(summary, [*weights, *tokenizer.files()], new)
+        load_trained(self.model, self.config, folder)
 
     def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
         choice = self.config.train.optimizer
@@ -271,12 +276,14 @@ class _Trainer:
                 self.steps_per_epoch,
                 self._epochs * self.steps_per_epoch,
             )
+        means = callbacks.EpochMeans(self.checkpoints, self.steps_per_epoch)
         checkpoint = callbacks.Checkpoint(
-            self.checkpoints, watchdog, options.checkpoint_steps, self.notice
+            self.checkpoints, watchdog, options.checkpoint_steps, self.notice, means
         )
         if not self.team.is_chief:
-            return [watchdog, checkpoint]
+            return [means, watchdog, checkpoint]
         made = [
+            means,
             callbacks.ProgressBar(self.sampler, self._epochs, options.log_steps),
             watchdog,
             validation,
@@ -287,13 +294,25 @@ class _Trainer:
         return [callback for callback in made if callback is not None]
 
 
-def weights_of(config: Config, folder: RunFolder) -> Path:
-    """The weights of a finished training that the config asks for.
+def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
+    """Loads the weights of a finished training that the config asks for.
 
     Args:
+        model: The model.
         config: Its `export.weights` is "best" or "last"; without a validation split there are
             only the last ones.
         folder: The run.
+
+    Raises:
+        UserError: If the file of the weights is missing or damaged.
     """
-    best = config.export.weights == "best" and folder.best_weights.exists()
-    return folder.best_weights if best else folder.last_weights
+    best = config.export.weights == "best" and folder.has_best
+    path = folder.best_weights if best else folder.last_weights
+    folder.verify(path)
+    try:
+        model.without_optimizer().load_weights(path)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {str(error).strip().splitlines()[0]}. Copy it back, or delete "
+            f"{folder.checkpoints} and train again"
+        ) from None

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 
-from data_pipelines.abandoned import aside_of, remove_abandoned
+from data_pipelines.abandoned import remove_abandoned
+from data_pipelines.files import aside_of
 
 
 def test_only_what_no_process_writes_is_removed(tmp_path):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
+import signal
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -292,7 +294,7 @@ class Command:
         self.output, self.fails = output, fails
         self.started: list[tuple[str, str]] = []
 
-    def __call__(self, command, **options) -> subprocess.CompletedProcess:
+    def __call__(self, command, **options) -> int:
         assert not options.get("shell")
         mode = command[3].removeprefix("--mode=")
         values = dict(a.removeprefix("--set=").split("=", 1) for a in command if "--set=" in a)
@@ -306,14 +308,14 @@ class Command:
                 self.output, values["name"], int(values["seed"]), 2.0,
                 (f"data.records={values['data.records']}",),
             )  # fmt: skip
-        return subprocess.CompletedProcess(command, code)
+        return code
 
 
 def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
     plan = ["scenes_pcme"], [0, 1, 2], overrides
     command = Command(tmp_path, ("train", "scenes_pcme-seed1"))
-    monkeypatch.setattr(execute.subprocess, "run", command)
+    monkeypatch.setattr(execute, "_run", command)
     with pytest.raises(UserError, match=r"1 of 3 runs failed(.|\n)*seed1: --mode=train ended"):
         compare(plan_runs(*plan), [])
     names = [f"scenes_pcme-seed{seed}" for seed in range(3)]
@@ -329,16 +331,50 @@ def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     assert rows[0]["runs"] == "2"
 
     command = Command(tmp_path)
-    monkeypatch.setattr(execute.subprocess, "run", command)
+    monkeypatch.setattr(execute, "_run", command)
     compare(plan_runs(*plan), [])
     assert command.started == [("train", names[1]), ("evaluate", names[1])]
+
+
+def test_a_comparison_that_is_told_to_end_ends_its_run_first(tmp_path):
+    script = (
+        "import os, signal, sys, time\n"
+        "def end(*_):\n"
+        "    open(sys.argv[1], 'w').close()\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "time.sleep(60)\n"
+    )
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # This process is to outlive a failure.
+    try:
+        with pytest.raises(SystemExit) as ended:
+            execute._run([sys.executable, "-c", script, str(tmp_path / "ended")])
+        assert ended.value.code == 128 + signal.SIGTERM
+        assert (tmp_path / "ended").exists()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_comparison_that_is_interrupted_ends_its_run_first():
+    script = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "time.sleep(60)\n"
+    )
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        execute._run([sys.executable, "-c", script])
+    assert time.monotonic() - begin < 30
 
 
 def test_records_that_cannot_be_written_fail_all_their_runs(tmp_path, monkeypatch):
     overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
     runs = plan_runs(["scenes_vse*"], [0, 1], overrides)
     command = Command(tmp_path, ("prepare", "scenes_vse0-seed0"))
-    monkeypatch.setattr(execute.subprocess, "run", command)
+    monkeypatch.setattr(execute, "_run", command)
     with pytest.raises(UserError, match="4 of 4 runs failed"):
         compare(runs, [])
     assert command.started == [("prepare", "scenes_vse0-seed0")]
@@ -353,7 +389,7 @@ def test_other_test_sets_are_seen_before_the_training(tmp_path, monkeypatch):
         (tmp_path / f"{name}.yaml").write_text(dump_config(config))
         runs += plan_runs([str(tmp_path / f"{name}.yaml")], [0])
     command = Command(tmp_path)
-    monkeypatch.setattr(execute.subprocess, "run", command)
+    monkeypatch.setattr(execute, "_run", command)
     with pytest.raises(ComparisonError, match=r"few-seed0 and many-seed0(.|\n)*test/000004"):
         compare(runs, [])
     assert not command.started

@@ -122,6 +122,11 @@ def test_overrides_reach_any_key():
             "objective=[{name: triplet, mining: sum, warmup_steps: 9}]",
             ["objective.0.warmup_steps", "no effect", "hardest"],
         ),
+        ("model.dimension=7", ["model.dimension", "7 is odd", "'bi_gru'", "such as 8"]),
+        (
+            "model.image.pooling={name: gpo, encoding: 33}",
+            ["model.image.pooling.encoding", "33", "multiple of 2"],
+        ),
         ("name=../elsewhere", ["name", "'../elsewhere'", "pattern"]),
         ("train.monitor=rsumm", ["train.monitor", "'rsum'"]),
         ("objective.7.weight=1", ["objective.7"]),

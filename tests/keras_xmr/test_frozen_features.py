@@ -177,7 +177,7 @@ def test_features_that_half_precision_cannot_hold_are_refused(folder):
             three.config.data.image,
             8,
         )
-    assert not list((folder / "large").iterdir())
+    assert not (folder / "large").exists()
 
 
 def test_an_encoder_that_is_random_though_frozen_is_refused(folder, monkeypatch):

@@ -183,12 +183,46 @@ def test_another_tokenizer_is_refused(trained, tmp_path):
     config = run.config.model_copy(update={"output": copy})
     moved = Run(config)
     files = dict(run.tokenizer.files())
-    moved.folder.keep(files)
+    moved.folder.check_tokenizer(files, files)
     with pytest.raises(UserError, match=r"another vocabulary or tokenizer .*vocabulary\.txt"):
-        moved.folder.keep(files | {"tokenizer/vocabulary.txt": b"[PAD]\n[UNK]\n"})
+        moved.folder.check_tokenizer(files, files | {"tokenizer/vocabulary.txt": b"[PAD]\n"})
     shutil.rmtree(moved.folder.path / "tokenizer")
-    with pytest.raises(UserError, match="does not hold the tokenizer"):
+    with pytest.raises(UserError, match=r"tokenizer.json is missing\. Copy it back, or delete"):
         _ = moved.tokenizer
+
+
+def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, monkeypatch):
+    """In the layout of transformers every tokenizer that is built gets a new name from Keras."""
+    presets.transformers_bert(tmp_path / "bert")
+    config = models.tiny_config(
+        tmp_path,
+        f"model.text.encoder={{name: keras_hub_text, preset: {tmp_path / 'bert'}}}",
+        "model.text.pooling=mean",
+        "data.source={name: scenes, train: 4, val: 2, test: 2, captions_per_image: 1}",
+    )
+    names = []
+
+    def train(config, folder, records, tokenizer, team):
+        names.append(tokenizer.tokenizer.name)
+        folder.begin(config, tokenizer.files())
+        folder.checkpoints.mkdir(exist_ok=True)
+        (folder.checkpoints / "checkpoint").touch()
+
+    monkeypatch.setattr("keras_xmr.pipeline.train", train)
+    first = Run(config)
+    first.prepare()
+    first.train()
+    Run(config).train()
+    assert names[0] != names[1]
+    kept = first.folder.path / "tokenizer" / "tokenizer.json"
+    described = json.loads(kept.read_bytes())
+    described["tokenizer"]["config"]["name"] = "kept_by_an_older_version"
+    kept.write_text(json.dumps(described))
+    Run(config).train()
+    described["tokenizer"]["config"]["lowercase"] = False
+    kept.write_text(json.dumps(described))
+    with pytest.raises(UserError, match=r"another vocabulary or tokenizer .*tokenizer\.json"):
+        Run(config).train()
 
 
 def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(tmp_path):

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import h5py
 import keras
@@ -18,8 +19,13 @@ from keras_xmr.termination import TerminatedError
 
 def last_weights(run: Run) -> dict[str, np.ndarray]:
     """Every number of the last weights."""
+    return weights_in(run.folder.last_weights)
+
+
+def weights_in(path: Path) -> dict[str, np.ndarray]:
+    """Every number of a file of weights."""
     found = {}
-    with h5py.File(run.folder.last_weights) as file:
+    with h5py.File(path) as file:
         file.visititems(
             lambda name, item: found.update({name: item[()]} if hasattr(item, "dtype") else {})
         )

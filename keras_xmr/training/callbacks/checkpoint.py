@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from keras_xmr.termination import TerminatedError, TerminationNotice
 from keras_xmr.training.callbacks.base import StepCallback
+from keras_xmr.training.callbacks.epoch_means import EpochMeans
 from keras_xmr.training.callbacks.watchdog import Watchdog
 from keras_xmr.training.checkpoints import Checkpoints
 
@@ -13,27 +14,38 @@ class Checkpoint(StepCallback):
 
     Not where the watchdog finds something wrong.
 
+    The last step of an epoch is saved once, after its validation: a training that is killed while
+    it validates does the steps before it again, and then validates as one that was not killed.
+
     Args:
         checkpoints: Where to save.
         watchdog: Looks before every checkpoint, so that none holds a NaN.
         every: Steps between two checkpoints; 0 for none within an epoch.
         notice: Knows whether the process is about to be taken away.
+        means: Are kept with each checkpoint.
 
     Raises:
         TerminatedError: From within `fit`, once the process has been told to end.
     """
 
     def __init__(
-        self, checkpoints: Checkpoints, watchdog: Watchdog, every: int, notice: TerminationNotice
+        self,
+        checkpoints: Checkpoints,
+        watchdog: Watchdog,
+        every: int,
+        notice: TerminationNotice,
+        means: EpochMeans,
     ) -> None:
         super().__init__()
         self.checkpoints = checkpoints
         self.watchdog = watchdog
         self.every = every
         self.notice = notice
+        self.means = means
 
     def on_step(self, step: int) -> None:
-        if self.notice.given or (self.every and step % self.every == 0):
+        due = self.notice.given or (self.every and step % self.every == 0)
+        if due and step % self.means.steps_per_epoch:
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
@@ -42,7 +54,7 @@ class Checkpoint(StepCallback):
     def _save(self) -> None:
         self.watchdog.look()
         self.checkpoints.progress.step = self.step
-        self.checkpoints.save()
+        self.checkpoints.save(self.means.so_far())
         if self.notice.given:
             chief = self.checkpoints.team.is_chief
             kept = f"the checkpoint of step {self.step} is kept" if chief else "the chief goes on"
