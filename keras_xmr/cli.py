@@ -84,7 +84,7 @@ scores of any other model, with neither config nor training:
                                image,caption,grade, or .npz; may be given several times
   --labels=FILE                instance annotations as COCO has them, for PMRP
   --relevance=FILE             .npy or .npz of the shape of the scores, for ASP; without one,
-                               the CIDEr of the captions
+                               the CIDEr of the captions, and their TF-IDF beside it
   --rerank=NAME                a re-ranker, such as fast_reranking, or with options
                                '{{{{name: fast_reranking, preset: cub}}}}'; several times if need be
   --folds=N                    also the mean over N folds of the images ("1K" on COCO: 5)

@@ -13,7 +13,7 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.catalogue import Choice, components
-from keras_xmr.config import Config, EvaluationOptions
+from keras_xmr.config import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.evaluation.scoring import score_matrices
@@ -154,7 +154,7 @@ def evaluate_split(
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
-        matchers.setdefault(choice.name, _further_matcher(choice, model.matcher))
+        matchers.setdefault(choice.name, _further_matcher(choice, model))
     matrices = (
         (name, *score_matrices(matcher, embedded.images, embedded.captions, options.tile))
         for name, matcher in matchers.items()
@@ -185,9 +185,7 @@ def evaluate_matrices(
     if brief:
         known.labels = ()
     elif options.semantic_precision:
-        known.relevance = relevance_matrix(
-            known.texts, part.caption_image, len(part), **config.relevance.model_dump()
-        ).dense()
+        _add_relevance(known, config.relevance)
     found = []
     folds = 0 if brief else options.folds
     for name, scores, back in matrices:
@@ -204,8 +202,18 @@ def evaluate_matrices(
     return evaluation
 
 
-def _further_matcher(choice: Choice, trained: Matcher) -> Matcher:
-    """A matcher for the test only, with the trained scale and shift if it has some."""
+def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
+    """The relevance that ASP goes by, and that of the evaluators which were released with it."""
+    captions = (known.texts, known.caption_image, len(known.image_ids))
+    known.relevance = relevance_matrix(*captions, options.measure, options.tokenizer).dense()
+    if options.measure != "tf_idf":
+        by_words = relevance_matrix(*captions, "tf_idf", options.tokenizer)
+        known.further_relevance["tf_idf"] = by_words.dense()
+
+
+def _further_matcher(choice: Choice, model: Retriever) -> Matcher:
+    """A matcher for the test only, with what was trained of it if it has some."""
+    trained = model.matcher
     matcher = components("matcher")[choice.name].load()(**choice.options())
     if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
         matcher.scale.assign(trained.scale)

@@ -26,6 +26,7 @@ class GroundTruth:
         labels: The labels of each image, as numbers from 0; empty tuples where there are none.
         further: Further judgements to measure against, by name.
         relevance: Semantic relevance (images, captions), or None.
+        further_relevance: The same by further measures, by their names.
     """
 
     image_ids: Sequence[str]
@@ -37,6 +38,7 @@ class GroundTruth:
     labels: Sequence[tuple[int, ...]] = ()
     further: dict[str, Judgements] = field(default_factory=dict)
     relevance: np.ndarray | None = None
+    further_relevance: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,7 +52,7 @@ class GroundTruth:
             images: Numbers of the images, int (images,), ascending.
             captions: Numbers of the captions, int (captions,).
         """
-        relevance = self.relevance
+        relevance, members = self.relevance, np.ix_(images, captions)
         return GroundTruth(
             image_ids=[self.image_ids[i] for i in images],
             caption_ids=[self.caption_ids[i] for i in captions],
@@ -60,7 +62,8 @@ class GroundTruth:
             texts=[self.texts[i] for i in captions] if self.texts else (),
             labels=[self.labels[i] for i in images] if self.labels else (),
             further={name: j.select(images, captions) for name, j in self.further.items()},
-            relevance=None if relevance is None else relevance[np.ix_(images, captions)],
+            relevance=None if relevance is None else relevance[members],
+            further_relevance={name: r[members] for name, r in self.further_relevance.items()},
         )
 
     @property

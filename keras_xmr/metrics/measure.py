@@ -13,7 +13,7 @@ from keras_xmr.metrics.breakdown import by_positives
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import PRECISION_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_scores, fold_members
-from keras_xmr.metrics.semantic import semantic_precision
+from keras_xmr.metrics.semantic import semantic_precision, semantic_precision_by
 
 
 @dataclass
@@ -101,6 +101,8 @@ def all_metrics(
     if truth.relevance is not None:
         found = semantic_precision(scores, truth.relevance, text_to_image=text_to_image)
         metrics = metrics.and_also(found)
+    for name, relevance in truth.further_relevance.items():
+        metrics = metrics.and_also(semantic_precision_by(name, scores, relevance, text_to_image))
     return metrics
 
 

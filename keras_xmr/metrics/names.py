@@ -21,6 +21,7 @@ def metric_names() -> list[str]:
         "pmrp",
         *(f"pmrp_{zeta}" for zeta in ZETAS),
         "asp",
+        "asp_tf_idf",
         *(f"asp_top_{n}" for n in ASP_TOP),
         *(f"released_asp_{k}" for k in RELEASED_ASP_AT),
     ]

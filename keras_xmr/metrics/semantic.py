@@ -64,6 +64,31 @@ def semantic_precision(
     return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
 
 
+def semantic_precision_by(
+    measure: str,
+    scores: np.ndarray,
+    relevance: np.ndarray,
+    text_to_image: np.ndarray | None = None,
+) -> RetrievalMetrics:
+    """`asp` of `semantic_precision` alone, by another relevance, as `asp_<measure>`.
+
+    Args:
+        measure: What the relevance is.
+        scores: Scores (images, captions). Its rows rank captions.
+        relevance: Semantic relevance (images, captions), from 0 on.
+        text_to_image: The scores whose columns rank images, if they are others.
+
+    Raises:
+        ValueError: As `semantic_precision` raises it.
+    """
+    found = semantic_precision(scores, relevance, (), text_to_image)
+    i2t, t2i = (
+        QueryMetrics({f"asp_{measure}": queries.values["asp"]}, queries.positives)
+        for queries in (found.image_to_text, found.text_to_image)
+    )
+    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+
+
 def _direction(
     scores: np.ndarray, relevance: np.ndarray, top: Sequence[int], ties: ScoreTies
 ) -> QueryMetrics:

@@ -24,6 +24,7 @@ _MANY = {
     "found_10": "found@10",
     "pmrp": "PMRP",
     "asp": "ASP",
+    "asp_tf_idf": "ASP\n(TF-IDF)",
 }
 _NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "CxC"}
 

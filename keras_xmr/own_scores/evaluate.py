@@ -39,7 +39,7 @@ class OwnScores:
         judgements: Further judgements: names or files; see `find_judgements`.
         labels: File of instance annotations, for Plausible-Match R-Precision; see `read_labels`.
         relevance: File of semantic relevance (images, captions), for ASP; the CIDEr of the
-            captions if None.
+            captions if None, and their TF-IDF beside it.
         folds: Over how many folds means are taken besides.
         output: Folder of what is written; beside the scores if None.
     """
@@ -134,8 +134,9 @@ def _ground_truth(own: OwnScores) -> GroundTruth:
     if own.relevance:
         truth.relevance = load_scores(own.relevance, truth.shape, own.ground_truth)
     else:
-        images = len(truth.image_ids)
-        truth.relevance = relevance_matrix(truth.texts, truth.caption_image, images).dense()
+        captions = (truth.texts, truth.caption_image, len(truth.image_ids))
+        truth.relevance = relevance_matrix(*captions).dense()
+        truth.further_relevance["tf_idf"] = relevance_matrix(*captions, "tf_idf").dense()
     return truth
 
 

@@ -132,10 +132,11 @@ def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRel
     """The relevance within batches of a split, whose captions are the references."""
     begin = time.perf_counter()
     words = TOKENIZERS[options.tokenizer]([caption.text for caption in split.captions])
-    weighted = weigh(words, split.caption_image, len(split), options.measure)
+    measure = options.train_measure or options.measure
+    weighted = weigh(words, split.caption_image, len(split), measure)
     _LOGGER.info(
         "relevance: %s, %d captions weighed in %.1f s",
-        options.measure,
+        measure,
         split.num_captions,
         time.perf_counter() - begin,
     )

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import ClassVar
+
 import numpy as np
 import oracles
 import pytest
 
-from keras_xmr.judgements import Judgements, multi_hot
-from keras_xmr.metrics import evaluate_folds, evaluate_scores, plausible_match, semantic_precision
+from keras_xmr.config import RelevanceOptions
+from keras_xmr.evaluation.evaluate import _add_relevance
+from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
+from keras_xmr.metrics import (
+    evaluate_folds,
+    evaluate_scores,
+    measure,
+    plausible_match,
+    semantic_precision,
+)
+from keras_xmr.metrics.names import metric_names
+from keras_xmr.relevance import relevance_matrix
+from keras_xmr.training.train import _batch_relevance
 
 
 def test_asp_matches_golden(golden):
@@ -191,3 +205,54 @@ def test_nan_negative_relevance_and_wrong_shapes_are_refused(tied):
     scores[4, 2] = np.nan
     with pytest.raises(ValueError, match="score of query 4 is NaN"):
         semantic_precision(scores, np.ones_like(scores))
+
+
+CAPTIONS = ["a red bird on a tree", "a small red bird", "two dogs run", "dogs run on the grass"]
+
+
+def known() -> GroundTruth:
+    """Two images with two captions each."""
+    owner = np.array([0, 0, 1, 1])
+    judgements = Judgements.from_pairs(owner, 2)
+    return GroundTruth(["i0", "i1"], list("abcd"), owner, judgements, texts=CAPTIONS)
+
+
+def test_asp_by_tf_idf_stands_beside_that_by_cider(random):
+    truth = known()
+    _add_relevance(truth, RelevanceOptions())
+    scores = random.normal(size=(2, 4))
+    found = measure(scores, truth, folds=2).as_dict()
+    for measured, name in (("cider", "asp"), ("tf_idf", "asp_tf_idf")):
+        relevance = relevance_matrix(CAPTIONS, truth.caption_image, 2, measured).dense()
+        expected = semantic_precision(scores, relevance).summary
+        for side in ("i2t", "t2i"):
+            assert found["metrics"][f"{side}_{name}"] == expected[f"{side}_asp"]
+            assert f"{side}_{name}" in metric_names()
+    assert "i2t_asp_tf_idf" in found["folds"]
+
+
+def test_asp_by_tf_idf_is_not_measured_twice():
+    truth = known()
+    _add_relevance(truth, RelevanceOptions(measure="tf_idf"))
+    assert truth.relevance is not None
+    assert not truth.further_relevance
+
+
+@pytest.mark.parametrize(
+    ("options", "learned"),
+    [({}, "cider"), ({"train_measure": "tf_idf"}, "tf_idf"), ({"measure": "tf_idf"}, "tf_idf")],
+)
+def test_losses_can_learn_from_another_relevance_than_is_measured(options, learned):
+    truth = known()
+
+    class Split:
+        captions: ClassVar = [SimpleNamespace(text=text) for text in CAPTIONS]
+        caption_image = truth.caption_image
+        num_captions = len(CAPTIONS)
+
+        def __len__(self):
+            return 2
+
+    relevance = _batch_relevance(Split(), RelevanceOptions(**options))
+    expected = relevance_matrix(CAPTIONS, truth.caption_image, 2, learned).dense()
+    np.testing.assert_allclose(relevance(np.arange(2), np.arange(4)), expected, rtol=1e-5)
