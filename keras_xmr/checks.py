@@ -45,6 +45,7 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _matchers(config)
     yield from _losses(config)
     yield from _scores(config)
+    yield from _followed(config)
     yield from _mixing(config)
     yield from _data(config)
     yield from _phases(config)
@@ -127,13 +128,16 @@ def _pooling(side: str, tower: TowerOptions) -> Iterator[Mistake]:
         )
 
 
+def _all_matchers(config: Config) -> Iterator[tuple[tuple[str | int, ...], Choice]]:
+    """Every matcher of a config, and its key."""
+    yield ("model", "matcher"), config.model.matcher
+    for number, matcher in enumerate(config.evaluation.matchers):
+        yield ("evaluation", "matchers", number), matcher
+
+
 def _matchers(config: Config) -> Iterator[Mistake]:
     kinds = embedding_kinds(config)
-    places: list[tuple[tuple[str | int, ...], Choice]] = [
-        (("model", "matcher"), config.model.matcher)
-    ]
-    places += [(("evaluation", "matchers", i), m) for i, m in enumerate(config.evaluation.matchers)]
-    for key, matcher in places:
+    for key, matcher in _all_matchers(config):
         yield from _pair_of_kinds("matcher", matcher, kinds, (*key, "name"))
 
 
@@ -244,6 +248,22 @@ def _scores(config: Config) -> Iterator[Mistake]:
                     ("objective", number, "similarity"),
                     f"{loss.similarity!r} compares vectors, of which {odd[0]} embeddings have "  # type: ignore[attr-defined]
                     "several; write similarity: scores",
+                )
+
+
+def _followed(config: Config) -> Iterator[Mistake]:
+    """Constants of matchers that a loss learns, and that therefore have no effect."""
+    learned = {
+        name: loss.name
+        for loss in config.objective
+        for name in _constant("loss", loss, "SHARES") or ()
+    }
+    for key, matcher in _all_matchers(config):
+        for name, field in type(matcher).model_fields.items():
+            if name in learned and getattr(matcher, name) != field.default:
+                yield (
+                    (*key, name),
+                    f"has no effect: the loss {learned[name]!r} learns it; set it there",
                 )
 
 

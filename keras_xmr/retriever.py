@@ -83,6 +83,7 @@ class Retriever(keras.Model):
 
     def _build_parts(self) -> None:
         """Builds the matcher and the losses, whose weights must be there before any are loaded."""
+        self.matcher.follow(self.objective.losses_)
         outputs = (self.image_tower.output, self.text_tower.output)
         if not self.matcher.built and embeddings.kind(outputs[0]) == "tokens":
             # By shapes alone: it matters whether the number of regions varies.

@@ -215,6 +215,7 @@ def _further_matcher(choice: Choice, model: Retriever) -> Matcher:
     """A matcher for the test only, with what was trained of it if it has some."""
     trained = model.matcher
     matcher = components("matcher")[choice.name].load()(**choice.options())
+    matcher.follow(model.objective.losses_)
     if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
         matcher.scale.assign(trained.scale)
         matcher.shift.assign(trained.shift)

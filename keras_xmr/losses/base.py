@@ -32,6 +32,8 @@ class Loss(keras.layers.Layer):
       whether it reads them at all;
     * in `NEEDS_RELEVANCE` whether it reads `relevance`;
     * in `TAKES_MIXED` whether it can be right about mixed images;
+    * in `SHARES` which of its learned scalars a matcher of the same model scores with, if it has
+      an option of that name; see `Matcher.follow`;
     * in `NEEDS_STEP` whether its `call` also takes `step`, how many steps were trained before
       this one.
 
@@ -52,6 +54,7 @@ class Loss(keras.layers.Layer):
     NEEDS_RELEVANCE: ClassVar[bool] = False
     NEEDS_STEP: ClassVar[bool] = False
     READS_SCORES: ClassVar[bool] = True
+    SHARES: ClassVar[tuple[str, ...]] = ()
     TAKES_MIXED: ClassVar[bool] = False
 
     def __init__(self, **kwargs: Any) -> None:

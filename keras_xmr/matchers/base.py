@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 import keras
@@ -52,6 +53,9 @@ class Matcher(keras.layers.Layer):
         """
         del side, seed
         return embedding
+
+    def follow(self, losses: Iterable[Any]) -> None:
+        """Takes from the losses of its model what both know and they learn; see `Loss.SHARES`."""
 
 
 class LogitMatcher(Matcher):

@@ -5,6 +5,7 @@ The paper does not say what is scored at test time; beside these there is the co
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -37,9 +38,12 @@ class MahalanobisCosine(Matcher):
     `mahalanobis` and the cosine of the means (Wang et al. 2023, Eq. 5 and 11; in Eq. 11 the means
     stand for the nodes of the hypergraph, which there is only in training).
 
+    In a model that `mahalanobis_contrastive` trains, tau is what that loss has learned, and so is
+    lambda beside `hypergraph_contrastive`: the scores then move with the training.
+
     Args:
-        temperature: tau of Eq. 5.
-        cosine_scale: lambda of Eq. 11.
+        temperature: tau of Eq. 5, where no loss learns it.
+        cosine_scale: lambda of Eq. 11, where no loss learns it.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -56,16 +60,31 @@ class MahalanobisCosine(Matcher):
         super().__init__(**kwargs)
         self.temperature = temperature
         self.cosine_scale = cosine_scale
+        self._followed = _Followed()
+
+    def follow(self, losses: Iterable[Any]) -> None:
+        for loss in losses:
+            self._followed.scalars |= {name: getattr(loss, name) for name in loss.SHARES}
 
     def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
+        scalars = self._followed.scalars
         cosine = distances.cosine(image["mean"], caption["mean"])
-        return self.cosine_scale * cosine - self.temperature * _mahalanobis(image, caption, query)
+        cosine_scale = scalars.get("cosine_scale", self.cosine_scale)
+        temperature = scalars.get("temperature", self.temperature)
+        return cosine_scale * cosine - temperature * _mahalanobis(image, caption, query)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "temperature": self.temperature,
             "cosine_scale": self.cosine_scale,
         }
+
+
+class _Followed:
+    """Weights of losses, out of sight of Keras: the losses save and restore them."""
+
+    def __init__(self) -> None:
+        self.scalars: dict[str, Any] = {}
 
 
 def _mahalanobis(image: Embedding, caption: Embedding, query: Side) -> Any:

@@ -15,9 +15,9 @@ from keras_xmr.metrics import evaluate_folds, evaluate_scores
 from keras_xmr.pipeline import Run
 
 MSRM = (
-    "model.matcher={name: mahalanobis}",
+    "model.matcher={name: mahalanobis_cosine}",
     "objective=[{name: mahalanobis_contrastive, weight: 0.8}, hypergraph_contrastive]",
-    "evaluation.matchers=[cosine, mahalanobis_cosine]",
+    "evaluation.matchers=[cosine, mahalanobis]",
     "evaluation.folds=3",
     "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
     "model.text.pooling=bi_gru",
@@ -65,7 +65,7 @@ def test_a_run_of_msrm_is_trained_evaluated_and_exported(tmp_path):
     run.prepare()
     run.train()
     evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
-    assert [m.name for m in evaluation.matchers] == ["mahalanobis", "cosine", "mahalanobis_cosine"]
+    assert [m.name for m in evaluation.matchers] == ["mahalanobis_cosine", "cosine", "mahalanobis"]
     directed, plain, _ = evaluation.matchers
     assert directed.text_to_image.shape == directed.scores.shape == (12, 24)
     assert plain.text_to_image is None

@@ -11,6 +11,9 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr import matchers
+from keras_xmr.catalogue import components
+from keras_xmr.config_file import ConfigError, find_config, load_config
+from keras_xmr.evaluation import evaluate
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.msrm import match_loss, query_distances
@@ -27,7 +30,7 @@ def close(found, expected, name=""):
 
 def hypergraph(case) -> HypergraphContrastive:
     loss = HypergraphContrastive(
-        alpha=float(case["param_alpha"]), cosine_scale=float(case["param_lam"])
+        alpha=float(case["param_alpha"]), cosine_scale=float(case["param_lam"]), residual=False
     )
     loss.build(None, {"mean": (None, 12)}, {"mean": (None, 12)})
     for tag, direction in DIRECTIONS:
@@ -246,3 +249,53 @@ def test_mahalanobis_equals_the_formula_and_the_product_ranks_like_it(random):
     np.testing.assert_allclose(
         np.diff(found, axis=1), np.diff(product, axis=1), rtol=1e-3, atol=1e-4
     )
+
+
+def product_model() -> Retriever:
+    """A tiny MSRM that scores with the product of both similarities."""
+    losses = [MahalanobisContrastive(temperature=0.1), HypergraphContrastive(alpha=0.1)]
+    return models.gaussian_model(matchers.MahalanobisCosine(), losses, [0.8, 1.0])
+
+
+def test_the_product_scores_with_what_the_losses_have_learned(random, tmp_path):
+    model = product_model()
+    distribution, relation = model.objective.losses_
+    distribution.temperature.assign(0.7)
+    relation.cosine_scale.assign(3.0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    further = evaluate._further_matcher(
+        components("matcher")["mahalanobis_cosine"].options(name="mahalanobis_cosine"), model
+    )
+    image, caption = gaussians(random, 3), gaussians(random, 4)
+    expected = matchers.MahalanobisCosine(temperature=0.7, cosine_scale=3.0)(image, caption)
+    for matcher in (model.matcher, model.without_optimizer().matcher, loaded.matcher, further):
+        np.testing.assert_allclose(matcher(image, caption), expected, rtol=1e-6)
+    assert not model.matcher.weights
+
+
+def test_a_constant_of_the_product_that_a_loss_learns_is_refused():
+    matcher = "{name: mahalanobis_cosine, temperature: 3}"
+    for key in (f"model.matcher={matcher}", f"evaluation.matchers=[{matcher}]"):
+        with pytest.raises(ConfigError, match=r"temperature.*'mahalanobis_contrastive' learns it"):
+            load_config(find_config("scenes_msrm"), [key])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
+def test_alpha_can_be_fixed_and_0(random, alpha):
+    fixed = HypergraphContrastive(alpha=alpha, learn_alpha=False)
+    learned = HypergraphContrastive(alpha=alpha)
+    relations = {"positives": np.eye(6, dtype=bool)}
+    image, caption = gaussians(random, 6), gaussians(random, 6)
+    for loss in (fixed, learned):
+        loss.build(None, {"mean": (None, 5)}, {"mean": (None, 5)})
+    others = [weight for weight in learned.weights if weight.name != "alpha"]
+    for own, other in zip(fixed.weights, others, strict=True):
+        own.assign(other)
+    assert len(learned.trainable_weights) == len(fixed.trainable_weights) + 1
+    for part, value in learned(None, image, caption, relations).items():
+        np.testing.assert_allclose(fixed(None, image, caption, relations)[part], value, rtol=1e-6)
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(fixed))
+    assert copy.get_config() == fixed.get_config()
+    objective = f"[mahalanobis_contrastive, {{name: hypergraph_contrastive, alpha: {alpha}}}]"
+    load_config(find_config("scenes_msrm"), [f"objective={objective}"])

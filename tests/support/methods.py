@@ -90,15 +90,15 @@ def tower(choice: Choice, width: int, name: str, dimension: int = 6) -> keras.Mo
     return keras.Model(inputs, head(features), name=f"{name}_tower")
 
 
-def build(config: Config, **options: Any) -> Retriever:
+def build(config: Config, dimension: int = 6, **options: Any) -> Retriever:
     """The tiny model of a config, for the batches of `models.batch`."""
     keras.utils.set_random_seed(1)
     matcher = config.model.matcher
     losses = [components("loss")[c.name].load()(**c.options()) for c in config.objective]
     return Retriever(
-        tower(config.model.image.head, 4, "image"),
-        tower(config.model.text.head, 3, "caption"),
+        tower(config.model.image.head, 4, "image", dimension),
+        tower(config.model.text.head, 3, "caption", dimension),
         components("matcher")[matcher.name].load()(**matcher.options()),
-        Objective(losses, [1.0] * len(losses)),
+        Objective(losses, [choice.weight for choice in config.objective]),
         **options,
     )

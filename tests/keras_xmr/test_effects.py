@@ -1,0 +1,63 @@
+"""The second loss of a method moves the model where a config has it."""
+
+from __future__ import annotations
+
+import methods
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_xmr.config_file import find_config, load_config
+
+LEAST = 0.1
+"""The part of the gradient norm of the main loss that the other one has at least."""
+
+CONFIGS = (
+    "scenes_msrm",
+    "csv_msrm_regions",
+    "cub_msrm",
+)
+
+
+def batch(random):
+    """Pairs whose features have something in common, and a relevance of each pair."""
+    latent = random.normal(size=(48, 1, 4))
+    image = latent + random.normal(size=(48, 3, 4))
+    caption = latent[..., :3] + random.normal(size=(48, 3, 3))
+    relevance = np.abs(random.normal(scale=0.02, size=(48, 48))) + 0.3 * np.eye(48)
+    return (
+        {"image": image.astype(np.float32), "caption": caption.astype(np.float32)},
+        {"positives": np.eye(48, dtype=bool), "relevance": relevance.astype(np.float32)},
+    )
+
+
+def gradient_norms(config, random) -> list[tuple[str, float]]:
+    """The norm of the gradient of each loss, with its weight, at the beginning of a training."""
+    model = methods.build(config, min(config.model.dimension, 256))
+    x, relations = batch(random)
+    norms = []
+    objective = model.objective
+    for choice, loss, weight in zip(
+        config.objective, objective.losses_, objective.weights_, strict=True
+    ):
+        with tf.GradientTape() as tape:
+            embedded = model(x, training=True)
+            image = model.matcher.prepare(embedded["image"], "image", (0, 1))
+            caption = model.matcher.prepare(embedded["caption"], "caption", (0, 2))
+            scores = model.matcher(image, caption)
+            value = weight * sum(loss(scores, image, caption, relations).values())
+        variables = [*model.image_tower.trainable_variables, *model.text_tower.trainable_variables]
+        gradients = [g for g in tape.gradient(value, variables) if g is not None]
+        norms.append((choice.name, float(tf.linalg.global_norm(gradients))))
+    return norms
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_loss_of_a_config_moves_the_model(random, name):
+    (_, main), (_, other) = gradient_norms(load_config(find_config(name)), random)
+    assert other > LEAST * main
+
+
+def test_the_hypergraph_loss_as_printed_hardly_moves_it(random):
+    (_, main), (_, other) = gradient_norms(load_config(find_config("scenes_msrm_literal")), random)
+    assert 0 < other < 0.01 * main
