@@ -8,6 +8,7 @@ import pytest
 import ranking_oracles as oracles
 import tensorflow as tf
 
+from keras_xmr.config_file import find_config, load_config
 from keras_xmr.losses import (
     MMD,
     Diversity,
@@ -426,3 +427,9 @@ def test_uniformity_spreads_all_points_of_sets(random):
         total(Uniformity(), *flat, None),
         rtol=1e-5,
     )
+
+
+@pytest.mark.parametrize("name", ["coco_pvse_k1", "cub_pvse_k1", "scenes_pvse_k1"])
+def test_pvse_with_one_embedding_has_the_ranking_loss_alone(name):
+    # As in the released code: a set of one is neither diverse, nor are its modalities drawn near.
+    assert [loss.name for loss in load_config(find_config(name)).objective] == ["triplet"]
