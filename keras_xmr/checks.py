@@ -207,6 +207,11 @@ def _losses(config: Config) -> Iterator[Mistake]:
                 ("objective", number, "warmup_steps"),
                 "has no effect with mining 'sum'; write mining: hardest",
             )
+        if getattr(loss, "pseudo_positives", None) == 0 and loss.warmup_steps:  # type: ignore[attr-defined]
+            yield (
+                ("objective", number, "warmup_steps"),
+                "has no effect without pseudo_positives; give them a weight above 0",
+            )
         if _constant("loss", loss, "NEEDS_LOGITS") and not gives_logits:
             names = [n for n, m in components("matcher").items() if m.constants.get("LOGITS")]
             yield (

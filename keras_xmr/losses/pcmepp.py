@@ -9,7 +9,8 @@ from keras import ops
 
 from keras_xmr.embeddings import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import NonNegativeFloat
+from keras_xmr.options import NonNegativeFloat, NonNegativeInt
+from keras_xmr.queries import with_warm_up
 
 Tensor = Any
 
@@ -28,19 +29,39 @@ class ProbabilisticMatching(Loss):
 
     Args:
         pseudo_positives: Weight of the terms with pseudo-positives (alpha); 0 leaves them out.
+        warmup_steps: For so many first steps of a training they are left out too: what a model
+            that knows nothing believes in is no sign of a match.
         **kwargs: Passed on to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If there is a warm-up to nothing.
     """
 
     PARTS = ("match", "pseudo_match")
     NEEDS_LOGITS = True
     TAKES_MIXED = True
+    NEEDS_STEP = True
 
-    def __init__(self, *, pseudo_positives: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        pseudo_positives: NonNegativeFloat = 0.1,
+        warmup_steps: NonNegativeInt = 0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        if warmup_steps and not pseudo_positives:
+            raise ValueError("warmup_steps has no effect without pseudo_positives")
         self.pseudo_positives = pseudo_positives
+        self.warmup_steps = warmup_steps
 
     def call(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
+        self,
+        scores: Tensor,
+        image: Embedding,
+        caption: Embedding,
+        relations: Relations,
+        step: Tensor | None = None,
     ) -> dict[str, Tensor]:
         del image, caption
         targets = relations.get("targets")
@@ -49,8 +70,11 @@ class ProbabilisticMatching(Loss):
         match = 2.0 * _cross_entropy(scores, targets)
         if not self.pseudo_positives:
             return {"match": match, "pseudo_match": ops.zeros(())}
-        pseudo = sum(
-            _cross_entropy(scores, with_pseudo_positives(scores, targets, axis)) for axis in (1, 0)
+        pseudo = with_warm_up(
+            step,
+            self.warmup_steps,
+            lambda: ops.zeros(()),
+            lambda: _pseudo_cross_entropy(scores, targets),
         )
         return {"match": match, "pseudo_match": self.pseudo_positives * pseudo}
 
@@ -62,7 +86,10 @@ class ProbabilisticMatching(Loss):
         return self(ops.zeros_like(scores) + odds, {}, {}, relations)["match"]
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"pseudo_positives": self.pseudo_positives}
+        return super().get_config() | {
+            "pseudo_positives": self.pseudo_positives,
+            "warmup_steps": self.warmup_steps,
+        }
 
 
 def with_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
@@ -82,6 +109,13 @@ def with_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
     matches = ops.where(targets >= largest, scores, float("inf"))
     lowest = ops.min(matches, axis=axis, keepdims=True)
     return ops.maximum(targets, ops.where(scores >= lowest, largest, 0.0))
+
+
+def _pseudo_cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+    """That with pseudo-positives, of images as queries and of captions as queries, added."""
+    return sum(
+        _cross_entropy(scores, with_pseudo_positives(scores, targets, axis)) for axis in (1, 0)
+    )
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

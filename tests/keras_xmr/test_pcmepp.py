@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr import distances
+from keras_xmr.config_file import ConfigError, find_config, load_config
 from keras_xmr.losses import KLDivergence, ProbabilisticMatching
 from keras_xmr.losses.pcmepp import with_pseudo_positives
 from keras_xmr.matchers import ClosedFormSampled
@@ -81,6 +82,32 @@ def test_pseudo_positives_of_several_matches_score_like_the_least_of_them():
     # Caption 2 is between both matches; a query without matches has none.
     expected = [[1, 1, 1, 0], [0, 0, 0, 0]]
     np.testing.assert_array_equal(with_pseudo_positives(scores, targets, 1), expected)
+
+
+def test_pseudo_positives_wait_for_the_warm_up(random):
+    scores = tf.constant(random.normal(size=(6, 6)), tf.float32)
+    known = {"positives": tf.eye(6, dtype="bool")}
+    loss = ProbabilisticMatching(pseudo_positives=0.5, warmup_steps=2)
+    always = ProbabilisticMatching(pseudo_positives=0.5)(scores, {}, {}, known)
+
+    @tf.function
+    def parts(step):
+        return loss(scores, {}, {}, known, step=step)
+
+    assert parts(tf.constant(1, tf.int64))["pseudo_match"] == 0
+    for found in (parts(tf.constant(2, tf.int64)), loss(scores, {}, {}, known)):
+        for name, value in always.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-6)
+
+
+def test_a_warm_up_to_no_pseudo_positives_is_refused():
+    with pytest.raises(ValueError, match="no effect"):
+        ProbabilisticMatching(pseudo_positives=0.0, warmup_steps=2)
+    with pytest.raises(ConfigError, match=r"(?s)objective\.0\.warmup_steps.*no effect"):
+        load_config(
+            find_config("scenes_pcmepp"),
+            ["objective=[{name: probabilistic_matching, pseudo_positives: 0, warmup_steps: 2}]"],
+        )
 
 
 def test_pseudo_positives_of_mixed_images_take_the_largest_target():
