@@ -27,7 +27,9 @@ class DynamicSubEmbeddings(Head):
         dimension: D.
         pooling: Makes the pooling.
         set_size: K; 1 is the ablation without sub-embeddings.
-        activation: s.
+        activation: s. The paper says "an activation function"; `DynamicOrthogonality` has what was
+            measured. A sigmoid leaves all sub-embeddings alike at the beginning, and the loss
+            hardly a gradient to part them.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -40,7 +42,7 @@ class DynamicSubEmbeddings(Head):
         pooling: Callable[[], Pooling] | dict[str, Any],
         *,
         set_size: PositiveInt = 6,
-        activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid",
+        activation: Literal["sigmoid", "tanh", "relu", "linear"] = "tanh",
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)

@@ -20,6 +20,23 @@ class DynamicOrthogonality(Loss):
     margin, where m is the dynamic mask of the item (Wei et al., Eq. 4; L_ort of its Eq. 12). A
     side without sub-embeddings, or without the mask that is to be applied, adds nothing.
 
+    What it does depends on the activation of the head. `csv_dvse_regions` with `dimension: 128` and
+    `sigma: one` was trained for 8 epochs on 500 photos, whose features were reduced to 9 regions of
+    128 numbers (one seed). Gradient norm before the training, with its weight, that of the other
+    loss being 4; mean cosine, after it, of the sub-embeddings that the loss sees, and of those that
+    are scored, which have the global vector in common; and validation RSUM:
+
+    ==========  =========  ========  ====  ======  =====
+    activation  normalize  gradient  seen  scored   RSUM
+    ==========  =========  ========  ====  ======  =====
+    sigmoid     true           0.27  0.69    0.90  134.8
+    sigmoid     false          26.9  1.00    1.00  144.8
+    tanh        true           2.28  0.28    0.79  112.4
+    tanh        false          70.2  0.42    1.00  168.0
+    ==========  =========  ========  ====  ======  =====
+
+    Inner products make sub-embeddings short, not different, and leave one embedding an image.
+
     Args:
         beta: The margin, up to which correlation is free.
         masked: Whether the dynamic mask is applied; false is the L_ort of the ablation.

@@ -13,6 +13,9 @@ LEAST = 0.1
 """The part of the gradient norm of the main loss that the other one has at least."""
 
 CONFIGS = (
+    "scenes_dvse",
+    "csv_dvse_regions",
+    "cub_dvse",
     "scenes_msrm",
     "csv_msrm_regions",
     "cub_msrm",

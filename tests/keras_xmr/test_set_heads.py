@@ -42,7 +42,7 @@ def load_dvse(head, case, side: str) -> None:
 def dvse(case):
     """Both heads of the reference, with its weights, and their inputs."""
     heads = {
-        "v": DynamicSubEmbeddings(12, lambda: poolings.Mean(12), set_size=3),
+        "v": DynamicSubEmbeddings(12, lambda: poolings.Mean(12), set_size=3, activation="sigmoid"),
         "t": AttentivePoint(12, lambda: poolings.Mean(12)),
     }
     inputs = {side: tf.constant(case.f32(f"in_z_{side}")) for side in heads}
@@ -81,7 +81,9 @@ def test_dvse_matches_golden(golden, similarity):
     relations = {"positives": np.eye(6, dtype=bool)}
 
     def objective(image, caption, reduction):
-        variance = VarianceAwareWeighting(margin=float(case["in_alpha"]), reduction=reduction)
+        variance = VarianceAwareWeighting(
+            margin=float(case["in_alpha"]), sigma_of="scores", reduction=reduction
+        )
         orthogonality = DynamicOrthogonality(
             beta=float(case["in_beta"]), normalize=similarity == "normalized", reduction=reduction
         )
@@ -173,7 +175,7 @@ def test_embeddings_are_float32_whatever_the_precision(random, name, precision):
     ("name", "options"),
     [
         ("pie_net", {"dropout": 0.25}),
-        ("dynamic_sub_embeddings", {"activation": "tanh"}),
+        ("dynamic_sub_embeddings", {"activation": "sigmoid"}),
         ("slot_attention", {"iterations": 2, "heads": 2, "expansion": 3, "positions": "sine"}),
         ("attentive_point", {"activation": "relu"}),
     ],

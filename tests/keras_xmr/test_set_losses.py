@@ -17,6 +17,7 @@ from keras_xmr.losses import (
     Triplet,
     Uniformity,
     VarianceAwareWeighting,
+    variance_aware_weighting,
 )
 from keras_xmr.losses.variance_aware_weighting import _cosines, _deviation_of_others
 from keras_xmr.matchers import MaxCosine, MeanCosine, OrderEmbedding, SmoothChamfer
@@ -177,7 +178,9 @@ def test_variance_aware_weighting_matches_golden(golden, tag, options):
     case = golden("dvse")
     image = tf.constant(case.f32("out_v_normalized"))
     caption = tf.constant(case.f32("out_t_normalized"))
-    loss = VarianceAwareWeighting(margin=float(case["in_alpha"]), reduction="sum", **options)
+    loss = VarianceAwareWeighting(
+        margin=float(case["in_alpha"]), sigma_of="scores", reduction="sum", **options
+    )
     with tf.GradientTape() as tape:
         tape.watch([image, caption])
         found = total(loss, {"points": image}, {"mean": caption}, np.eye(6, dtype=bool))
@@ -278,12 +281,21 @@ REGULARIZERS = {
     },
     **{
         f"variance_{sigma}": (
-            VarianceAwareWeighting(margin=0.5, sigma=sigma),
+            VarianceAwareWeighting(margin=0.5, sigma=sigma, sigma_of="scores"),
             lambda p, sigma=sigma: oracles.variance_aware(
                 p["image"], p["caption"], POSITIVES, 0.5, sigma
             ),
         )
         for sigma in ("query", "shared", "one")
+    },
+    **{
+        f"variance_of_probabilities_{sigma}": (
+            VarianceAwareWeighting(margin=0.5, sigma=sigma, temperature=0.3),
+            lambda p, sigma=sigma: oracles.variance_aware(
+                p["image"], p["caption"], POSITIVES, 0.5, sigma, 0.3
+            ),
+        )
+        for sigma in ("query", "shared")
     },
 }
 
@@ -400,7 +412,7 @@ def test_the_warm_up_of_dvse_learns_nothing_from_sigma(random):
 
     def gradient(step, **options):
         image = tf.Variable(arrays["image"], dtype=tf.float32)
-        loss = VarianceAwareWeighting(margin=0.5, warmup_steps=2, **options)
+        loss = VarianceAwareWeighting(margin=0.5, sigma_of="scores", warmup_steps=2, **options)
         with tf.GradientTape() as tape:
             parts = loss(None, {"points": image}, caption, relations, step=tf.constant(step))
             value = parts["image_to_text"]
@@ -408,6 +420,27 @@ def test_the_warm_up_of_dvse_learns_nothing_from_sigma(random):
 
     np.testing.assert_array_equal(gradient(1), gradient(1, stop_gradient=True))
     assert np.abs(gradient(2) - gradient(2, stop_gradient=True)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("sigma_of", "prefers_collapse"), [("probabilities", False), ("scores", True)]
+)
+def test_right_scores_cost_less_than_equal_ones(random, monkeypatch, sigma_of, prefers_collapse):
+    loss = VarianceAwareWeighting(margin=0.2, sigma_of=sigma_of)
+    right = random.normal(scale=0.2, size=(128, 128))
+    np.fill_diagonal(right, 0.6)
+
+    def cost(scores):
+        cosines = tf.constant(scores[None], tf.float32)
+        monkeypatch.setattr(variance_aware_weighting, "_cosines", lambda *_: cosines)
+        dummy = {"mean": tf.zeros((128, 1))}
+        return float(
+            loss(None, dummy, dummy, {"positives": np.eye(128, dtype=bool)})["image_to_text"]
+        )
+
+    equal = cost(np.zeros((128, 128)))
+    np.testing.assert_allclose(equal, 0.2, rtol=1e-4)
+    assert (cost(right) > equal) == prefers_collapse
 
 
 def test_caption_sets_and_image_points_are_weighted_alike(random):

@@ -128,19 +128,33 @@ def orthogonality(
 
 
 def variance_aware(
-    image: np.ndarray, caption: np.ndarray, positives: np.ndarray, margin: float, sigma: str
+    image: np.ndarray,
+    caption: np.ndarray,
+    positives: np.ndarray,
+    margin: float,
+    sigma: str,
+    temperature: float | None = None,
 ) -> float:
-    """Mean over the matching pairs of Wei et al., Eq. 11, of sets (N, K, D) and points (M, D)."""
+    """Mean over the matching pairs of Wei et al., Eq. 11, of sets (N, K, D) and points (M, D).
+
+    sigma is that of the probabilities at a temperature, or of the scores where that is None.
+    """
+
+    def spread(row: np.ndarray, left_out: int) -> float:
+        if temperature is not None:
+            row = np.exp(row / temperature) / np.exp(row / temperature).sum()
+        return 1 + np.std(np.delete(row, left_out), ddof=1)
+
     total = 0.0
     for k in range(image.shape[1]):
         scores = unit(image[:, k]) @ unit(caption).T
         for i, c in np.argwhere(positives):
-            shared = 1 + np.std(np.delete(scores[i], c), ddof=1)
+            shared = spread(scores[i], c)
             for row, right, p in (
                 (scores[i], positives[i], c),
                 (scores[:, c], positives[:, c], i),
             ):
-                own = shared if sigma == "shared" else 1 + np.std(np.delete(row, p), ddof=1)
+                own = shared if sigma == "shared" else spread(row, p)
                 s = 1.0 if sigma == "one" else own
                 hinge = max([0.0, *(margin + row[n] - row[p] for n in np.flatnonzero(~right))])
                 total += hinge / s**2 + np.log(s)
