@@ -267,8 +267,8 @@ class EvaluationOptions(Section):
 
     semantic_precision: bool = True
     """Whether the average semantic precision (ASP) is computed, by the `relevance` of captions,
-    and beside it that by TF-IDF, which released evaluators of ASP use: about two minutes for 5,000
-    images and 25,000 captions."""
+    about a minute for 5,000 images and 25,000 captions; and beside it that by TF-IDF, which the
+    released evaluators of ASP use."""
 
     folds: NonNegativeInt = 0
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
