@@ -202,7 +202,7 @@ def _losses(config: Config) -> Iterator[Mistake]:
             )
         yield from _pair_of_kinds("loss", loss, kinds, key)
         yield from _keys_of_embeddings(config, loss, key)
-        if loss.name == "triplet" and loss.mining == "sum" and loss.warmup_steps:  # type: ignore[attr-defined]
+        if getattr(loss, "mining", None) == "sum" and loss.warmup_steps:  # type: ignore[attr-defined]
             yield (
                 ("objective", number, "warmup_steps"),
                 "has no effect with mining 'sum'; write mining: hardest",

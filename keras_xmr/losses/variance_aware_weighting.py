@@ -41,12 +41,19 @@ class VarianceAwareWeighting(Loss):
         temperature: What the scores are divided by in the probabilities. With 1 they are so much
             alike that sigma is 1 within 0.002, and no sub-embedding weighs more than another.
         stop_gradient: Whether sigma is a constant of the step.
+        mining: "hardest" takes the negative that scores highest, as printed. "sum" adds up the
+            hinges of all negatives, and sigma is a constant: where many "negatives" are right
+            answers, the hardest one mostly is, and training on it undoes what was learned. On
+            small scenes (32 pixels, 702 steps), validation RSUM rose from 55.0 at step 500 to
+            58.8 with all negatives, and fell to 26.8 with the hardest.
         reduction: "mean" divides by the number of pairs that match, "sum" does not.
-        warmup_steps: For so many first steps of a training, the hinges of all negatives are added
-            up in place of the hardest one, and sigma is a constant: where a model begins with the
-            hardest ones, and where many "negatives" are right answers, it may never leave the
-            state in which all scores are equal.
+        warmup_steps: For so many first steps of a training, "hardest" works as "sum" does: where
+            a model begins with the hardest ones it may never leave the state in which all scores
+            are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
+
+    Raises:
+        ValueError: If there is a warm-up to what is mined anyway.
     """
 
     PARTS = ("image_to_text", "text_to_image")
@@ -62,12 +69,16 @@ class VarianceAwareWeighting(Loss):
         sigma_of: Literal["scores", "probabilities"] = "probabilities",
         temperature: PositiveFloat = 0.05,
         stop_gradient: bool = False,
+        mining: Literal["sum", "hardest"] = "hardest",
         reduction: Reduction = "mean",
         warmup_steps: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if mining == "sum" and warmup_steps:
+            raise ValueError("warmup_steps has no effect with mining 'sum'")
         self.margin = margin
+        self.mining = mining
         self.sigma = sigma
         self.sigma_of = sigma_of
         self.temperature = temperature
@@ -128,12 +139,16 @@ class VarianceAwareWeighting(Loss):
         def over_hardest() -> Any:
             return _weighted(hinge(hardest_negatives(scores, positives)), weight)
 
-        total = ops.sum(with_warm_up(step, self.warmup_steps, over_all, over_hardest))
+        if self.mining == "sum":
+            total = ops.sum(over_all())
+        else:
+            total = ops.sum(with_warm_up(step, self.warmup_steps, over_all, over_hardest))
         return total if self.reduction == "sum" else total / number_of_pairs(positives)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "margin": self.margin,
+            "mining": self.mining,
             "sigma": self.sigma,
             "sigma_of": self.sigma_of,
             "temperature": self.temperature,

@@ -397,6 +397,11 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
         for rival in scores[q][~right[q]]
     ) / np.count_nonzero(positives)
     np.testing.assert_allclose(both(tf.constant(1, tf.int64)), expected, rtol=1e-5)
+    to_the_end = VarianceAwareWeighting(sigma="one", margin=0.5, mining="sum")
+    found = to_the_end(None, image, caption, {"positives": tf.constant(positives)}, step=9)
+    np.testing.assert_allclose(sum(found.values()), expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="no effect"):
+        VarianceAwareWeighting(mining="sum", warmup_steps=2)
     hardest = VarianceAwareWeighting(sigma="one", margin=0.5)
     np.testing.assert_allclose(
         both(tf.constant(2, tf.int64)),
