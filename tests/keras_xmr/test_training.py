@@ -284,14 +284,14 @@ def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     checkpoints = Checkpoints(tmp_path, model, Team(8, 1, Workers()))
     checkpoints.start_phase()
     checkpoints.progress.step = 3
-    checkpoints.save()
+    checkpoints.save({})
     before = sorted(tmp_path.iterdir())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     checkpoints.progress.step = 6
     resource.setrlimit(resource.RLIMIT_FSIZE, (before[-1].stat().st_size, limits[1]))
     try:
         with pytest.raises(CheckpointError, match="checkpoint of step 6 cannot be written to"):
-            checkpoints.save()
+            checkpoints.save({})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert sorted(tmp_path.iterdir()) == before
