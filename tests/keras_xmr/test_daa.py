@@ -143,5 +143,6 @@ def test_survives_its_config(random):
         np.testing.assert_array_equal(copy(None, *embeddings, relations)[part], value)
 
 
+@pytest.mark.slow
 def test_trains():
     models.train_three_steps(models.daa(), "with_relevance_1")

@@ -132,6 +132,7 @@ def test_networks_of_keras_give_their_last_feature_map(random, architecture, cha
         np.testing.assert_allclose(network(pixels), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_weights_come_from_a_file(tmp_path):
     make = {"include_top": False, "weights": None, "input_shape": (32, 32, 3)}
     network = keras.applications.MobileNetV2(**make)

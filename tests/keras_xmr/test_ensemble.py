@@ -95,6 +95,7 @@ def test_an_ensemble_does_not_take_the_folder_of_something_else(folder, members)
         evaluate_ensemble(members[0].config, paths, output)
 
 
+@pytest.mark.slow
 def test_runs_that_make_no_ensemble(folder, members, tmp_path):
     config, path = members[0].config, members[0].folder.path
     with pytest.raises(ConfigError, match="two runs or more"):

@@ -88,6 +88,7 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
     np.testing.assert_allclose(embedded["image"]["mean"], expected, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_features_are_written_once_in_half_precision_and_in_order(folder, monkeypatch):
     one = run(folder, "name=one", ON, "seed=1", "evaluation.batch_size=5")
     model = frozen_model(one)
@@ -140,6 +141,7 @@ def _manifest(folder: Path) -> bool:
     return (folder / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_a_damaged_shard_are_named(folder, monkeypatch):
     two = run(folder, "name=two", ON, "seed=2")
     model = frozen_model(two)
@@ -180,6 +182,7 @@ def test_features_that_half_precision_cannot_hold_are_refused(folder):
     assert not (folder / "large").exists()
 
 
+@pytest.mark.slow
 def test_an_encoder_that_is_random_though_frozen_is_refused(folder, monkeypatch):
     features = SmallCNN.features
 

@@ -123,6 +123,7 @@ def test_only_those_who_are_asked_are_queries(random):
     np.testing.assert_array_equal(chosen.asked_images, asked_images[order])
 
 
+@pytest.mark.slow
 def test_extended_coco_equals_the_package(random):
     package = pytest.importorskip("eccv_caption").Metrics()
     owner = {c: images[0] for c, images in package.coco_gts["t2i"].items()}
@@ -163,6 +164,7 @@ def _within(relation, queries, candidates):
     return {q: found for q, found in parts.items() if found}
 
 
+@pytest.mark.slow
 def test_extended_coco_asks_the_queries_of_the_paper():
     package = pytest.importorskip("eccv_caption").Metrics()
     images = list(map(str, package.coco_gts["i2t"]))

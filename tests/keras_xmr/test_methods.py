@@ -58,6 +58,7 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(model, loss):
     assert REFUSED[loss][1] in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "loss"), [p for p in PAIRS if not is_refused(*p)])
 def test_loss_trains_the_model(model, loss):
     losses = [loss, *(["soft_contrastive"] if needs_a_reader(model, loss) else [])]
@@ -92,6 +93,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_whole_model_is_saved_and_loaded(tmp_path, name):
     model, losses = METHODS[name]
@@ -119,6 +121,7 @@ def test_a_matcher_that_nothing_trains_is_refused():
         methods.config("gaussian", ["kl_divergence"])
 
 
+@pytest.mark.slow
 def test_warm_up_follows_the_steps_of_the_training():
     retriever = methods.build(methods.config("point", ["triplet"]))
     retriever.compile(optimizer=keras.optimizers.SGD(0.0))

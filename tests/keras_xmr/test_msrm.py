@@ -190,6 +190,7 @@ def test_convolution_of_a_node_without_edges_is_finite():
     assert all(np.isfinite(g).all() for g in tape.gradient(out, [nodes, incidence]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
 def test_trains_its_own_weights_too(residual):
     model = models.msrm(residual)
@@ -201,6 +202,7 @@ def test_trains_its_own_weights_too(residual):
         assert np.abs(weight.numpy() - start).max() > 0, name
 
 
+@pytest.mark.slow
 def test_saved_model_and_weights_keep_the_weights_of_the_losses(tmp_path):
     model = models.msrm()
     models.train_three_steps(model, "mahalanobis_contrastive")

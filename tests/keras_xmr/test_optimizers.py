@@ -18,6 +18,7 @@ def keras_layout(name: str, values: np.ndarray) -> np.ndarray:
     return values.T if values.ndim == 2 else values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["A", "B", "C"])
 def test_adamp_matches_golden(golden, setting):
     case = golden("adamp")

@@ -54,6 +54,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoder", "pooling", "head"), PARTS)
 def test_padding_changes_no_embedding(regions, encoder, pooling, head):
     model = tower(ENCODERS[encoder], pooling, head)
@@ -100,6 +101,7 @@ def test_batch_normalization_is_over_what_counts(random):
     np.testing.assert_allclose(norm.moving_variance, counted.var(axis=0), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [SAF, SGR])
 def test_token_matchers_ignore_padding(regions, make):
     model = token_models.retriever(make(**TINY), tower(ENCODERS["plain"], None, "tokens"))
@@ -123,6 +125,7 @@ def test_token_matchers_ignore_padding(regions, make):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_images_of_any_number_of_regions_are_embedded_scored_and_exported(regions, tmp_path):
     model = token_models.retriever(SGRAF(**TINY), tower(ENCODERS["vsrn"], None, "tokens"))
     captions = model.text_tower(token_models.batch(4)[0]["caption"])

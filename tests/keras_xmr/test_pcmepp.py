@@ -187,6 +187,7 @@ def test_relations_of_mixed_images():
     assert "targets" not in relations({"image_id": y["image_id"]}, "pairs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixed", [False, True])
 def test_trains(mixed):
     models.train_three_steps(models.pcmepp(), "probabilistic_matching", mixed)

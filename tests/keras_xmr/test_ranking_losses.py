@@ -273,6 +273,7 @@ def test_large_batches_hold_no_cube(loss):
     assert np.isfinite(by_scores).all()
 
 
+@pytest.mark.slow
 def test_losses_compile_with_xla(random):
     scores = tf.constant(random.normal(size=(6, 6)), tf.float32)
     positives = tf.constant(RELATIONS["siblings"])

@@ -144,6 +144,7 @@ def test_statistics_of_batch_normalization_are_learned(random):
     np.testing.assert_allclose(moved, 0.9 + 0.1 * reasoned.var(axis=(0, 1)), rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["gpo", {"name": "gru", "batch_norm": True}])
 def test_vsrn_is_a_tower_that_trains_and_is_saved(random, tmp_path, pooling):
     options = TowerOptions.model_validate(

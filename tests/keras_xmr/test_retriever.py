@@ -47,6 +47,7 @@ def test_judgements_by_class_make_more_positives():
     assert by_class > alone
 
 
+@pytest.mark.slow
 def test_samples_are_drawn_anew_each_step_and_repeat_with_the_seed():
     x, y = models.batch(8)
 
@@ -76,6 +77,7 @@ def test_evaluation_draws_the_same_whatever_the_batch():
     np.testing.assert_allclose(model.score(part, other), whole[2:5, 6:], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_saved_model_loads_in_safe_mode(tmp_path):
     x, y = models.batch(8)
     model = models.pcme(clip_norm=1.0, seed=5)
@@ -95,6 +97,7 @@ def test_saved_model_loads_in_safe_mode(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_trains_with_finite_losses(precision):
     keras.config.set_dtype_policy(precision)

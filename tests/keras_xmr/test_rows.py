@@ -174,6 +174,7 @@ def numbers(layer):
     return sum(int(np.prod(w.shape)) for w in layer.weights if "seed" not in w.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_row_has_the_parameters_of_its_architecture(name, bert):
     config = load_config(find_config(name))

@@ -43,6 +43,7 @@ def test_ragged_items_are_padded_to_the_longest_of_those_asked_for():
     assert ragged[1:].shape == (2, 3, 2)
 
 
+@pytest.mark.slow
 def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
     model = token_models.retriever(SAF(**TINY))
     texts = ["red dog", "two", "a dog runs on the red grass", "", "dog", "two red dog runs"]
@@ -68,6 +69,7 @@ def test_a_tower_is_traced_once_however_long_captions_are_and_however_often_it_e
     assert graph.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.slow
 def test_models_of_tokens_are_exported(tmp_path):
     model = token_models.retriever(SGRAF(**TINY))
     words = tokenizer()

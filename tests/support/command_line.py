@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ def start(
     for module in ("tensorflow", "keras"):
         (path / f"{module}.py").write_text(TRIPWIRE)
     extra = {"PYTHONPATH": f"{path}:{ROOT}" if tripwire else str(ROOT)}
+    extra |= {name: value for name, value in os.environ.items() if name.endswith("_THREADS")}
     return subprocess.run(
         [sys.executable, *program, *arguments],
         cwd=cwd,

@@ -42,9 +42,8 @@ def copy_of(trained: Run, folder: Path, *overrides: str) -> Run:
 
 def untrained(run: Run) -> Run:
     """Leaves a run as a training does, though it has not learned anything."""
-    run.folder.claim(run.config)
     tokenizer = build_tokenizer(run.config, run.records)
-    run.folder.keep(tokenizer.files())
+    run.folder.begin(run.config, tokenizer.files())
     model = build_model(run.config, run.records, tokenizer, pretrained=True)
     model.without_optimizer().save_weights(run.folder.last_weights)
     run.folder.done.write_text("{}")
