@@ -50,6 +50,8 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _data(config)
     yield from _phases(config)
     yield from _precomputed(config)
+    yield from _precomputed_captions(config)
+    yield from _start(config)
     yield from _judgements(config)
     yield from _paper(config)
 
@@ -327,6 +329,40 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
             f"{', '.join(changed)} changes them at random; write data.image: {{crop: center, "
             "flip: false, cutout: 0, mixup: 0, cutmix: 0}",
         )
+
+
+def _precomputed_captions(config: Config) -> Iterator[Mistake]:
+    """Features of captions, likewise."""
+    if not config.train.precompute_captions:
+        return
+    key = ("train", "precompute_captions")
+    for number, phase in enumerate(config.train.phases):
+        if not {"text", "text.encoder"} & set(phase.freeze):
+            yield (
+                key,
+                f"train.phases.{number} trains text.encoder, so features change with every step; "
+                "freeze it in every phase (freeze: [text.encoder])",
+            )
+    if config.data.text.drop_words:
+        yield (
+            key,
+            "features are computed once, of whole captions, but data.text.drop_words drops words "
+            "at random; write data.text.drop_words: 0",
+        )
+
+
+def _start(config: Config) -> Iterator[Mistake]:
+    """What begins at CCA has the linear maps that are set."""
+    if config.train.start != "cca":
+        return
+    for side in ("image", "text"):
+        tower = getattr(config.model, side)
+        if tower.pooling is None or tower.pooling.name != "projection":
+            yield (
+                ("train", "start"),
+                f"'cca' sets the pooling `projection`, which model.{side} does not have; write "
+                f"model.{side}.pooling: projection",
+            )
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:

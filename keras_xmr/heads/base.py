@@ -52,6 +52,11 @@ class Head(keras.layers.Layer):
         else:
             self._make_pooling = pooling
 
+    @property
+    def global_pooling(self) -> Pooling | None:
+        """The pooling whose vector the embedding begins with; None for a head without."""
+        return getattr(self, "pooling", None)
+
     def new_pooling(self, name: str) -> Pooling:
         """A pooling of the head's own.
 
