@@ -34,7 +34,7 @@ Mistake = tuple[tuple[str | int, ...], str]
 LARGEST = 2**31 - 1
 """The largest whole number of a config."""
 
-PARTS = ("encoder", "pooling", "head")
+PARTS = ("encoder", "pooling", "head", "log_variance")
 """The parts of a tower, which can be frozen or have a learning rate of their own."""
 
 
@@ -401,6 +401,11 @@ def _unpooled(config: Config) -> list[str]:
     return [f"{side}.pooling" for side in sides]
 
 
+def _without_variance(config: Config) -> list[str]:
+    kinds = zip(("image", "text"), embedding_kinds(config), strict=True)
+    return [f"{side}.log_variance" for side, kind in kinds if kind != "gaussian"]
+
+
 def _phases(config: Config) -> Iterator[Mistake]:
     parts = ["matcher", *(s for s in ("image", "text"))]
     parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
@@ -415,6 +420,8 @@ def _phases(config: Config) -> Iterator[Mistake]:
                 )
             if name in _unpooled(config):
                 yield (*key, where), f"the tower of {name!r} has no pooling"
+            if name in _without_variance(config):
+                yield (*key, where), f"the head of {name!r} has no log-variance"
         if {"image", "text"} <= set(phase.freeze):
             yield (*key, "freeze"), "both towers are frozen: nothing is left to train"
         if phase.warmup_epochs > phase.epochs:

@@ -103,6 +103,12 @@ class Gaussian(Head):
             return self.new_pooling(name)
         return BiGRU(self.dimension, dtype=self.dtype_policy, name=name)
 
+    @property
+    def log_variance_layers(self) -> list[keras.layers.Layer]:
+        names = ("pooling", "attention", "linear", "factor")
+        layers = [getattr(self, f"log_variance_{name}", None) for name in names]
+        return [layer for layer in layers if layer is not None]
+
     def _attention(self, name: str) -> LocalAttention:
         return LocalAttention(dtype=self.dtype_policy, name=name)
 

@@ -68,17 +68,15 @@ class Projection(Pooling):
         standardised = (self.average(features, mask) - self.centre) * self.scale
         return ops.matmul(self.dropout(standardised, training=training), self.kernel)
 
-    def begin_at(self, centre: np.ndarray, scale: float, kernel: np.ndarray) -> None:
-        """Sets where training begins.
-
-        Args:
-            centre: Mean of what `average` gives, (F,).
-            scale: What it is multiplied by once it is centred.
-            kernel: The linear map of that, (F, D).
-        """
+    def standardise(self, averages: np.ndarray) -> None:
+        """Sets centre and scale by what `average` gives of the training split, (N, F)."""
+        centre = averages.mean(axis=0)
         self.centre.assign(centre)
-        self.scale.assign(scale)
-        self.kernel.assign(kernel)
+        self.scale.assign(1 / np.sqrt(np.square(averages - centre).mean()))
+
+    def begin_at(self, kernel: np.ndarray) -> None:
+        """Sets the linear map (F, D) of what is centred, but not scaled."""
+        self.kernel.assign(kernel / float(self.scale))
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"power": self.power, "dropout": self.dropout_rate}

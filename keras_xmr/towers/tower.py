@@ -52,15 +52,16 @@ def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.
 
 
 def parts_of(tower: keras.Model) -> Mapping[str, list[keras.Layer]]:
-    """The layers of each part of a tower that can be frozen: encoder, pooling, head.
+    """The layers of each part of a tower that can be frozen: encoder, pooling, head, log_variance.
 
-    The poolings stand inside of the head.
+    The last two stand inside of the head; only Gaussian heads have a log-variance.
     """
     head = tower.get_layer("head")
     return {
         "encoder": [layer for layer in tower.layers if layer.name == "encoder"],
         "pooling": [layer for layer in head._flatten_layers() if isinstance(layer, Pooling)],
         "head": [head],
+        "log_variance": head.log_variance_layers,
     }
 
 

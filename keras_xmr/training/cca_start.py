@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,7 @@ from data_pipelines.batches import caption_batches, caption_feature_batches, ima
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr.config import Config
+from keras_xmr.heads import Head
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.pooling import Projection
@@ -71,18 +73,24 @@ def start_from_cca(
         best.exponent,
         reached,
     )
-    for tower, vectors, mean, kernel in (
-        (model.image_tower, train.images, found.image_mean, best.image),
-        (model.text_tower, train.captions, found.caption_mean, best.caption),
+    for tower, vectors, kernel in (
+        (model.image_tower, train.images, best.image),
+        (model.text_tower, train.captions, best.caption),
     ):
-        _begin(tower.get_layer("head").global_pooling, vectors - mean, mean, kernel)
+        _begin(tower.get_layer("head"), vectors, kernel)
 
 
-def _begin(pooling: Projection, centred: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> None:
-    """Scales inputs to a mean square of 1, and outputs to a mean norm of 1."""
-    scale = 1 / np.sqrt(np.square(centred).mean())
-    norm = np.linalg.norm(centred @ kernel, axis=1).mean()
-    pooling.begin_at(mean, scale, kernel / (norm * scale))
+def _begin(head: Head, vectors: np.ndarray, kernel: np.ndarray) -> None:
+    """Standardises what all poolings of a head see, and sets the linear map of its embedding.
+
+    Outputs have a mean norm of 1.
+    """
+    for layer in head._flatten_layers():
+        if isinstance(layer, Projection):
+            layer.standardise(vectors)
+    norm = np.linalg.norm((vectors - vectors.mean(axis=0)) @ kernel, axis=1).mean()
+    pooling: Any = head.global_pooling
+    pooling.begin_at(kernel / norm)
 
 
 def _rsum(found: CanonicalCorrelations, choice: Projections, split: _Averages) -> float:
@@ -121,7 +129,7 @@ def _of_tower(
     pooling = tower.get_layer("head").global_pooling
     encoder = None if on_features is not None else features_of(tower)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(input_signature=[batches.element_spec])
     def average(inputs: tf.Tensor) -> tf.Tensor:
         if encoder is None:
             mask = tf.reduce_any(inputs != 0, axis=-1) if inputs.shape[1] is None else None

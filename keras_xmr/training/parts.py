@@ -41,6 +41,7 @@ def learning_rate_factors(
     """
     parts = model_parts(model)
     depth = {"image": 0, "text": 0, "image.head": 1, "text.head": 1}
+    depth |= {"image.log_variance": 3, "text.log_variance": 3}
     return [
         (variable, phase.learning_rates[name] / phase.learning_rate)
         for name in sorted(phase.learning_rates, key=lambda name: depth.get(name, 2))
