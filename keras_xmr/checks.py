@@ -312,13 +312,12 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
     if _constant("encoder", config.model.image.encoder, "INPUT") != "pixels":
         yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
         return
-    for number, phase in enumerate(config.train.phases):
-        if not {"image", "image.encoder"} & set(phase.freeze):
-            yield (
-                key,
-                f"train.phases.{number} trains image.encoder, so features change with every step; "
-                "freeze it in every phase (freeze: [image.encoder])",
-            )
+    if not any({"image", "image.encoder"} & set(phase.freeze) for phase in config.train.phases):
+        yield (
+            key,
+            "every phase trains image.encoder, so features change with every step; freeze it in a "
+            "phase (freeze: [image.encoder])",
+        )
     image = config.data.image
     random = {"crop": image.crop == "random_resized", "flip": image.flip, "cutout": image.cutout}
     random |= {"mixup": image.mixup, "cutmix": image.cutmix}
@@ -336,13 +335,12 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
     if not config.train.precompute_captions:
         return
     key = ("train", "precompute_captions")
-    for number, phase in enumerate(config.train.phases):
-        if not {"text", "text.encoder"} & set(phase.freeze):
-            yield (
-                key,
-                f"train.phases.{number} trains text.encoder, so features change with every step; "
-                "freeze it in every phase (freeze: [text.encoder])",
-            )
+    if not any({"text", "text.encoder"} & set(phase.freeze) for phase in config.train.phases):
+        yield (
+            key,
+            "every phase trains text.encoder, so features change with every step; freeze it in a "
+            "phase (freeze: [text.encoder])",
+        )
     if config.data.text.drop_words:
         yield (
             key,

@@ -192,15 +192,15 @@ class TrainOptions(Section):
 
     precompute_features: bool = False
     """Whether the features of the images are computed once, and training reads them in place of
-    pixels. They are kept in half precision, beside the records; every phase must freeze
-    `image.encoder`, and images are seen as in evaluation. What is trained and exported is the
+    pixels in the phases that freeze `image.encoder`. They are kept in half precision, beside the
+    records; images are seen as in evaluation, in all phases. What is trained and exported is the
     same as without, up to rounding."""
 
     precompute_captions: bool = False
     """Whether the features of the captions are computed once, and training reads them in place of
-    word ids. They are kept in half precision, beside the records; every phase must freeze
-    `text.encoder`, and no words are dropped. What is trained and exported is the same as without,
-    up to rounding."""
+    word ids in the phases that freeze `text.encoder`. They are kept in half precision, beside the
+    records; no words are dropped, in any phase. What is trained and exported is the same as
+    without, up to rounding."""
 
     start: Literal["random", "cca"] = "random"
     """Where what is not pretrained begins: at random, or, with `pooling: projection` in both

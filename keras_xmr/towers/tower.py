@@ -70,7 +70,7 @@ def features_of(tower: keras.Model) -> keras.Model:
 
     Without a mask, the features are its only output. It shares its layers with the tower.
     """
-    return keras.Model(tower.inputs, tower.get_layer("head").input, name="features")
+    return keras.Model(tower.input, tower.get_layer("head").input, name="features")
 
 
 def tower_on_features(tower: keras.Model) -> keras.Model:

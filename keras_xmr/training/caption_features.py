@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -29,8 +29,8 @@ FOLDER = "caption_features"
 
 def frozen_caption_features(
     model: Retriever, records: Records, tokenizer: Tokenizer, config: Config
-) -> Records:
-    """The records, with features of the captions that a training reads in place of word ids.
+) -> Path:
+    """The folder of the features of captions, which a training reads in place of word ids.
 
     They stand in `<records>/caption_features/<digest>/`, where the digest is that of everything
     they depend on, so that other runs with the same encoder find them.
@@ -60,7 +60,7 @@ def frozen_caption_features(
             texts = [caption.text for caption in split.captions]
             encoded = _encoded(encode, texts, tokenizer, batch)
             write_caption_features(folder, split.split, encoded)
-    return replace(records, caption_features=folder)
+    return folder
 
 
 def _with_mask(output: tf.Tensor | list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -29,7 +29,7 @@ from keras_xmr.training.caption_features import frozen_caption_features
 from keras_xmr.training.cca_start import start_from_cca
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
 from keras_xmr.training.features import frozen_features
-from keras_xmr.training.parts import freeze, learning_rate_factors
+from keras_xmr.training.parts import freeze, freezes_encoder, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.team import Team
 
@@ -91,10 +91,6 @@ def train(
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
-        if options.precompute_features:
-            model.feature_tower = tower_on_features(model.image_tower)
-        if options.precompute_captions:
-            model.caption_feature_tower = tower_on_features(model.text_tower)
         trainer = _Trainer(config, folder, records, tokenizer, model, sampler, team)
         done = trainer.checkpoints.peek() if begun else Progress()
         for span in trainer.spans():
@@ -162,6 +158,7 @@ class _Trainer:
     ) -> None:
         self.config = config
         self.folder = folder
+        self.whole_records = records
         self.records = records
         self.tokenizer = tokenizer
         self.model = model
@@ -194,6 +191,7 @@ class _Trainer:
             done: Steps that were done before this process began.
         """
         freeze(self.model, span.phase.freeze)
+        self._take_towers(span.phase)
         self.model.compile(
             optimizer=self._optimizer(span.phase), jit_compile=self.config.train.jit_compile
         )
@@ -219,22 +217,30 @@ class _Trainer:
             span.phase.learning_rate,
         )
 
+    def _take_towers(self, phase: PhaseOptions) -> None:
+        """Lets the model be called on features that are computed once, where a phase has such."""
+        model, options = self.model, self.config.train
+        on_images = options.precompute_features and freezes_encoder(phase, "image")
+        on_captions = options.precompute_captions and freezes_encoder(phase, "text")
+        model.feature_tower = tower_on_features(model.image_tower) if on_images else None
+        model.caption_feature_tower = tower_on_features(model.text_tower) if on_captions else None
+
     def _take_features(self) -> None:
-        """Gives the records what is computed once, in place of what a tower would compute.
+        """Gives the records the features that the model is called on in this phase.
 
         Not before the weights of the encoders are those of the checkpoint.
         """
-        if self.model.caption_feature_tower is not None and self.records.caption_features is None:
-            self.records = self.team.chief_first(
+        model, records = self.model, self.whole_records
+        if model.feature_tower is not None:
+            records = self.team.chief_first(lambda: frozen_features(model, records, self.config))
+        if model.caption_feature_tower is not None:
+            folder = self.team.chief_first(
                 lambda: frozen_caption_features(
-                    self.model, self.records, self.tokenizer, self.config
+                    model, self.whole_records, self.tokenizer, self.config
                 )
             )
-        if self.model.feature_tower is not None and self.records.holds == "images":
-            found = self.team.chief_first(
-                lambda: frozen_features(self.model, self.records, self.config)
-            )
-            self.records = replace(found, caption_features=self.records.caption_features)
+            records = replace(records, caption_features=folder)
+        self.records = records
 
     def fit(self, batches: object, span: _Span) -> None:
         """Trains to the end of the phase, or of an epoch that was begun before."""
