@@ -361,6 +361,12 @@ def _start(config: Config) -> Iterator[Mistake]:
                 f"'cca' sets the pooling `projection`, which model.{side} does not have; write "
                 f"model.{side}.pooling: projection",
             )
+        if getattr(tower.head, "keep_mean", False):
+            yield (
+                ("train", "start"),
+                f"'cca' sets the mean, which `keep_mean` of model.{side}.head leaves as it is; "
+                "leave out one of the two",
+            )
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:
