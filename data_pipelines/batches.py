@@ -7,11 +7,12 @@ so a pipeline that starts at a later step goes on exactly as if it had never sto
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import tensorflow as tf
 
+from data_pipelines.caption_features import CaptionFeatures
 from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.mixing import draw_mix, mix_image
 from data_pipelines.options import ImageOptions, TextOptions
@@ -50,7 +51,8 @@ def training_batches(
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
         regions, filled with zeros where their number varies; `x["caption"]` is int32 (B, L),
-        padded by the tokenizer. `y` has the numbers of the image and of the caption, int64 (B,),
+        padded by the tokenizer, or float32 (B, L, F), filled with zeros, where the records have
+        features of captions. `y` has the numbers of the image and of the caption, int64 (B,),
         and with labels `labels`, int64 (B, most labels), padded with -1. Where images are mixed,
         it also has `mix_ratio`, float32 (B,), the part of each image that is its own, and
         `mix_image_id` and `mix_labels` of the image mixed in. With relevance it also has
@@ -81,6 +83,9 @@ def training_batches(
         if sampler.SEVERAL:
             there = loaded["caption_id"] >= 0
             y["caption_id"] = tf.boolean_mask(loaded["caption_id"], there)
+        if records.caption_features is not None:
+            caption = _read_features(records.caption_features, y["caption_id"])
+        elif sampler.SEVERAL:
             own = tf.gather(parsed["texts"], tf.boolean_mask(loaded["caption"], there))
             caption = _captions(own, tokenizer, text, seeds[1])
         else:
@@ -98,7 +103,8 @@ def training_batches(
     dataset = steps.map(loader, num_parallel_calls=2, deterministic=True).unbatch()
     dataset = dataset.map(item, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     padding = tf.nest.map_structure(lambda spec: tf.zeros((), spec.dtype), dataset.element_spec)
-    padding[0]["caption"] = tf.constant(tokenizer.pad, tf.int32)
+    if records.caption_features is None:
+        padding[0]["caption"] = tf.constant(tokenizer.pad, tf.int32)
     padding[1]["caption_id"] = tf.constant(-1, tf.int64)
     size = loader.size // pieces
     dataset = dataset.padded_batch(size, padding_values=padding, drop_remainder=True)
@@ -129,6 +135,20 @@ def caption_batches(texts: list[str], tokenizer: Tokenizer, batch: int) -> tf.da
     """Captions in order, in batches: int32 (B, L), padded by the tokenizer."""
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(batch)
     return _finish(dataset.map(tokenizer, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
+
+
+def caption_feature_batches(
+    features: CaptionFeatures, captions: np.ndarray, batch: int
+) -> tf.data.Dataset:
+    """Features of some captions, in batches: float32 (B, L, F), filled with zeros."""
+    dataset = tf.data.Dataset.from_tensor_slices(captions).batch(batch)
+    return _finish(dataset.map(partial(_read_features, features), deterministic=True))
+
+
+def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:
+    """Features float32 (L, F) of one caption, or (B, L, F) of several."""
+    read = tf.numpy_function(features.read, [captions], tf.float32, stateful=False)
+    return tf.ensure_shape(read, [*captions.shape, None, features.tokens.shape[1]])
 
 
 _IN_Y = ("image_id", "caption_id", "mix_image_id", "mix_ratio", "relevance")

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from data_pipelines.caption_features import CaptionFeatures
 from data_pipelines.errors import UserError
 from data_pipelines.files import checksum, write_aside
 from data_pipelines.open_files import OpenFiles
@@ -277,6 +278,7 @@ class SplitRecords:
             sidecar as `sidecar`.
         region_shape: R (None if it varies) and F of the regions of an image; None for images.
         region_dtype: How the numbers of regions are kept: "float32", or "float16".
+        caption_features: Features of the captions, where they were computed.
     """
 
     def __init__(
@@ -286,7 +288,9 @@ class SplitRecords:
         shards: Sequence[Mapping[str, Any]],
         region_shape: tuple[int | None, int] | None,
         region_dtype: str = "float32",
+        caption_features: CaptionFeatures | None = None,
     ) -> None:
+        self.caption_features = caption_features
         self.split = split
         self.region_shape = region_shape
         self.region_dtype = region_dtype
@@ -369,10 +373,12 @@ class Records:
     Attributes:
         folder: Where they are.
         manifest: What `manifest.json` says.
+        caption_features: Where features of the captions are, if they were computed.
     """
 
     folder: Path
     manifest: dict[str, Any]
+    caption_features: Path | None = None
 
     @classmethod
     def open(cls, folder: Path) -> Records:
@@ -435,8 +441,15 @@ class Records:
             raise RecordsError(
                 f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
             )
-        shards = self.manifest["splits"][name]["shards"]
-        return SplitRecords(self.folder, name, shards, self.region_shape, self.region_dtype)
+        features = self.caption_features
+        return SplitRecords(
+            self.folder,
+            name,
+            self.manifest["splits"][name]["shards"],
+            self.region_shape,
+            self.region_dtype,
+            None if features is None else CaptionFeatures.open(features, name),
+        )
 
     def file(self, name: str) -> Path:
         """A file besides the shards.

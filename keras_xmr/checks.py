@@ -34,7 +34,7 @@ Mistake = tuple[tuple[str | int, ...], str]
 LARGEST = 2**31 - 1
 """The largest whole number of a config."""
 
-PARTS = ("encoder", "pooling", "head")
+PARTS = ("encoder", "pooling", "head", "log_variance")
 """The parts of a tower, which can be frozen or have a learning rate of their own."""
 
 
@@ -50,6 +50,8 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _data(config)
     yield from _phases(config)
     yield from _precomputed(config)
+    yield from _precomputed_captions(config)
+    yield from _start(config)
     yield from _judgements(config)
     yield from _paper(config)
 
@@ -310,13 +312,12 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
     if _constant("encoder", config.model.image.encoder, "INPUT") != "pixels":
         yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
         return
-    for number, phase in enumerate(config.train.phases):
-        if not {"image", "image.encoder"} & set(phase.freeze):
-            yield (
-                key,
-                f"train.phases.{number} trains image.encoder, so features change with every step; "
-                "freeze it in every phase (freeze: [image.encoder])",
-            )
+    if not any({"image", "image.encoder"} & set(phase.freeze) for phase in config.train.phases):
+        yield (
+            key,
+            "every phase trains image.encoder, so features change with every step; freeze it in a "
+            "phase (freeze: [image.encoder])",
+        )
     image = config.data.image
     random = {"crop": image.crop == "random_resized", "flip": image.flip, "cutout": image.cutout}
     random |= {"mixup": image.mixup, "cutmix": image.cutmix}
@@ -327,6 +328,45 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
             f"{', '.join(changed)} changes them at random; write data.image: {{crop: center, "
             "flip: false, cutout: 0, mixup: 0, cutmix: 0}",
         )
+
+
+def _precomputed_captions(config: Config) -> Iterator[Mistake]:
+    """Features of captions, likewise."""
+    if not config.train.precompute_captions:
+        return
+    key = ("train", "precompute_captions")
+    if not any({"text", "text.encoder"} & set(phase.freeze) for phase in config.train.phases):
+        yield (
+            key,
+            "every phase trains text.encoder, so features change with every step; freeze it in a "
+            "phase (freeze: [text.encoder])",
+        )
+    if config.data.text.drop_words:
+        yield (
+            key,
+            "features are computed once, of whole captions, but data.text.drop_words drops words "
+            "at random; write data.text.drop_words: 0",
+        )
+
+
+def _start(config: Config) -> Iterator[Mistake]:
+    """What begins at CCA has the linear maps that are set."""
+    if config.train.start != "cca":
+        return
+    for side in ("image", "text"):
+        tower = getattr(config.model, side)
+        if tower.pooling is None or tower.pooling.name != "projection":
+            yield (
+                ("train", "start"),
+                f"'cca' sets the pooling `projection`, which model.{side} does not have; write "
+                f"model.{side}.pooling: projection",
+            )
+        if getattr(tower.head, "keep_mean", False):
+            yield (
+                ("train", "start"),
+                f"'cca' sets the mean, which `keep_mean` of model.{side}.head leaves as it is; "
+                "leave out one of the two",
+            )
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:
@@ -365,6 +405,11 @@ def _unpooled(config: Config) -> list[str]:
     return [f"{side}.pooling" for side in sides]
 
 
+def _without_variance(config: Config) -> list[str]:
+    kinds = zip(("image", "text"), embedding_kinds(config), strict=True)
+    return [f"{side}.log_variance" for side, kind in kinds if kind != "gaussian"]
+
+
 def _phases(config: Config) -> Iterator[Mistake]:
     parts = ["matcher", *(s for s in ("image", "text"))]
     parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
@@ -379,6 +424,8 @@ def _phases(config: Config) -> Iterator[Mistake]:
                 )
             if name in _unpooled(config):
                 yield (*key, where), f"the tower of {name!r} has no pooling"
+            if name in _without_variance(config):
+                yield (*key, where), f"the head of {name!r} has no log-variance"
         if {"image", "text"} <= set(phase.freeze):
             yield (*key, "freeze"), "both towers are frozen: nothing is left to train"
         if phase.warmup_epochs > phase.epochs:

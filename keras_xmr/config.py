@@ -157,6 +157,20 @@ class WatchdogOptions(Section):
     """What happens then."""
 
 
+class CCAOptions(Section):
+    """Options of canonical correlation analysis. The best of all combinations on the validation
+    split is taken; without that split, the first of each."""
+
+    image_ridges: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (30, 10, 100)
+    """Ridges of the images, as multiples of the mean variance of a number."""
+
+    caption_ridges: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (2, 0.5, 8)
+    """Ridges of the captions."""
+
+    exponents: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1)] = (0.5,)
+    """Powers of its canonical correlation that a direction is weighted with."""
+
+
 class TrainOptions(Section):
     """How the model is trained."""
 
@@ -178,9 +192,23 @@ class TrainOptions(Section):
 
     precompute_features: bool = False
     """Whether the features of the images are computed once, and training reads them in place of
-    pixels. They are kept in half precision, beside the records; every phase must freeze
-    `image.encoder`, and images are seen as in evaluation. What is trained and exported is the
+    pixels in the phases that freeze `image.encoder`. They are kept in half precision, beside the
+    records; images are seen as in evaluation, in all phases. What is trained and exported is the
     same as without, up to rounding."""
+
+    precompute_captions: bool = False
+    """Whether the features of the captions are computed once, and training reads them in place of
+    word ids in the phases that freeze `text.encoder`. They are kept in half precision, beside the
+    records; no words are dropped, in any phase. What is trained and exported is the same as
+    without, up to rounding."""
+
+    start: Literal["random", "cca"] = "random"
+    """Where what is not pretrained begins: at random, or, with `pooling: projection` in both
+    towers, at regularised canonical correlation analysis of the training split. Heads begin
+    there with `rezero: true`."""
+
+    cca: CCAOptions = CCAOptions()
+    """For `start: cca`: what is tried."""
 
     devices: PositiveInt | None = None
     """How many devices of this machine share a batch; null takes all GPUs."""

@@ -44,6 +44,7 @@ class Retriever(keras.Model):
         bad_part: Which of them.
         feature_tower: Where not None, the model is called on local features of images in place
             of images: the rest of the image tower, which shares its layers with it.
+        caption_feature_tower: The same of captions, in place of word ids.
 
     Called on `{"image": ..., "caption": ...}`, it returns the embeddings of both under the same
     keys.
@@ -64,6 +65,7 @@ class Retriever(keras.Model):
         self.image_tower = image_tower
         self.text_tower = text_tower
         self.feature_tower: keras.Model | None = None
+        self.caption_feature_tower: keras.Model | None = None
         self.matcher = matcher
         self.objective = objective
         self.judgements = judgements
@@ -112,10 +114,16 @@ class Retriever(keras.Model):
         """The tower that the model calls on what a batch has of its images."""
         return self.image_tower if self.feature_tower is None else self.feature_tower
 
+    @property
+    def caption_entrance(self) -> keras.Model:
+        """The tower that the model calls on what a batch has of its captions."""
+        tower = self.caption_feature_tower
+        return self.text_tower if tower is None else tower
+
     def call(self, inputs: dict[str, Tensor], training: bool = False) -> dict[str, Embedding]:
         return {
             "image": self.image_entrance(inputs["image"], training=training),
-            "caption": self.text_tower(inputs["caption"], training=training),
+            "caption": self.caption_entrance(inputs["caption"], training=training),
         }
 
     def compile(self, *args: Any, **kwargs: Any) -> None:

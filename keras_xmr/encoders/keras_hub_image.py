@@ -8,6 +8,7 @@ import keras
 
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.layers import ImageBackbone
+from keras_xmr.options import PositiveInt
 from keras_xmr.presets import Preset, PresetError
 from keras_xmr.resolution import ResolutionError, at_resolution
 
@@ -30,6 +31,8 @@ class KerasHubImage(Encoder):
         gives: `tokens` gives the features of all places of the feature map, or of all tokens, a
             class token first. `pooled` gives one vector, which any pooling passes on: the class
             token or the mean, and the embedding of CLIP and of SigLIP in their joint space.
+        grid: A feature map is averaged by area to so many rows and columns, which makes what
+            attends to its places cheaper; null keeps it.
     """
 
     SIDE = "image"
@@ -41,10 +44,12 @@ class KerasHubImage(Encoder):
         preset: str = "resnet_50_imagenet",
         weights: str | None = "preset",
         gives: Literal["tokens", "pooled"] = "tokens",
+        grid: PositiveInt | None = None,
     ) -> None:
         self.preset = preset
         self.weights = weights
         self.gives = gives
+        self.grid = grid
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, L, F) or (B, 1, F), without a mask."""
@@ -65,6 +70,7 @@ class KerasHubImage(Encoder):
             scale=_numbers(converter.scale),
             offset=_numbers(converter.offset),
             gives=self.gives,
+            grid=self.grid,
             projection=linear.units if projects else None,
             name="encoder",
         )

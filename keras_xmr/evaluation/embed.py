@@ -11,7 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.batches import caption_batches, image_batches
+from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
+from data_pipelines.caption_features import CaptionFeatures
 from data_pipelines.options import ImageOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
@@ -67,15 +68,31 @@ def embed_images(
     return _predict(tower, dataset, "embedding images", len(records), batch, "images")
 
 
-def embed_captions(model: Retriever, texts: list[str], tokenizer: Tokenizer, batch: int) -> Arrays:
+def embed_captions(
+    model: Retriever,
+    texts: list[str],
+    tokenizer: Tokenizer,
+    batch: int,
+    features: CaptionFeatures | None = None,
+) -> Arrays:
     """Embeds captions in order.
 
     They are taken by length, so that a batch is padded to about the length of all its captions.
+
+    Args:
+        model: The model.
+        texts: The captions.
+        tokenizer: Makes word ids of them.
+        batch: How many are embedded at once.
+        features: What the model is called on in place of word ids, if that is what it wants.
     """
     order = np.argsort([len(text.split()) for text in texts], kind="stable")
-    dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)
+    if features is not None:
+        dataset = caption_feature_batches(features, order, batch)
+    else:
+        dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)
     embedded = _predict(
-        model.text_tower, dataset, "embedding captions", len(texts), batch, "captions"
+        model.caption_entrance, dataset, "embedding captions", len(texts), batch, "captions"
     )
     back = np.argsort(order)
     return {name: _reordered(values, back) for name, values in embedded.items()}
@@ -100,7 +117,7 @@ def embed_split(
     texts = [caption.text for caption in records.captions]
     return EmbeddedSplit(
         embed_images(model, records, options, batch),
-        embed_captions(model, texts, tokenizer, batch),
+        embed_captions(model, texts, tokenizer, batch, records.caption_features),
     )
 
 

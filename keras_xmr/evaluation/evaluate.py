@@ -90,7 +90,13 @@ class Evaluation:
             "matchers": {name: measured.as_dict() for name, measured in self.measured.items()},
             "reranked": {found.name: found.measured.as_dict() for found in self.reranked},
             "uncertainty": {
-                side: {"log_sigma": b.log_sigma, "recall_1": b.value, "correlation": b.correlation}
+                side: {
+                    "log_sigma": b.log_sigma,
+                    "recall_1": b.value,
+                    "correlation": b.correlation,
+                    "interval": b.interval,
+                    "informative": b.is_informative,
+                }
                 for side, b in self.uncertainty_bins.items()
             },
             "uncertainty_of_truth": self.uncertainty_of_truth,
@@ -251,7 +257,9 @@ def _add_uncertainty(evaluation: Evaluation) -> None:
         evaluation.uncertainty_bins["image"] = bins(image, recall)
     if caption is not None:
         recall = metrics.text_to_image.values["recall_1"]
-        evaluation.uncertainty_bins["caption"] = bins(caption, recall)
+        evaluation.uncertainty_bins["caption"] = bins(
+            caption, recall, independent=evaluation.images
+        )
         if evaluation.truth is not None:
             true_of = evaluation.truth.transpose().counts()
             evaluation.uncertainty_of_truth = rank_correlation(caption, true_of)

@@ -93,7 +93,17 @@ def _sigma(evaluation: Evaluation, path: Path) -> Path:
     for side, (_, colour) in _SIDES.items():
         values = log_sigma(getattr(evaluation.embedded, f"{side}s"))
         if values is not None:
-            axis.hist(values, bins=50, alpha=0.6, color=colour, label=f"{side}s", density=True)
+            # Where all are alike, so narrow a range has no 50 bins.
+            low, high = float(values.min()) - 0.01, float(values.max()) + 0.01
+            axis.hist(
+                values,
+                bins=50,
+                range=(low, high),
+                alpha=0.6,
+                color=colour,
+                label=f"{side}s",
+                density=True,
+            )
     axis.set(xlabel="log of the geometric mean of sigma", ylabel="density")
     axis.legend()
     return save_plot(figure, path)

@@ -27,9 +27,14 @@ def embedding_lines(evaluation: Evaluation) -> list[str]:
     """What the uncertainty of the embeddings tells, and how alike those of a set are, in words."""
     lines = []
     for side, found in evaluation.uncertainty_bins.items():
-        lines.append(
-            f"rank correlation of {side} uncertainty and {side} R@1: {found.correlation:+.3f}"
+        low, high = found.interval
+        line = (
+            f"rank correlation of {side} uncertainty and {side} R@1: {found.correlation:+.3f} "
+            f"(95 % interval {low:+.3f} to {high:+.3f})"
         )
+        if not found.is_informative:
+            line += f". This model's uncertainty of {side}s is not informative"
+        lines.append(line)
     if evaluation.uncertainty_of_truth is not None:
         lines.append(
             "rank correlation of caption uncertainty and the number of images that a caption is "

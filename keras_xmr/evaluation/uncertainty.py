@@ -18,11 +18,18 @@ class Bins:
         log_sigma: Mean uncertainty of each bin.
         value: Mean of a metric over the queries of each bin.
         correlation: Spearman correlation of uncertainty and metric over all queries.
+        interval: Its 95 % interval (Bonett and Wright 2000).
     """
 
     log_sigma: list[float]
     value: list[float]
     correlation: float
+    interval: tuple[float, float]
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether the more uncertain queries are surely those with the lower metric."""
+        return self.interval[1] < 0
 
 
 def log_sigma(embedding: Arrays) -> np.ndarray | None:
@@ -39,19 +46,35 @@ def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
     return float(scipy.stats.spearmanr(left, right).statistic)
 
 
-def bins(uncertainty: np.ndarray, metric: np.ndarray, count: int = 10) -> Bins:
+def correlation_interval(correlation: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a Spearman correlation of so many pairs (Bonett and Wright 2000)."""
+    if count < 4:
+        return -1.0, 1.0
+    error = np.sqrt((1 + correlation**2 / 2) / (count - 3))
+    centre = np.arctanh(np.clip(correlation, -0.999999, 0.999999))
+    low, high = np.tanh(centre - 1.96 * error), np.tanh(centre + 1.96 * error)
+    return float(low), float(high)
+
+
+def bins(
+    uncertainty: np.ndarray, metric: np.ndarray, count: int = 10, independent: int | None = None
+) -> Bins:
     """Sorts queries into bins of equal size by their uncertainty.
 
     Args:
         uncertainty: Of each query (queries,).
         metric: Of each query; NaN leaves a query out.
         count: How many bins.
+        independent: As how many independent queries they count for the interval: captions of one
+            image are alike. None counts all.
     """
     known = ~np.isnan(metric)
     uncertainty, metric = uncertainty[known], metric[known].astype(float)
     parts = np.array_split(np.argsort(uncertainty, kind="stable"), min(count, len(metric)))
+    correlation = rank_correlation(uncertainty, metric)
     return Bins(
         [float(uncertainty[part].mean()) for part in parts],
         [float(metric[part].mean()) for part in parts],
-        rank_correlation(uncertainty, metric),
+        correlation,
+        correlation_interval(correlation, min(len(metric), independent or len(metric))),
     )

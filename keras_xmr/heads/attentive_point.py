@@ -22,6 +22,8 @@ class AttentivePoint(Head):
         dimension: D.
         pooling: Makes the pooling.
         activation: s.
+        rezero: Whether the local branch has a factor that begins at 0, in place of the LayerNorm,
+            so that the head begins as its pooling: for frozen towers with `train.start: cca`.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -33,13 +35,19 @@ class AttentivePoint(Head):
         pooling: Callable[[], Pooling] | dict[str, Any],
         *,
         activation: Literal["sigmoid", "tanh", "relu", "linear"] = "sigmoid",
+        rezero: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.activation = activation
+        self.rezero = rezero
         self.pooling = self.new_pooling("pooling")
         self.residual = LocalResidual(
-            dimension, activation=activation, dtype=self.dtype_policy, name="residual"
+            dimension,
+            activation=activation,
+            rezero=rezero,
+            dtype=self.dtype_policy,
+            name="residual",
         )
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
@@ -51,4 +59,4 @@ class AttentivePoint(Head):
         return {"mean": points[:, 0]}
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"activation": self.activation}
+        return super().get_config() | {"activation": self.activation, "rezero": self.rezero}

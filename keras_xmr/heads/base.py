@@ -52,6 +52,16 @@ class Head(keras.layers.Layer):
         else:
             self._make_pooling = pooling
 
+    @property
+    def global_pooling(self) -> Pooling | None:
+        """The pooling whose vector the embedding begins with; None for a head without."""
+        return getattr(self, "pooling", None)
+
+    @property
+    def log_variance_layers(self) -> list[keras.layers.Layer]:
+        """What makes the log-variance, and nothing else; nothing for heads without."""
+        return []
+
     def new_pooling(self, name: str) -> Pooling:
         """A pooling of the head's own.
 

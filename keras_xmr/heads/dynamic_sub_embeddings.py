@@ -30,6 +30,8 @@ class DynamicSubEmbeddings(Head):
         activation: s. The paper says "an activation function"; `DynamicOrthogonality` has what was
             measured. A sigmoid leaves all sub-embeddings alike at the beginning, and the loss
             hardly a gradient to part them.
+        rezero: Whether the local branch has a factor that begins at 0, in place of the LayerNorm,
+            so that the head begins as its pooling: for frozen towers with `train.start: cca`.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -43,14 +45,16 @@ class DynamicSubEmbeddings(Head):
         *,
         set_size: PositiveInt = 6,
         activation: Literal["sigmoid", "tanh", "relu", "linear"] = "tanh",
+        rezero: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.set_size = set_size
         self.activation = activation
+        self.rezero = rezero
         self.pooling = self.new_pooling("pooling")
         self.residual = LocalResidual(
-            dimension, set_size, activation, dtype=self.dtype_policy, name="residual"
+            dimension, set_size, activation, rezero=rezero, dtype=self.dtype_policy, name="residual"
         )
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
@@ -78,4 +82,8 @@ class DynamicSubEmbeddings(Head):
         return keras.ops.stop_gradient(keras.ops.round(keras.ops.sigmoid(projected)))
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"set_size": self.set_size, "activation": self.activation}
+        return super().get_config() | {
+            "set_size": self.set_size,
+            "activation": self.activation,
+            "rezero": self.rezero,
+        }

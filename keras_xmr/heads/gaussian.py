@@ -9,7 +9,7 @@ from typing import Any, Literal
 import keras
 
 from keras_xmr.heads.base import Head, HeadError
-from keras_xmr.layers import L2Normalize, LocalAttention
+from keras_xmr.layers import L2Normalize, LocalAttention, ReZero
 from keras_xmr.options import PositiveFloat
 from keras_xmr.pooling import BiGRU, Pooling
 from keras_xmr.pooling.mean import masked_mean
@@ -43,6 +43,9 @@ class Gaussian(Head):
         keep_mean: Whether the mean is the mean of the local features themselves, which must be D
             wide, with nothing that is learned: for the uncertainty of embeddings that are in use
             already, such as the `pooled` ones of a frozen CLIP.
+        rezero: Whether the local branch of the mean has a factor that begins at 0, in place of the
+            LayerNorm, and all branches of the log-variance have one: the head begins as its
+            pooling, equally sure of every item. For frozen towers with `train.start: cca`.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -60,6 +63,7 @@ class Gaussian(Head):
         normalize: bool = True,
         variance_pooling: Literal["same", "bi_gru"] = "same",
         keep_mean: bool = False,
+        rezero: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
@@ -70,12 +74,14 @@ class Gaussian(Head):
         self.normalize = normalize
         self.variance_pooling = variance_pooling
         self.keep_mean = keep_mean
+        self.rezero = rezero
         self.l2 = L2Normalize(dtype="float32", name="l2")
         if not keep_mean:
             self.mean_pooling = self.new_pooling("mean_pooling")
-            self.mean_norm = keras.layers.LayerNormalization(
-                epsilon=1e-5, dtype="float32", name="mean_norm"
-            )
+            if not rezero:
+                self.mean_norm = keras.layers.LayerNormalization(
+                    epsilon=1e-5, dtype="float32", name="mean_norm"
+                )
         # Initial weights are drawn in the order in which layers are made: a seed depends on it.
         self.log_variance_pooling = self._variance_pooling("log_variance_pooling")
         if local_attention and not keep_mean:
@@ -84,11 +90,24 @@ class Gaussian(Head):
         if local_attention:
             self.log_variance_attention = self._attention("log_variance_attention")
             self.log_variance_linear = self._linear("log_variance_linear")
+        if rezero:
+            self.mean_factor = ReZero(name="mean_factor")
+            self.log_variance_factor = ReZero(name="log_variance_factor")
+
+    @property
+    def global_pooling(self) -> Pooling | None:
+        return None if self.keep_mean else self.mean_pooling
 
     def _variance_pooling(self, name: str) -> Pooling:
         if self.variance_pooling == "same":
             return self.new_pooling(name)
         return BiGRU(self.dimension, dtype=self.dtype_policy, name=name)
+
+    @property
+    def log_variance_layers(self) -> list[keras.layers.Layer]:
+        names = ("pooling", "attention", "linear", "factor")
+        layers = [getattr(self, f"log_variance_{name}", None) for name in names]
+        return [layer for layer in layers if layer is not None]
 
     def _attention(self, name: str) -> LocalAttention:
         return LocalAttention(dtype=self.dtype_policy, name=name)
@@ -107,7 +126,8 @@ class Gaussian(Head):
                 )
         else:
             self.mean_pooling.build(features_shape)
-            self.mean_norm.build((features_shape[0], self.dimension))
+            if not self.rezero:
+                self.mean_norm.build((features_shape[0], self.dimension))
             if self.local_attention:
                 self.mean_attention.build(features_shape)
                 self.mean_linear.build(pooled)
@@ -122,6 +142,8 @@ class Gaussian(Head):
         if self.local_attention:
             local, _ = self.log_variance_attention(features, mask=mask)
             log_variance = log_variance + self.log_variance_linear(local[:, 0])
+        if self.rezero:
+            log_variance = self.log_variance_factor(log_variance)
         return {
             "mean": self.l2(mean) if self.normalize else mean,
             "log_variance": self._log_variance(keras.ops.cast(log_variance, "float32")),
@@ -134,8 +156,10 @@ class Gaussian(Head):
         mean = self.mean_pooling(features, mask=mask)
         if self.local_attention:
             local, _ = self.mean_attention(features, mask=mask)
-            mean = mean + keras.ops.sigmoid(self.mean_linear(local[:, 0]))
-        return self.mean_norm(keras.ops.cast(mean, "float32"))
+            branch = keras.ops.sigmoid(self.mean_linear(local[:, 0]))
+            mean = mean + (self.mean_factor(branch) if self.rezero else branch)
+        mean = keras.ops.cast(mean, "float32")
+        return mean if self.rezero else self.mean_norm(mean)
 
     def _log_variance(self, raw: Any) -> Any:
         """The log-variance; a raw 0 gives the initial one."""
@@ -157,4 +181,5 @@ class Gaussian(Head):
             "normalize": self.normalize,
             "variance_pooling": self.variance_pooling,
             "keep_mean": self.keep_mean,
+            "rezero": self.rezero,
         }

@@ -24,6 +24,8 @@ class PIENet(Head):
         pooling: Makes the pooling.
         set_size: K.
         dropout: Part of the residuals that is dropped in training.
+        rezero: Whether the local branch has a factor that begins at 0, in place of the LayerNorm,
+            so that the head begins as its pooling: for frozen towers with `train.start: cca`.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -37,14 +39,21 @@ class PIENet(Head):
         *,
         set_size: PositiveInt = 4,
         dropout: Fraction = 0.0,
+        rezero: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.set_size = set_size
         self.dropout = dropout
+        self.rezero = rezero
         self.pooling = self.new_pooling("pooling")
         self.residual = LocalResidual(
-            dimension, set_size, dropout=dropout, dtype=self.dtype_policy, name="residual"
+            dimension,
+            set_size,
+            dropout=dropout,
+            rezero=rezero,
+            dtype=self.dtype_policy,
+            name="residual",
         )
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
@@ -57,4 +66,8 @@ class PIENet(Head):
         return {"points": points, "residuals": residuals}
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"set_size": self.set_size, "dropout": self.dropout}
+        return super().get_config() | {
+            "set_size": self.set_size,
+            "dropout": self.dropout,
+            "rezero": self.rezero,
+        }

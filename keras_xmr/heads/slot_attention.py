@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_xmr.heads.base import Head
-from keras_xmr.layers import L2Normalize, sine_positions
+from keras_xmr.layers import L2Normalize, ReZero, sine_positions
 from keras_xmr.options import PositiveInt
 from keras_xmr.pooling import Pooling
 
@@ -34,6 +34,8 @@ class SlotAttention(Head):
         expansion: How much wider than D the hidden layer after the attention is.
         positions: What is added to the features that slots choose by: nothing, or sines of the
             places in a sequence, for words.
+        rezero: Whether LayerNorm(slot) has a factor that begins at 0, and the pooled vector no
+            LayerNorm: the head begins as its pooling. For frozen towers with `train.start: cca`.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -51,6 +53,7 @@ class SlotAttention(Head):
         head_dimension: PositiveInt = 512,
         expansion: PositiveInt = 4,
         positions: Literal["none", "sine"] = "none",
+        rezero: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
@@ -61,6 +64,7 @@ class SlotAttention(Head):
         self.expansion = expansion
         self.positions = positions
         inner = heads * head_dimension
+        self.rezero = rezero
         self.pooling = self.new_pooling("pooling")
         self.features_norm = self._norm("features_norm")
         self.keys = self._linear("keys", inner, use_bias=False)
@@ -72,7 +76,10 @@ class SlotAttention(Head):
         self.hidden = self._linear("hidden", expansion * dimension, activation="gelu")
         self.output_linear = self._linear("output", dimension)
         self.residual_norm = self._norm("residual_norm")
-        self.pooled_norm = self._norm("pooled_norm")
+        if rezero:
+            self.factor = ReZero(name="factor")
+        else:
+            self.pooled_norm = self._norm("pooled_norm")
         self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def _norm(self, name: str) -> keras.layers.LayerNormalization:
@@ -92,7 +99,8 @@ class SlotAttention(Head):
         self.update.build((batch, self.set_size, self.heads * self.head_dimension))
         self.output_linear.build((batch, self.set_size, self.expansion * self.dimension))
         self.residual_norm.build(slots)
-        self.pooled_norm.build((batch, self.dimension))
+        if not self.rezero:
+            self.pooled_norm.build((batch, self.dimension))
         self.slots = self.add_weight(
             name="slots",
             shape=(self.set_size, self.dimension),
@@ -100,7 +108,9 @@ class SlotAttention(Head):
         )
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        pooled = self.pooled_norm(self.pooling(features, mask=mask))
+        pooled = self.pooling(features, mask=mask)
+        if not self.rezero:
+            pooled = self.pooled_norm(pooled)
         context = self.features_norm(features)
         values = self.values(context)
         if self.positions == "sine":
@@ -115,7 +125,8 @@ class SlotAttention(Head):
             changed = self.output_linear(self.hidden(self.hidden_norm(slots)))
             slots = slots + ops.cast(changed, "float32")
         residuals = self.residual_norm(slots)
-        return {"points": self.l2(residuals + pooled[:, None, :]), "residuals": residuals}
+        branch = self.factor(residuals) if self.rezero else residuals
+        return {"points": self.l2(branch + pooled[:, None, :]), "residuals": residuals}
 
     def _attend(self, queries: Any, keys: Any, values: Any, mask: Any) -> Any:
         """What each slot takes: in each head, a weighted mean (B, K, W) of the values (B, L, W)."""
@@ -141,4 +152,5 @@ class SlotAttention(Head):
             "head_dimension": self.head_dimension,
             "expansion": self.expansion,
             "positions": self.positions,
+            "rezero": self.rezero,
         }

@@ -10,6 +10,7 @@ from keras_xmr.layers.local_attention import LocalAttention
 from keras_xmr.layers.local_residual import LocalResidual
 from keras_xmr.layers.preprocessing import Preprocessing
 from keras_xmr.layers.region_mask import RegionMask, region_mask
+from keras_xmr.layers.rezero import ReZero
 from keras_xmr.layers.sine_positions import sine_positions
 from keras_xmr.layers.temperature import Temperature
 
@@ -23,6 +24,7 @@ __all__ = [
     "LocalResidual",
     "MaskedBatchNormalization",
     "Preprocessing",
+    "ReZero",
     "RegionMask",
     "Temperature",
     "TextBackbone",

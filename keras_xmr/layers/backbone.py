@@ -7,6 +7,7 @@ import json
 from typing import Any, Literal
 
 import keras
+import numpy as np
 from keras import ops
 
 Gives = Literal["tokens", "pooled"]
@@ -155,6 +156,7 @@ class ImageBackbone(Backbone):
         backbone: A backbone of KerasHub, or its serialized config.
         scale: What pixels are multiplied by, for all channels or for each.
         offset: What is added then.
+        grid: A feature map is averaged by area to so many rows and columns; None keeps it.
         **kwargs: Those of `Backbone`.
     """
 
@@ -164,11 +166,13 @@ class ImageBackbone(Backbone):
         *,
         scale: float | list[float] | None = None,
         offset: float | list[float] | None = None,
+        grid: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(backbone, **kwargs)
         self.scale = scale
         self.offset = offset
+        self.grid = grid
         self._class_token = self.kind in _CLASS_TOKEN
         if self.kind == "ViTBackbone":
             self._class_token = self.option("use_class_token")
@@ -187,6 +191,8 @@ class ImageBackbone(Backbone):
         (name,) = self.network.input
         features = self.run({name: prepared}, training)
         if len(features.shape) == 4:
+            if self.grid is not None:
+                features = _averaged(features, self.grid)
             shape = features.shape
             features = ops.reshape(features, (-1, shape[1] * shape[2], shape[3]))
         if self.gives == "tokens":
@@ -196,7 +202,29 @@ class ImageBackbone(Backbone):
         return self.one(features)
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"scale": self.scale, "offset": self.offset}
+        return super().get_config() | {
+            "scale": self.scale,
+            "offset": self.offset,
+            "grid": self.grid,
+        }
+
+
+def _averaged(features: Any, grid: int) -> Any:
+    """A feature map (B, H, W, F), averaged by area to (B, grid, grid, F)."""
+    rows, columns = (_shares(size, grid) for size in features.shape[1:3])
+    return ops.einsum(
+        "gh,bhwf,kw->bgkf",
+        ops.cast(rows, features.dtype),
+        features,
+        ops.cast(columns, features.dtype),
+    )
+
+
+def _shares(size: int, grid: int) -> np.ndarray:
+    """Which part of each of `grid` equal cells is each of `size` positions: (grid, size)."""
+    edges = np.arange(grid + 1)[:, None] * size / grid
+    covered = np.clip(edges - np.arange(size), 0, 1)
+    return (covered[1:] - covered[:-1]) * grid / size
 
 
 _CLASS_TOKEN = ("CLIPVisionEncoder", "DINOV2Backbone", "DINOV3Backbone", "DeiTBackbone")

@@ -8,6 +8,7 @@ import keras
 
 from keras_xmr.layers.l2_normalize import L2Normalize
 from keras_xmr.layers.local_attention import LocalAttention
+from keras_xmr.layers.rezero import ReZero
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -21,6 +22,8 @@ class LocalResidual(keras.layers.Layer):
         heads: K.
         activation: The name of s in `keras.activations`.
         dropout: Part of the residuals that is dropped in training.
+        rezero: Whether the residuals have a factor that begins at 0, in place of the LayerNorm,
+            so that all K vectors begin as the global one.
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Inputs are features (B, L, F), a global vector (B, D), and a boolean mask (B, L) or None.
@@ -33,6 +36,7 @@ class LocalResidual(keras.layers.Layer):
         heads: int = 1,
         activation: str = "sigmoid",
         dropout: float = 0.0,
+        rezero: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -41,24 +45,31 @@ class LocalResidual(keras.layers.Layer):
         self.heads = heads
         self.activation = activation
         self.dropout_rate = dropout
+        self.rezero = rezero
         self.attention = LocalAttention(heads=heads, dtype=self.dtype_policy, name="attention")
         self.linear = keras.layers.Dense(
             dimension, activation=activation, dtype=self.dtype_policy, name="linear"
         )
         self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-5, dtype="float32", name="norm")
+        if rezero:
+            self.factor = ReZero(name="factor")
+        else:
+            self.norm = keras.layers.LayerNormalization(epsilon=1e-5, dtype="float32", name="norm")
         self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def build(self, features_shape: tuple[Any, ...], pooled_shape: Any = None) -> None:
         self.attention.build(features_shape)
         self.linear.build((features_shape[0], self.heads, features_shape[-1]))
-        self.norm.build((features_shape[0], self.heads, self.dimension))
+        if not self.rezero:
+            self.norm.build((features_shape[0], self.heads, self.dimension))
 
     def call(self, features: Any, pooled: Any, mask: Any = None) -> tuple[Any, Any]:
         local, _ = self.attention(features, mask=mask)
         residuals = self.dropout(keras.ops.cast(self.linear(local), "float32"))
-        vectors = keras.ops.cast(pooled, "float32")[:, None, :] + residuals
-        return self.l2(self.norm(vectors)), residuals
+        vectors = keras.ops.cast(pooled, "float32")[:, None, :]
+        if self.rezero:
+            return self.l2(vectors + self.factor(residuals)), residuals
+        return self.l2(self.norm(vectors + residuals)), residuals
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
@@ -66,4 +77,5 @@ class LocalResidual(keras.layers.Layer):
             "heads": self.heads,
             "activation": self.activation,
             "dropout": self.dropout_rate,
+            "rezero": self.rezero,
         }

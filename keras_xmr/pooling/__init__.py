@@ -6,6 +6,7 @@ from keras_xmr.pooling.bigru import BiGRU
 from keras_xmr.pooling.gpo import GPO
 from keras_xmr.pooling.gru import GRU
 from keras_xmr.pooling.mean import Mean
+from keras_xmr.pooling.projection import Projection
 from keras_xmr.pooling.rectified_mean import RectifiedMean
 
-__all__ = ["GPO", "GRU", "Attention", "BiGRU", "Mean", "Pooling", "RectifiedMean"]
+__all__ = ["GPO", "GRU", "Attention", "BiGRU", "Mean", "Pooling", "Projection", "RectifiedMean"]

@@ -10,6 +10,7 @@ import keras
 from keras_xmr.catalogue import components
 from keras_xmr.config import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
+from keras_xmr.layers import region_mask
 from keras_xmr.pooling import Pooling
 
 
@@ -51,40 +52,37 @@ def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.
 
 
 def parts_of(tower: keras.Model) -> Mapping[str, list[keras.Layer]]:
-    """The layers of each part of a tower that can be frozen: encoder, pooling, head.
+    """The layers of each part of a tower that can be frozen: encoder, pooling, head, log_variance.
 
-    The poolings stand inside of the head.
+    The last two stand inside of the head; only Gaussian heads have a log-variance.
     """
     head = tower.get_layer("head")
     return {
         "encoder": [layer for layer in tower.layers if layer.name == "encoder"],
         "pooling": [layer for layer in head._flatten_layers() if isinstance(layer, Pooling)],
         "head": [head],
+        "log_variance": head.log_variance_layers,
     }
 
 
 def features_of(tower: keras.Model) -> keras.Model:
-    """The part of an image tower before its head: images to local features (B, L, F).
+    """The part of a tower before its head: to local features (B, L, F) and their mask (B, L).
 
-    It shares its layers with the tower.
-
-    Raises:
-        EncoderError: If the encoder gives a mask, so that not all features count.
+    Without a mask, the features are its only output. It shares its layers with the tower.
     """
-    features = tower.get_layer("head").input
-    if isinstance(features, (list, tuple)):
-        raise EncoderError("model.image.encoder: its features have a mask, and cannot be kept")
-    return keras.Model(tower.inputs, features, name="features")
+    return keras.Model(tower.input, tower.get_layer("head").input, name="features")
 
 
 def tower_on_features(tower: keras.Model) -> keras.Model:
-    """The rest of an image tower: local features (B, L, F), as `features_of` makes, to embeddings.
+    """The rest of a tower: local features (B, L, F), as `features_of` makes, to embeddings.
 
-    It shares its head with the tower: one is trained with the other.
+    Where L varies, a position of zeros is none. It shares its head with the tower: one is trained
+    with the other.
     """
     head = tower.get_layer("head")
-    inputs = keras.Input(head.input.shape[1:], dtype="float32", name="features")
-    return keras.Model(inputs, head(inputs), name="tower_on_features")
+    features = head.input[0] if isinstance(head.input, list) else head.input
+    inputs = keras.Input(features.shape[1:], dtype="float32", name="features")
+    return keras.Model(inputs, head(inputs, mask=region_mask(inputs)), name="tower_on_features")
 
 
 def _tower(

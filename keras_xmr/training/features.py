@@ -7,7 +7,9 @@ import json
 import logging
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -47,6 +49,8 @@ def frozen_features(model: Retriever, records: Records, config: Config) -> Recor
         RecordsError: If a record is damaged, or the disk is full.
     """
     encoder = features_of(model.image_tower)
+    if len(encoder.outputs) > 1:
+        raise EncoderError("model.image.encoder: its features have a mask, and cannot be kept")
     splits: list[Split] = [split for split in SPLITS[:2] if split in records.splits]
     encode = tf.function(
         lambda pixels, training=False: tf.cast(encoder(pixels, training=training), tf.float32),
@@ -102,6 +106,11 @@ def _digest(encoder: keras.Model, records: Records, splits: list[Split], config:
         "splits": splits,
         "shards": shards,
     }
+    return digest_of(depends, encoder)
+
+
+def digest_of(depends: Mapping[str, Any], encoder: keras.Model) -> str:
+    """A digest of what features depend on besides the weights of their encoder, and of those."""
     digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode())
     for weight in encoder.weights:
         digest.update(repr(tuple(weight.shape)).encode())

@@ -32,6 +32,11 @@ def freeze(model: Retriever, names: tuple[str, ...]) -> None:
             layer.trainable = False
 
 
+def freezes_encoder(phase: PhaseOptions, side: str) -> bool:
+    """Whether a phase leaves the encoder of the "image" or the "text" tower as it is."""
+    return bool({side, f"{side}.encoder"} & set(phase.freeze))
+
+
 def learning_rate_factors(
     model: Retriever, phase: PhaseOptions
 ) -> list[tuple[keras.Variable, float]]:
@@ -41,6 +46,7 @@ def learning_rate_factors(
     """
     parts = model_parts(model)
     depth = {"image": 0, "text": 0, "image.head": 1, "text.head": 1}
+    depth |= {"image.log_variance": 3, "text.log_variance": 3}
     return [
         (variable, phase.learning_rates[name] / phase.learning_rate)
         for name in sorted(phase.learning_rates, key=lambda name: depth.get(name, 2))

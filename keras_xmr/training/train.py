@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -25,9 +25,11 @@ from keras_xmr.run_folder import RunFolder
 from keras_xmr.termination import TerminationNotice
 from keras_xmr.towers import tower_on_features
 from keras_xmr.training import callbacks
+from keras_xmr.training.caption_features import frozen_caption_features
+from keras_xmr.training.cca_start import start_from_cca
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
 from keras_xmr.training.features import frozen_features
-from keras_xmr.training.parts import freeze, learning_rate_factors
+from keras_xmr.training.parts import freeze, freezes_encoder, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.team import Team
 
@@ -89,8 +91,6 @@ def train(
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
-        if options.precompute_features:
-            model.feature_tower = tower_on_features(model.image_tower)
         trainer = _Trainer(config, folder, records, tokenizer, model, sampler, team)
         done = trainer.checkpoints.peek() if begun else Progress()
         for span in trainer.spans():
@@ -111,7 +111,7 @@ def train(
                     pieces=team.devices,
                 )
                 trainer.fit(team.distribute(batches), span)
-        trainer.finish(done.step, tokenizer)
+        trainer.finish(done.step)
     return model
 
 
@@ -158,14 +158,16 @@ class _Trainer:
     ) -> None:
         self.config = config
         self.folder = folder
+        self.whole_records = records
         self.records = records
+        self.tokenizer = tokenizer
         self.model = model
         self.sampler = sampler
         self.steps_per_epoch = sampler.steps
         self.team = team
         self.checkpoints = Checkpoints(folder.checkpoints, model, team)
         self.notice = TerminationNotice()
-        self.callbacks = self._callbacks(tokenizer)
+        self.callbacks = self._callbacks()
 
     @property
     def _epochs(self) -> int:
@@ -189,6 +191,7 @@ class _Trainer:
             done: Steps that were done before this process began.
         """
         freeze(self.model, span.phase.freeze)
+        self._take_towers(span.phase)
         self.model.compile(
             optimizer=self._optimizer(span.phase), jit_compile=self.config.train.jit_compile
         )
@@ -197,11 +200,10 @@ class _Trainer:
             self.checkpoints.restore()
         elif done == span.start > 0:
             self.checkpoints.restore_model()
-        if self.model.feature_tower is not None and self.records.holds == "images":
-            # Not before the weights of the encoder are those of the checkpoint.
-            self.records = self.team.chief_first(
-                lambda: frozen_features(self.model, self.records, self.config)
-            )
+        self._take_features()
+        if self.config.train.start == "cca" and done == 0 == span.start:
+            start_from_cca(self.model, self.records, self.tokenizer, self.config)
+            self.team.share([variable.value for variable in self.model.variables])
         if done >= span.start and done:
             _LOGGER.info("going on at step %d", done)
         frozen = ", ".join(span.phase.freeze) or "nothing"
@@ -214,6 +216,31 @@ class _Trainer:
             frozen,
             span.phase.learning_rate,
         )
+
+    def _take_towers(self, phase: PhaseOptions) -> None:
+        """Lets the model be called on features that are computed once, where a phase has such."""
+        model, options = self.model, self.config.train
+        on_images = options.precompute_features and freezes_encoder(phase, "image")
+        on_captions = options.precompute_captions and freezes_encoder(phase, "text")
+        model.feature_tower = tower_on_features(model.image_tower) if on_images else None
+        model.caption_feature_tower = tower_on_features(model.text_tower) if on_captions else None
+
+    def _take_features(self) -> None:
+        """Gives the records the features that the model is called on in this phase.
+
+        Not before the weights of the encoders are those of the checkpoint.
+        """
+        model, records = self.model, self.whole_records
+        if model.feature_tower is not None:
+            records = self.team.chief_first(lambda: frozen_features(model, records, self.config))
+        if model.caption_feature_tower is not None:
+            folder = self.team.chief_first(
+                lambda: frozen_caption_features(
+                    model, self.whole_records, self.tokenizer, self.config
+                )
+            )
+            records = replace(records, caption_features=folder)
+        self.records = records
 
     def fit(self, batches: object, span: _Span) -> None:
         """Trains to the end of the phase, or of an epoch that was begun before."""
@@ -235,9 +262,10 @@ class _Trainer:
         except tf.errors.OpError as error:
             raise damage(error) or error from None
 
-    def finish(self, done: int, tokenizer: Tokenizer) -> None:
+    def finish(self, done: int) -> None:
         """Keeps the last weights, and loads those that the config asks for."""
         self.model.feature_tower = None
+        self.model.caption_feature_tower = None
         if done >= self.spans()[-1].end:
             self.checkpoints.restore_model()
         if not self.team.is_chief:
@@ -249,7 +277,7 @@ class _Trainer:
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         weights = [folder.best_weights.name, folder.last_weights.name]
-        folder.finish(summary, [*weights, *tokenizer.files()], new)
+        folder.finish(summary, [*weights, *self.tokenizer.files()], new)
         load_trained(self.model, self.config, folder)
 
     def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
@@ -259,7 +287,7 @@ class _Trainer:
         optimizer.set_factors(learning_rate_factors(self.model, phase))
         return optimizer
 
-    def _callbacks(self, tokenizer: Tokenizer) -> list[keras.callbacks.Callback]:
+    def _callbacks(self) -> list[keras.callbacks.Callback]:
         options = self.config.train
         watchdog = callbacks.Watchdog(
             options.watchdog, options.log_steps, self.sampler.positives(), self.checkpoints
@@ -268,7 +296,7 @@ class _Trainer:
         if "val" in self.records.splits:
             validation = callbacks.Validation(
                 lambda: evaluate_split(
-                    self.model, self.records, "val", tokenizer, self.config, brief=True
+                    self.model, self.records, "val", self.tokenizer, self.config, brief=True
                 ),
                 self.checkpoints,
                 self.folder.best_weights,

@@ -225,7 +225,7 @@ def test_a_network_of_keras_applications_splits_at_its_head(random):
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["train.phases=[{epochs: 1, learning_rate: 1}]"], r"phases\.0 trains image\.encoder"),
+        (["train.phases=[{epochs: 1, learning_rate: 1}]"], r"every phase trains image\.encoder"),
         (["data.image.flip=true"], r"but data\.image\.flip changes them at random"),
         (
             ["data.image.crop=random_resized", "data.image.cutout=0.1"],

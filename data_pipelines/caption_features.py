@@ -1,0 +1,117 @@
+"""Features of captions, computed once: one flat file a split, which is mapped, not read."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.disk import disk_message
+from data_pipelines.errors import UserError
+from data_pipelines.files import write_aside
+
+
+class CaptionFeaturesError(UserError):
+    """Features of captions are damaged, or cannot be written."""
+
+
+@dataclass(frozen=True)
+class CaptionFeatures:
+    """The features of the tokens of every caption of a split, in the order of its records.
+
+    Attributes:
+        tokens: Features of all tokens, one caption after another, float16 (T, F).
+        first: The first token of each caption, and T: int64 (captions + 1,).
+    """
+
+    tokens: np.ndarray
+    first: np.ndarray
+
+    def read(self, captions: np.ndarray) -> np.ndarray:
+        """Features of some captions, float32 (B, L, F), with zeros behind the last token.
+
+        Those of one caption, given by its number alone, are (L, F).
+        """
+        if not np.ndim(captions):
+            return self.tokens[self.first[captions] : self.first[captions + 1]].astype(np.float32)
+        lengths = self.first[captions + 1] - self.first[captions]
+        shape = (len(captions), lengths.max(initial=1), self.tokens.shape[1])
+        padded = np.zeros(shape, np.float32)
+        for row, caption, length in zip(padded, captions, lengths, strict=True):
+            begin = self.first[caption]
+            row[:length] = self.tokens[begin : begin + length]
+        return padded
+
+    @classmethod
+    def open(cls, folder: Path, split: str) -> CaptionFeatures | None:
+        """The features that were written, or None if they were not.
+
+        Raises:
+            CaptionFeaturesError: If a file is damaged.
+        """
+        tokens, first = _files(folder, split)
+        try:
+            starts = np.load(first, allow_pickle=False)
+            flat = np.memmap(tokens, np.dtype("<f2"), mode="r")
+            return cls(flat.reshape(starts[-1], -1), starts)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, IndexError) as error:
+            raise CaptionFeaturesError(
+                f"the features of captions in {folder} are damaged ({error}); delete that folder, "
+                "and a training writes them again"
+            ) from None
+
+
+def write_caption_features(
+    folder: Path, split: str, batches: Iterable[tuple[np.ndarray, np.ndarray]]
+) -> None:
+    """Writes the features of all captions of a split, whole or not at all.
+
+    Args:
+        folder: Where they go.
+        split: The split.
+        batches: Features (B, L, F) and which of them count, boolean (B, L), in order.
+
+    Raises:
+        CaptionFeaturesError: If half precision cannot hold a feature, or the disk is full.
+    """
+    tokens, first = _files(folder, split)
+    aside = tokens.with_name(f".{tokens.name}.{os.getpid()}.{threading.get_ident()}")
+    lengths = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as file:
+            for features, mask in batches:
+                file.write(_half(features[mask], folder).tobytes())
+                lengths.append(mask.sum(axis=1))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, tokens)
+        starts = io.BytesIO()
+        np.save(starts, np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)]))
+        write_aside(first, starts.getvalue())
+    except OSError as error:
+        raise CaptionFeaturesError(disk_message(folder, error)) from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _half(features: np.ndarray, folder: Path) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        half = features.astype("<f2")
+    if not np.isfinite(half).all():
+        raise CaptionFeaturesError(
+            f"{folder}: a feature of a caption does not fit half precision; train without "
+            "train.precompute_captions"
+        )
+    return half
+
+
+def _files(folder: Path, split: str) -> tuple[Path, Path]:
+    return folder / f"{split}-tokens.f2", folder / f"{split}-first.npy"

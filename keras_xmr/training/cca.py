@@ -1,0 +1,110 @@
+"""Regularised canonical correlation analysis, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Linear maps of images and captions into one space, and what they were made with.
+
+    Attributes:
+        image: The map of images, (F, D).
+        caption: The map of captions, (G, D).
+        image_ridge: The ridge of the images, as a multiple of their mean variance.
+        caption_ridge: That of the captions.
+        exponent: The power of its canonical correlation that a direction is weighted with.
+    """
+
+    image: np.ndarray
+    caption: np.ndarray
+    image_ridge: float
+    caption_ridge: float
+    exponent: float
+
+
+class CanonicalCorrelations:
+    """Second moments of pairs of vectors, and the maps that correlate them most.
+
+    With covariances A of images, B of captions and C between them, and ridges r and s, the
+    directions are the singular vectors of (A + r I)^-1/2 C (B + s I)^-1/2 (Vinod 1976). A direction
+    is weighted with a power of its singular value, which orders neighbours better than equal
+    weights (Gong et al. 2014, section 3.1). Every pair counts once: an image as often as it has
+    captions.
+
+    Args:
+        images: Image vectors (N, F).
+        captions: Caption vectors (M, G).
+        image_of: The row of the image of each caption, (M,).
+
+    Attributes:
+        image_mean: Mean of the images, (F,).
+        caption_mean: Mean of the captions, (G,).
+    """
+
+    def __init__(self, images: np.ndarray, captions: np.ndarray, image_of: np.ndarray) -> None:
+        weights = np.bincount(image_of, minlength=len(images)).astype(np.float64)
+        self.image_mean = weights @ images / len(captions)
+        self.caption_mean = captions.mean(axis=0, dtype=np.float64)
+        centred = (images - self.image_mean) * np.sqrt(weights / len(captions))[:, None]
+        own = np.zeros((len(images), captions.shape[1]))
+        np.add.at(own, image_of, captions - self.caption_mean)
+        own /= np.sqrt(np.maximum(weights, 1) * len(captions))[:, None]
+        others = (captions - self.caption_mean) / np.sqrt(len(captions))
+        self._image_values, self._image_axes = _axes(centred)
+        self._caption_values, self._caption_axes = _axes(others)
+        self._between = self._image_axes.T @ (centred.T @ own) @ self._caption_axes
+        self._image_variance = float((centred**2).sum() / images.shape[1])
+        self._caption_variance = float((others**2).sum() / captions.shape[1])
+
+    def projections(
+        self,
+        dimension: int,
+        image_ridges: Iterable[float],
+        caption_ridges: Iterable[float],
+        exponents: Iterable[float],
+    ) -> Iterator[Projections]:
+        """Yields the maps for every combination of some options.
+
+        Args:
+            dimension: D. Where there are fewer directions, the last numbers are 0.
+            image_ridges: Multiples of the mean variance of a number of an image.
+            caption_ridges: Those of the captions.
+            exponents: Powers of the canonical correlations.
+        """
+        caption_ridges, exponents = list(caption_ridges), list(exponents)
+        for image_ridge in image_ridges:
+            left = (self._image_values + image_ridge * self._image_variance) ** -0.5
+            for caption_ridge in caption_ridges:
+                right = (self._caption_values + caption_ridge * self._caption_variance) ** -0.5
+                u, values, v = np.linalg.svd(
+                    left[:, None] * self._between * right, full_matrices=False
+                )
+                image = self._image_axes @ (left[:, None] * u[:, :dimension])
+                caption = self._caption_axes @ (right[:, None] * v[:dimension].T)
+                for exponent in exponents:
+                    weights = values[:dimension] ** exponent
+                    yield Projections(
+                        _wide(image * weights, dimension),
+                        _wide(caption * weights, dimension),
+                        image_ridge,
+                        caption_ridge,
+                        exponent,
+                    )
+
+
+def _axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The principal variances (R,) and axes (F, R) of rows, whose squares add up to variances."""
+    if len(vectors) < vectors.shape[1]:
+        _, values, axes = np.linalg.svd(vectors, full_matrices=False)
+        return values**2, axes.T
+    values, axes = np.linalg.eigh(vectors.T @ vectors)
+    return np.maximum(values, 0.0), axes
+
+
+def _wide(kernel: np.ndarray, dimension: int) -> np.ndarray:
+    return np.pad(kernel, [(0, 0), (0, dimension - kernel.shape[1])])

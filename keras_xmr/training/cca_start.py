@@ -1,0 +1,141 @@
+"""Where the training of frozen towers begins: at canonical correlation analysis."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
+from data_pipelines.records import Records, SplitRecords
+from data_pipelines.text import Tokenizer
+from keras_xmr.config import Config
+from keras_xmr.heads import Head
+from keras_xmr.judgements import Judgements, judge
+from keras_xmr.metrics import evaluate_scores
+from keras_xmr.pooling import Projection
+from keras_xmr.retriever import Retriever
+from keras_xmr.towers import features_of
+from keras_xmr.training.cca import CanonicalCorrelations, Projections
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Averages:
+    """What the poolings see of a split: averages on the unit sphere, before they are centred."""
+
+    images: np.ndarray
+    captions: np.ndarray
+    judgements: Judgements
+
+
+def start_from_cca(
+    model: Retriever, records: Records, tokenizer: Tokenizer, config: Config
+) -> None:
+    """Sets the poolings `projection` of both towers to regularised CCA of the training split.
+
+    Ridges and exponent are those with the best sum of recalls on the validation split; without
+    one, the first of each. Scores are cosines of the projections, whatever the matcher.
+
+    Args:
+        model: The model, with the weights of its encoders.
+        records: The records; features in place of images or captions are taken where they are.
+        tokenizer: Makes word ids of the captions.
+        config: The config of the run.
+    """
+    train = _averages(model, records.split("train"), tokenizer, config)
+    image_of = records.split("train").caption_image
+    found = CanonicalCorrelations(train.images, train.captions, image_of)
+    options = config.train.cca
+    choices = found.projections(
+        config.model.dimension, options.image_ridges, options.caption_ridges, options.exponents
+    )
+    if "val" in records.splits:
+        validation = _averages(model, records.split("val"), tokenizer, config)
+        rsum, best = max(
+            ((_rsum(found, choice, validation), choice) for choice in choices),
+            key=lambda tried: tried[0],
+        )
+        reached = f", validation rsum {100 * rsum:.1f}"
+    else:
+        best, reached = next(choices), ""
+    _LOGGER.info(
+        "start: CCA of %s images and %s captions, ridges %g and %g, exponent %g%s",
+        f"{len(train.images):,}",
+        f"{len(train.captions):,}",
+        best.image_ridge,
+        best.caption_ridge,
+        best.exponent,
+        reached,
+    )
+    for tower, vectors, kernel in (
+        (model.image_tower, train.images, best.image),
+        (model.text_tower, train.captions, best.caption),
+    ):
+        _begin(tower.get_layer("head"), vectors, kernel)
+
+
+def _begin(head: Head, vectors: np.ndarray, kernel: np.ndarray) -> None:
+    """Standardises what all poolings of a head see, and sets the linear map of its embedding.
+
+    Outputs have a mean norm of 1.
+    """
+    for layer in head._flatten_layers():
+        if isinstance(layer, Projection):
+            layer.standardise(vectors)
+    norm = np.linalg.norm((vectors - vectors.mean(axis=0)) @ kernel, axis=1).mean()
+    pooling: Any = head.global_pooling
+    pooling.begin_at(kernel / norm)
+
+
+def _rsum(found: CanonicalCorrelations, choice: Projections, split: _Averages) -> float:
+    images = _unit((split.images - found.image_mean) @ choice.image)
+    captions = _unit((split.captions - found.caption_mean) @ choice.caption)
+    return evaluate_scores(images @ captions.T, split.judgements).summary["rsum"]
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def _averages(
+    model: Retriever, split: SplitRecords, tokenizer: Tokenizer, config: Config
+) -> _Averages:
+    batch = config.evaluation.batch_size
+    images = image_batches(split, config.data.image, batch)
+    if split.caption_features is not None:
+        order = np.arange(split.num_captions)
+        captions = caption_feature_batches(split.caption_features, order, batch)
+    else:
+        texts = [caption.text for caption in split.captions]
+        captions = caption_batches(texts, tokenizer, batch)
+    judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
+    return _Averages(
+        np.concatenate(list(_of_tower(model.image_tower, model.feature_tower, images))),
+        np.concatenate(list(_of_tower(model.text_tower, model.caption_feature_tower, captions))),
+        judgements,
+    )
+
+
+def _of_tower(
+    tower: tf.keras.Model, on_features: tf.keras.Model | None, batches: tf.data.Dataset
+) -> Iterator[np.ndarray]:
+    """The averages of items, of their features where the model is called on those."""
+    pooling = tower.get_layer("head").global_pooling
+    encoder = None if on_features is not None else features_of(tower)
+
+    @tf.function(input_signature=[batches.element_spec])
+    def average(inputs: tf.Tensor) -> tf.Tensor:
+        if encoder is None:
+            mask = tf.reduce_any(inputs != 0, axis=-1) if inputs.shape[1] is None else None
+            return pooling.average(inputs, mask)
+        output = encoder(inputs, training=False)
+        return pooling.average(*output) if isinstance(output, list) else pooling.average(output)
+
+    for inputs in batches:
+        yield average(inputs).numpy().astype(np.float64)

@@ -1,0 +1,46 @@
+"""What the uncertainty of embeddings tells, and when it tells nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from keras_xmr.evaluation.uncertainty import bins, correlation_interval
+
+
+def test_the_interval_of_a_correlation_covers_the_true_one():
+    # Normal pairs with a correlation of -0.4; Spearman's is 6 / pi * asin(r / 2).
+    generator = np.random.default_rng(0)
+    true = 6 / np.pi * np.arcsin(-0.4 / 2)
+    covered = 0
+    for _ in range(400):
+        left = generator.normal(size=60)
+        right = -0.4 * left + np.sqrt(1 - 0.4**2) * generator.normal(size=60)
+        low, high = correlation_interval(scipy.stats.spearmanr(left, right).statistic, 60)
+        covered += low <= true <= high
+    assert 0.92 < covered / 400 < 0.98
+
+
+def test_an_uncertainty_is_informative_where_the_unsure_surely_find_less():
+    generator = np.random.default_rng(1)
+    sigma = generator.normal(size=500)
+    helpful = bins(sigma, generator.uniform(size=500) < 1 / (1 + np.exp(2 * sigma)))
+    assert helpful.is_informative
+    assert helpful.interval[0] < helpful.correlation < helpful.interval[1] < 0
+    assert not bins(sigma, generator.uniform(size=500) < 0.5).is_informative
+    assert not bins(
+        -sigma, generator.uniform(size=500) < 1 / (1 + np.exp(2 * sigma))
+    ).is_informative
+    constant = bins(np.zeros(500), generator.uniform(size=500) < 0.5)
+    assert constant.correlation == 0
+    assert not constant.is_informative
+
+
+def test_captions_of_one_image_count_once():
+    sigma = np.repeat(np.arange(20.0), 5)
+    recall = np.tile([1.0, 0, 0, 1, 0], 20) * (sigma < 12)
+    wide, narrow = bins(sigma, recall, independent=20), bins(sigma, recall)
+    assert wide.correlation == narrow.correlation
+    assert np.ptp(wide.interval) > np.ptp(narrow.interval)
+    assert correlation_interval(-0.9, 3) == pytest.approx((-1, 1))
