@@ -46,14 +46,13 @@ class Projection(Pooling):
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         width = features_shape[-1]
-        fixed = {"dtype": "float32", "trainable": False}
+        # Also in mixed precision: little is left after centring, and half precision would lose it.
+        whole = {"dtype": "float32", "autocast": False}
+        fixed = whole | {"trainable": False}
         self.centre = self.add_weight(name="centre", shape=(width,), initializer="zeros", **fixed)
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones", **fixed)
         self.kernel = self.add_weight(
-            name="kernel",
-            shape=(width, self.dimension),
-            initializer="orthogonal",
-            dtype="float32",
+            name="kernel", shape=(width, self.dimension), initializer="orthogonal", **whole
         )
 
     def average(self, features: Any, mask: Any = None) -> Any:
@@ -68,9 +67,8 @@ class Projection(Pooling):
         standardised = (self.average(features, mask) - self.centre) * self.scale
         return ops.matmul(self.dropout(standardised, training=training), self.kernel)
 
-    def standardise(self, averages: np.ndarray) -> None:
-        """Sets centre and scale by what `average` gives of the training split, (N, F)."""
-        centre = averages.mean(axis=0)
+    def standardise(self, averages: np.ndarray, centre: np.ndarray) -> None:
+        """Sets centre (F,), and scale by what `average` gives of the training split, (N, F)."""
         self.centre.assign(centre)
         self.scale.assign(1 / np.sqrt(np.square(averages - centre).mean()))
 

@@ -73,22 +73,22 @@ def start_from_cca(
         best.exponent,
         reached,
     )
-    for tower, vectors, kernel in (
-        (model.image_tower, train.images, best.image),
-        (model.text_tower, train.captions, best.caption),
+    for tower, vectors, mean, kernel in (
+        (model.image_tower, train.images, found.image_mean, best.image),
+        (model.text_tower, train.captions, found.caption_mean, best.caption),
     ):
-        _begin(tower.get_layer("head"), vectors, kernel)
+        _begin(tower.get_layer("head"), vectors, mean, kernel)
 
 
-def _begin(head: Head, vectors: np.ndarray, kernel: np.ndarray) -> None:
+def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> None:
     """Standardises what all poolings of a head see, and sets the linear map of its embedding.
 
     Outputs have a mean norm of 1.
     """
     for layer in head._flatten_layers():
         if isinstance(layer, Projection):
-            layer.standardise(vectors)
-    norm = np.linalg.norm((vectors - vectors.mean(axis=0)) @ kernel, axis=1).mean()
+            layer.standardise(vectors, mean)
+    norm = np.linalg.norm((vectors - mean) @ kernel, axis=1).mean()
     pooling: Any = head.global_pooling
     pooling.begin_at(kernel / norm)
 

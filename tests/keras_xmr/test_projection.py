@@ -1,0 +1,128 @@
+"""The pooling `projection`, against numpy."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_xmr.pooling import Projection
+
+
+@pytest.fixture
+def features(random):
+    """Features (4, 5, 6) of both signs, and numbers that are exactly 0."""
+    features = random.normal(size=(4, 5, 6)).astype(np.float32)
+    features[:, :, 2] = 0
+    return features
+
+
+MASK = np.arange(5) < np.array([5, 3, 1, 4])[:, None]
+
+
+def oracle(features, mask, power, pooling) -> np.ndarray:
+    rows = []
+    for item, there in zip(features.astype(np.float64), mask, strict=True):
+        mean = item[there].mean(axis=0)
+        mean = np.sign(mean) * np.abs(mean) ** power
+        rows.append(mean / np.linalg.norm(mean))
+    standardised = (np.array(rows) - pooling.centre.numpy()) * float(pooling.scale)
+    return standardised @ pooling.kernel.numpy()
+
+
+def made(random, dimension=3, policy=None, **options) -> Projection:
+    pooling = Projection(dimension, dtype=policy, **options)
+    pooling.build((None, None, 6))
+    pooling.centre.assign(random.normal(size=6))
+    pooling.scale.assign(2.7)
+    return pooling
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_a_projection_is_linear_in_standardised_averages(random, features, power, mask):
+    pooling = made(random, power=power)
+    everything = np.ones((4, 5), bool) if mask is None else mask
+    expected = oracle(features, everything, power, pooling)
+    np.testing.assert_allclose(pooling(features, mask=mask), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision_of_the_model_is_not_that_of_the_statistics(random):
+    pooling = made(random, policy="mixed_float16")
+    pooling.centre.assign(np.full(6, 0.4001, np.float32))
+    pooling.scale.assign(1000.0)  # what is left after centring is small
+    features = random.integers(1, 9, (4, 5, 6)).astype(np.float32)  # exact in half precision
+    found = pooling(features)
+    assert found.dtype == "float32"
+    expected = oracle(features, np.ones((4, 5), bool), 1.0, pooling)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_gradients_at_zeros_are_finite(random, features, power):
+    pooling = made(random, power=power)
+    features[1] = 0
+    given = tf.constant(features)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        loss = tf.reduce_sum(pooling(given) ** 2)
+    by_features, by_kernel = tape.gradient(loss, [given, pooling.kernel.value])
+    assert np.isfinite(by_features).all()
+    assert np.isfinite(by_kernel).all()
+    assert np.abs(by_features[0]).max() > 0
+
+
+def test_dropout_is_for_training_alone(random, features):
+    keras.utils.set_random_seed(0)
+    pooling = made(random, 6, dropout=0.5)
+    pooling.kernel.assign(np.eye(6))  # which shows what is dropped
+    plain = Projection.from_config(pooling.get_config() | {"dropout": 0.0})
+    plain.build((None, None, 6))
+    plain.set_weights([pooling.kernel, pooling.centre, pooling.scale])
+    whole = plain(features, training=True).numpy()
+    np.testing.assert_array_equal(pooling(features), whole)
+    np.testing.assert_array_equal(pooling(features, training=False), whole)
+    dropped = pooling(features, training=True).numpy()
+    gone = dropped == 0
+    assert 0 < gone.sum() < gone.size
+    np.testing.assert_allclose(dropped[~gone], 2 * whole[~gone], rtol=1e-5)
+
+
+def test_statistics_are_not_trained_and_stay_so(random):
+    pooling = made(random)
+    for _ in range(2):
+        assert [weight.name for weight in pooling.trainable_weights] == ["kernel"]
+        assert {w.name for w in pooling.non_trainable_weights} == {"centre", "scale"}
+        # As each phase does.
+        pooling.trainable = False
+        assert not pooling.trainable_weights
+        pooling.trainable = True
+
+
+def test_what_is_standardised_has_a_mean_square_of_1(random, features):
+    pooling = Projection(3, power=0.5)
+    pooling.build(features.shape)
+    averages = np.asarray(pooling.average(features, MASK))
+    np.testing.assert_allclose(np.linalg.norm(averages, axis=1), 1, rtol=1e-5)
+    kernel = random.normal(size=(6, 3))
+    centre = np.average(averages, axis=0, weights=[1, 2, 3, 4])
+    pooling.standardise(averages, centre)
+    seen = (averages - pooling.centre.numpy()) * float(pooling.scale)
+    assert np.square(seen).mean() == pytest.approx(1, rel=1e-5)
+    pooling.begin_at(kernel)
+    expected = (averages - centre) @ kernel
+    np.testing.assert_allclose(pooling(features, mask=MASK), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_projection_is_saved_and_loaded(random, features, tmp_path):
+    inputs, mask = keras.Input((None, 6)), keras.Input((None,), dtype="bool")
+    pooling = Projection(3, power=0.5, dropout=0.1, name="pooling")
+    model = keras.Model([inputs, mask], pooling(inputs, mask=mask))
+    pooling.centre.assign(random.normal(size=6))
+    pooling.scale.assign(0.3)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(again([features, MASK]), model([features, MASK]))
+    assert again.get_layer("pooling").get_config() == pooling.get_config()
+    assert pooling.get_config() | {"power": 0.5, "dropout": 0.1} == pooling.get_config()
