@@ -90,8 +90,9 @@ class Gaussian(Head):
         if local_attention:
             self.log_variance_attention = self._attention("log_variance_attention")
             self.log_variance_linear = self._linear("log_variance_linear")
-        if rezero:
+        if rezero and local_attention and not keep_mean:
             self.mean_factor = ReZero(name="mean_factor")
+        if rezero:
             self.log_variance_factor = ReZero(name="log_variance_factor")
 
     @property
@@ -138,28 +139,31 @@ class Gaussian(Head):
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         mean = self._mean(features, mask)
-        log_variance = self.log_variance_pooling(features, mask=mask)
+        log_variance = self._float32(self.log_variance_pooling(features, mask=mask))
         if self.local_attention:
             local, _ = self.log_variance_attention(features, mask=mask)
-            log_variance = log_variance + self.log_variance_linear(local[:, 0])
+            log_variance = log_variance + self._float32(self.log_variance_linear(local[:, 0]))
         if self.rezero:
             log_variance = self.log_variance_factor(log_variance)
         return {
             "mean": self.l2(mean) if self.normalize else mean,
-            "log_variance": self._log_variance(keras.ops.cast(log_variance, "float32")),
+            "log_variance": self._log_variance(log_variance),
         }
 
     def _mean(self, features: Any, mask: Any) -> Any:
         """The mean, float32, not yet on the unit sphere."""
         if self.keep_mean:
-            return masked_mean(keras.ops.cast(features, "float32"), mask)
-        mean = self.mean_pooling(features, mask=mask)
+            return masked_mean(self._float32(features), mask)
+        mean = self._float32(self.mean_pooling(features, mask=mask))
         if self.local_attention:
             local, _ = self.mean_attention(features, mask=mask)
-            branch = keras.ops.sigmoid(self.mean_linear(local[:, 0]))
+            branch = self._float32(keras.ops.sigmoid(self.mean_linear(local[:, 0])))
             mean = mean + (self.mean_factor(branch) if self.rezero else branch)
-        mean = keras.ops.cast(mean, "float32")
         return mean if self.rezero else self.mean_norm(mean)
+
+    def _float32(self, branch: Any) -> Any:
+        """Poolings may be float32 where the rest of the head is in half precision."""
+        return keras.ops.cast(branch, "float32")
 
     def _log_variance(self, raw: Any) -> Any:
         """The log-variance; a raw 0 gives the initial one."""

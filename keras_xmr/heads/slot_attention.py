@@ -108,7 +108,7 @@ class SlotAttention(Head):
         )
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        pooled = self.pooling(features, mask=mask)
+        pooled = ops.cast(self.pooling(features, mask=mask), "float32")
         if not self.rezero:
             pooled = self.pooled_norm(pooled)
         context = self.features_norm(features)
