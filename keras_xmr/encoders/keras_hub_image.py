@@ -32,7 +32,7 @@ class KerasHubImage(Encoder):
             class token first. `pooled` gives one vector, which any pooling passes on: the class
             token or the mean, and the embedding of CLIP and of SigLIP in their joint space.
         grid: A feature map is averaged by area to so many rows and columns, which makes what
-            attends to its places cheaper; null keeps it.
+            attends to its places cheaper; null keeps it. Only for presets that make a map.
     """
 
     SIDE = "image"
@@ -74,6 +74,10 @@ class KerasHubImage(Encoder):
             projection=linear.units if projects else None,
             name="encoder",
         )
+        if self.grid is not None and len(layer.network.output.shape) != 4:
+            raise EncoderError(
+                f"{_KEY}.grid: {self.preset} makes tokens, and no feature map; leave it out"
+            )
         synchronize(layer.network)
         features = layer(inputs)
         if projects:
