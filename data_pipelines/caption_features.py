@@ -13,7 +13,7 @@ import numpy as np
 
 from data_pipelines.disk import disk_message
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import NO_ARRAY, write_aside
 
 
 class CaptionFeaturesError(UserError):
@@ -56,12 +56,13 @@ class CaptionFeatures:
         """
         tokens, first = _files(folder, split)
         try:
-            starts = np.load(first, allow_pickle=False)
+            with np.load(first, allow_pickle=False) as file:
+                starts, width = file["first"], int(file["width"])
             flat = np.memmap(tokens, np.dtype("<f2"), mode="r")
-            return cls(flat.reshape(starts[-1], -1), starts)
+            return cls(flat.reshape(starts[-1], width), starts)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, IndexError) as error:
+        except (*NO_ARRAY, TypeError, KeyError) as error:
             raise CaptionFeaturesError(
                 f"the features of captions in {folder} are damaged ({error}); delete that folder, "
                 "and a training writes them again"
@@ -79,7 +80,8 @@ def write_caption_features(
         batches: Features (B, L, F) and which of them count, boolean (B, L), in order.
 
     Raises:
-        CaptionFeaturesError: If half precision cannot hold a feature, or the disk is full.
+        CaptionFeaturesError: If half precision cannot hold a feature, a token has none but 0, or
+            the disk is full.
     """
     tokens, first = _files(folder, split)
     aside = tokens.with_name(f".{tokens.name}.{os.getpid()}.{threading.get_ident()}")
@@ -88,13 +90,15 @@ def write_caption_features(
         folder.mkdir(parents=True, exist_ok=True)
         with aside.open("wb") as file:
             for features, mask in batches:
-                file.write(_half(features[mask], folder).tobytes())
+                half = _half(features[mask], folder)
+                file.write(half.tobytes())
                 lengths.append(mask.sum(axis=1))
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, tokens)
         starts = io.BytesIO()
-        np.save(starts, np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)]))
+        ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
+        np.savez(starts, first=np.concatenate([[0], ends]), width=half.shape[1])
         write_aside(first, starts.getvalue())
     except OSError as error:
         raise CaptionFeaturesError(disk_message(folder, error)) from error
@@ -110,8 +114,13 @@ def _half(features: np.ndarray, folder: Path) -> np.ndarray:
             f"{folder}: a feature of a caption does not fit half precision; train without "
             "train.precompute_captions"
         )
+    if not half.any(axis=1).all():
+        raise CaptionFeaturesError(
+            f"{folder}: all features of a word are 0, as behind the last word of a caption; train "
+            "without train.precompute_captions"
+        )
     return half
 
 
 def _files(folder: Path, split: str) -> tuple[Path, Path]:
-    return folder / f"{split}-tokens.f2", folder / f"{split}-first.npy"
+    return folder / f"{split}-tokens.f2", folder / f"{split}-first.npz"

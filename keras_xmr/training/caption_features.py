@@ -112,6 +112,7 @@ def _digest(
     """A digest of everything that features depend on: the ids of all captions among it."""
     captions = {part.split: [caption.text for caption in part.captions] for part in splits}
     depends = {
+        "encoder": config.model.text.encoder.model_dump(mode="json"),
         "precision": config.train.precision,
         "max_words": config.data.text.max_words,
         "tokenizer": {name: repr(content) for name, content in tokenizer.files().items()},
