@@ -46,6 +46,12 @@ def photos(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def start(photos):
+    """The model of points before step 0."""
+    return started(run(photos, *RIDGES))
+
+
 def run(folder, *overrides) -> Run:
     source = f"data.source={{name: csv, root: {folder / 'raw'}, splits: splits.csv}}"
     encoder = "model.image.encoder={name: small_cnn, channels: [8, 8]}"
@@ -100,10 +106,7 @@ def scores(model, split):
     return np.asarray(model.score(embedded["image"], embedded["caption"]))
 
 
-def test_before_step_0_scores_are_cosines_of_cca(photos, caplog):
-    with caplog.at_level("INFO", logger="keras_xmr"):
-        start = started(run(photos, *RIDGES))
-    assert "start: CCA of 16 images and 40 captions, ridges 3 and 0.5, exponent 0.5" in caplog.text
+def test_before_step_0_scores_are_cosines_of_cca(start):
     for split in start.seen.values():
         expected = cosines(start.seen["train"], split, 3, 0.5)
         np.testing.assert_allclose(scores(start.model, split), expected, atol=2e-3)
@@ -149,7 +152,7 @@ def test_ridges_are_chosen_on_validation_or_the_first_taken(photos, caplog):
     rsums = {ridge: rsum(values, split.image_of) for ridge, values in found.items()}
     best = max(rsums, key=rsums.get)
     chosen, without = (r.getMessage() for r in caplog.records if "start: CCA" in r.getMessage())
-    assert f"ridges {best:g} and 0.5" in chosen
+    assert f"CCA of 16 images and 40 captions, ridges {best:g} and 0.5" in chosen
     assert f"validation rsum {100 * rsums[best]:.1f}" in chosen
     assert without.endswith("ridges 100 and 0.5, exponent 0.5")
     np.testing.assert_allclose(scores(start.model, split), found[best], atol=5e-3)
@@ -167,8 +170,7 @@ def rsum(values, image_of) -> float:
     return total
 
 
-def test_what_has_begun_is_saved_whole(photos, tmp_path):
-    start = started(run(photos, *RIDGES))
+def test_what_has_begun_is_saved_whole(start, tmp_path):
     split = start.seen["val"]
     expected = start.model({"image": split.pixels, "caption": split.ids})
     start.model.save(tmp_path / "model.keras")
