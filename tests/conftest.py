@@ -29,6 +29,10 @@ GOLDEN = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files with slow tests first: where files are shared out, none is left to wait for."""
+    # Whichever test asks for the trained run first waits for its training.
+    for item in items:
+        if "trained" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

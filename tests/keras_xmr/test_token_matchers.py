@@ -296,7 +296,8 @@ def test_a_word_knows_its_neighbours_on_both_sides(random):
         assert np.abs(np.asarray(head(changed)["tokens"])[0, 1] - before[0, 1]).max() > 1e-4
 
 
-@pytest.mark.parametrize("make", [SAF, pytest.param(SGRAF, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [SAF, SGRAF])
 def test_models_train_save_and_load(tmp_path, make):
     x, y = token_models.batch(8)
     model = token_models.retriever(make(similarity_dimension=6, dropout=0.1, captions_at_once=3))
