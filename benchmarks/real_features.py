@@ -88,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "\n".join(["", f"{size} photos train", "", *result_lines(found, size, options.against)])
         )
     if options.figure:
-        draw_learning_curve(found, options.figure)
+        shown = [name for name in BASELINES if name != "chance"] + options.methods[:1]
+        draw_learning_curve(found, shown, options.figure)
 
 
 def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
@@ -205,16 +206,16 @@ def _parts(split: np.ndarray | None, count: int) -> list[np.ndarray]:
 
 def _features(options: argparse.Namespace) -> dict[str, np.ndarray]:
     """Features, sentences, captions and splits of the photos that can be read."""
-    from data_pipelines.errors import UserError
     from data_pipelines.images import to_jpeg
-    from data_pipelines.sources import CsvSource, Problems
+    from data_pipelines.sources import CsvSource
+    from data_pipelines.sources.base import Problems, UnreadableError
 
     source = CsvSource(root=options.photos, splits=options.splits)
     files, captions, splits = [], [], []
     for entry in source.entries(Problems()):
         try:
-            files.append(to_jpeg(source.read(entry).encoded, entry.key))
-        except UserError as error:
+            files.append(to_jpeg(source.read(entry).data, entry.key))
+        except UnreadableError as error:
             print(f"left out: {error}")
             continue
         captions.append([caption.text for caption in entry.captions])
@@ -288,7 +289,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--against", default="cca", help="what differences are taken to")
     parser.add_argument("--results", type=Path, action="append", help="tables of finished runs")
-    parser.add_argument("--figure", type=Path, help="a learning curve is drawn into it")
+    parser.add_argument(
+        "--figure",
+        type=Path,
+        help="PNG for a learning curve of baselines and the first of the methods",
+    )
     options = parser.parse_args(arguments)
     if not (options.photos or options.results):
         parser.error("name a folder with --photos, or files of results with --results")

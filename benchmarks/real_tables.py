@@ -123,18 +123,18 @@ def interval(folds: dict[int, Answers]) -> tuple[float, float]:
     return found.low, found.high
 
 
-def draw_learning_curve(results: Sequence[Result], path: Path) -> None:
-    """RSUM by the number of photos that trained, for what has more than one number of them."""
+def draw_learning_curve(results: Sequence[Result], methods: Sequence[str], path: Path) -> None:
+    """RSUM of some methods, with intervals, by the number of photos that trained."""
     sizes = sorted({result.size for result in results})
     tables = {size: by_fold(results, size) for size in sizes}
     figure, axes = plt.subplots(figsize=(7, 4.5))
-    for number, method in enumerate(sorted({result.method for result in results})):
+    for number, method in enumerate(methods):
         there = [size for size in sizes if method in tables[size]]
-        if len(there) < 2:
+        if not there:
             continue
         values = [_rsum(tables[size][method]) for size in there]
         bounds = np.array([interval(tables[size][method]) for size in there]).T
-        places = np.array(there) * 1.015 ** (number - 3)
+        places = np.array(there) * 1.015 ** (number - 2)
         errors = np.abs(bounds - values)
         axes.errorbar(places, values, errors, marker="o", capsize=3, label=_label(method))
     axes.set(xscale="log", xlabel="photos that train", ylabel="RSUM on test photos")
