@@ -1,0 +1,308 @@
+"""Every method on real photos with frozen pretrained towers, beside plain baselines.
+
+Photos stand in images/ of a folder, their captions in captions.csv (see the README). They are cut
+into seven parts; in a fold one tests, the next one validates, and the others train. Features are
+computed once, by the encoders of the presets; each fold is written in the layout of SCAN, a config
+is trained on it (`--methods`), and the ranks of what is asked for are kept, a JSON line a run, in
+results.jsonl of the work folder. What is there already is not computed again, so a run that was
+stopped goes on. Baselines (benchmarks/baselines.py) see the same features, averaged.
+
+Intervals are 95 % by paired bootstrap over photos, each with its captions, of all folds.
+
+    python benchmarks/real_features.py --photos my_photos --work data/real_features
+    python benchmarks/real_features.py --photos my_photos --work data/real_features \\
+        --methods csv_pretrained --train-sizes 50,100,200,500 --figure docs/own_photos.png
+    python benchmarks/real_features.py --results data/real_features/results.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+from baselines import BASELINES, Pairs, Ranks, recalls, unit
+from real_tables import Result, draw_learning_curve, read_results, result_lines
+
+PARTS = 7
+METHODS = (
+    "csv_pretrained,csv_pretrained_mean_only,csv_pretrained_daa,csv_pretrained_pcmepp,"
+    "csv_pretrained_nt_xent,csv_pretrained_vse0,csv_pretrained_vsepp,csv_pretrained_smooth_ap,"
+    "csv_pretrained_pvse,csv_pretrained_msrm,csv_pretrained_dvse,csv_pretrained_dive"
+)
+
+
+@dataclass(frozen=True)
+class Photos:
+    """What is known of the photos, computed once.
+
+    Attributes:
+        features: Features of places (N, R, F), float16.
+        sentences: Averages of the features of words, (N, C, G), float32.
+        captions: C captions of each photo.
+        parts: The rows of the seven parts.
+    """
+
+    features: np.ndarray
+    sentences: np.ndarray
+    captions: list[list[str]]
+    parts: list[np.ndarray]
+
+    def fold(self, number: int, size: int | None = None) -> dict[str, np.ndarray]:
+        """Rows that train (the first `size`), validate and test."""
+        following = (number + 1) % PARTS
+        others = [part for i, part in enumerate(self.parts) if i not in (number, following)]
+        return {
+            "train": np.concatenate(others)[:size],
+            "dev": self.parts[following],
+            "test": self.parts[number],
+        }
+
+    def pairs(self, rows: np.ndarray) -> Pairs:
+        """What baselines see of some photos."""
+        sentences = self.sentences[rows].astype(np.float64)
+        return Pairs(
+            unit(self.features[rows].astype(np.float64).mean(axis=1)),
+            unit(sentences.reshape(-1, sentences.shape[2])),
+            np.repeat(np.arange(len(rows)), sentences.shape[1]),
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Computes what is missing, and prints tables."""
+    options = _options(arguments)
+    results = options.results or [options.work / "results.jsonl"]
+    if not options.results:
+        compute(read_photos(options), options, results[0])
+    found = read_results(results)
+    for size in sorted({result.size for result in found}):
+        print(
+            "\n".join(["", f"{size} photos train", "", *result_lines(found, size, options.against)])
+        )
+    if options.figure:
+        shown = [name for name in BASELINES if name != "chance"] + options.methods[:1]
+        draw_learning_curve(found, shown, options.figure)
+
+
+def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
+    """Runs what has no line in the file of results yet, and appends it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = {(r.method, r.size, r.fold, r.seed) for r in read_results([path])}
+    for method, size, fold, seed in _plan(photos, options):
+        if (method, size, fold, seed) in done:
+            continue
+        rows = photos.fold(fold, size)
+        if method in BASELINES:
+            splits = [photos.pairs(rows[split]) for split in ("train", "dev", "test")]
+            dev, ranks = BASELINES[method](*splits, seed)
+        else:
+            folder = options.work / "folds" / f"{fold}_{size}"
+            write_fold(photos, rows, folder)
+            dev, ranks = train(method, folder, seed, options)
+        result = Result(method, size, fold, seed, ranks)
+        with path.open("a") as file:
+            file.write(json.dumps(result.as_json() | {"dev": dev}) + "\n")
+        print(f"{result.name}: dev {dev:.1f}, test {recalls(ranks).sum():.1f}", flush=True)
+
+
+def _plan(photos: Photos, options: argparse.Namespace) -> Iterator[tuple[str, int, int, int]]:
+    """What is to be run: method, size, fold and seed. What has no chance in it has one seed."""
+    for size in options.train_sizes or [None]:
+        for fold in range(options.folds):
+            count = len(photos.fold(fold, size)["train"])
+            for method in [*BASELINES, *options.methods]:
+                once = method in ("ridge", "cca", "cca_of_roots")
+                for seed in range(1 if once else options.seeds):
+                    yield method, count, fold, seed
+
+
+def write_fold(photos: Photos, rows: dict[str, np.ndarray], folder: Path) -> None:
+    """Writes the splits of a fold as `{train,dev,test}_ims.npy` and `_caps.txt`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, some in rows.items():
+        np.save(folder / f"{split}_ims.npy", photos.features[some])
+        texts = [" ".join(text.split()) for i in some for text in photos.captions[i]]
+        (folder / f"{split}_caps.txt").write_text("\n".join(texts) + "\n", "utf-8")
+
+
+def train(method: str, folder: Path, seed: int, options: argparse.Namespace) -> tuple[float, Ranks]:
+    """Trains a config on a fold: its best RSUM on dev, and its ranks on test."""
+    import keras
+
+    from keras_xmr.config_file import find_config, load_config
+    from keras_xmr.evaluation import evaluate_split
+    from keras_xmr.pipeline import Run
+
+    per_image = len((folder / "dev_caps.txt").read_text("utf-8").splitlines())
+    per_image //= len(np.load(folder / "dev_ims.npy", mmap_mode="r"))
+    source = f"{{name: regions, root: {folder}, captions_per_image: {per_image}}}"
+    sets = [
+        f"name={method}-{folder.name}-{seed}",
+        f"output={options.work / 'runs'}",
+        f"seed={seed}",
+        f"data.source={source}",
+        f"data.records={options.work / 'records' / folder.name}",
+        "model.image.encoder=regions",
+        "train.precompute_features=false",
+        f"model.text.encoder.preset={options.text_preset}",
+        *options.set,
+    ]
+    config = load_config(find_config(method), sets)
+    run = Run(config)
+    if not config.data.is_prepared:
+        run.prepare()
+    run.train()
+    dev, ranks = (
+        _ranks(evaluate_split(run.model, run.records, split, run.tokenizer, config, brief=True))
+        for split in ("val", "test")
+    )
+    keras.backend.clear_session()
+    shutil.rmtree(config.folder)
+    return float(recalls(dev).sum()), ranks
+
+
+def _ranks(evaluation: Any) -> Ranks:
+    metrics = evaluation.matchers[0].metrics
+    sides = (metrics.image_to_text, metrics.text_to_image)
+    return tuple(side.values["rank"].astype(int) for side in sides)  # type: ignore[return-value]
+
+
+def read_photos(options: argparse.Namespace) -> Photos:
+    """Features of the work folder, which are computed if it has none."""
+    path = options.work / "features.npz"
+    made_of = json.dumps(
+        [str(options.photos), options.splits, str(options.image_preset), str(options.text_preset)]
+    )
+    if not path.exists():
+        options.work.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name("draft.npz")
+        np.savez(draft, made_of=made_of, **_features(options))
+        draft.replace(path)
+    kept = np.load(path)
+    if str(kept["made_of"]) != made_of:
+        raise SystemExit(f"{path} was made of other photos or presets; name another --work")
+    captions = [list(each) for each in kept["captions"]]
+    parts = _parts(kept["split"] if options.splits else None, len(captions))
+    return Photos(kept["features"], kept["sentences"], captions, parts)
+
+
+def _parts(split: np.ndarray | None, count: int) -> list[np.ndarray]:
+    """Seven parts by chance; of a given split, its test and val come first."""
+    random = np.random.default_rng(0)
+    if split is None:
+        return np.array_split(random.permutation(count), PARTS)
+    rows = {name: np.flatnonzero(split == name) for name in ("train", "val", "test")}
+    others = np.array_split(random.permutation(rows["train"]), PARTS - 2)
+    return [rows["test"], rows["val"], *others]
+
+
+def _features(options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Features, sentences, captions and splits of the photos that can be read."""
+    from data_pipelines.images import to_jpeg
+    from data_pipelines.sources import CsvSource
+    from data_pipelines.sources.base import Problems, UnreadableError
+
+    source = CsvSource(root=options.photos, splits=options.splits)
+    files, captions, splits = [], [], []
+    for entry in source.entries(Problems()):
+        try:
+            files.append(to_jpeg(source.read(entry).data, entry.key))
+        except UnreadableError as error:
+            print(f"left out: {error}")
+            continue
+        captions.append([caption.text for caption in entry.captions])
+        splits.append(entry.split)
+    least = min(map(len, captions))
+    captions = [each[:least] for each in captions]
+    sentences = _of_sentences([text for each in captions for text in each], options.text_preset)
+    return {
+        "features": _of_images(files, options.image_preset),
+        "sentences": sentences.reshape(len(files), least, -1),
+        "captions": np.array(captions),
+        "split": np.array(splits),
+    }
+
+
+def _of_images(files: list[bytes], preset: str) -> np.ndarray:
+    """Features (N, 16, F) of JPEG files, as `csv_pretrained` has them."""
+    import keras
+
+    from data_pipelines.images import decode_for_evaluation
+    from data_pipelines.options import ImageOptions
+    from keras_xmr.encoders import InputSpec, KerasHubImage
+
+    crop = ImageOptions(size=288, resize=288, crop="center", flip=False, cutout=0)
+    pixels = keras.Input((288, 288, 3), dtype="uint8")
+    features, _ = KerasHubImage(preset=preset, grid=4).features(pixels, InputSpec(image_size=288))
+    encoder = keras.Model(pixels, features)
+    batches = (files[first : first + 32] for first in range(0, len(files), 32))
+    made = [
+        encoder(np.stack([decode_for_evaluation(file, crop) for file in batch]), training=False)
+        for batch in batches
+    ]
+    return np.concatenate([np.asarray(batch) for batch in made]).astype(np.float16)
+
+
+def _of_sentences(texts: list[str], preset: str) -> np.ndarray:
+    """Averages (N, G) of the features of the words of captions."""
+    import keras
+
+    from data_pipelines.batches import caption_batches
+    from data_pipelines.options import TextOptions
+    from keras_xmr.encoders import InputSpec, KerasHubText
+
+    text = KerasHubText(preset=preset)
+    tokenizer = text.tokenizer(TextOptions().max_words)
+    ids = keras.Input((None,), dtype="int32")
+    outputs = text.features(ids, InputSpec(vocabulary=tokenizer.vocabulary))
+    model = keras.Model(ids, list(outputs))
+    averages = []
+    for batch in caption_batches(texts, tokenizer, 100):
+        words, mask = (np.asarray(each) for each in model(batch, training=False))
+        weights = mask.astype(np.float32)[:, :, None]
+        averages.append((words * weights).sum(axis=1) / weights.sum(axis=1))
+    return np.concatenate(averages)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    whole = {"type": int, "metavar": "N"}
+    parser.add_argument("--photos", type=Path, help="folder with images/ and captions.csv")
+    parser.add_argument("--splits", help="its file of splits, if test and val are to be parts")
+    parser.add_argument("--work", type=Path, default=Path("data/real_features"))
+    parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
+    parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--methods", type=_list, default=METHODS, help="configs, or '' for none")
+    parser.add_argument("--train-sizes", type=lambda text: [int(n) for n in _list(text)])
+    parser.add_argument("--folds", default=5, choices=range(1, PARTS + 1), **whole)
+    parser.add_argument("--seeds", default=1, **whole)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--against", default="cca", help="what differences are taken to")
+    parser.add_argument("--results", type=Path, action="append", help="tables of finished runs")
+    parser.add_argument(
+        "--figure",
+        type=Path,
+        help="PNG for a learning curve of baselines and the first of the methods",
+    )
+    options = parser.parse_args(arguments)
+    if not (options.photos or options.results):
+        parser.error("name a folder with --photos, or files of results with --results")
+    return options
+
+
+def _list(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Tables and a figure of what benchmarks/real_features.py has found."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from baselines import Ranks
+
+from keras_xmr.metrics.bootstrap import Difference, difference, resampled_means
+from keras_xmr.plots import plt, save_plot
+
+_NAME = re.compile(r"(?P<method>.+)-n(?P<size>\d+)-f(?P<fold>\d+)-s(?P<seed>\d+)")
+_LABELS = {
+    "chance": "chance",
+    "ridge": "ridge regression",
+    "dual_encoder": "linear dual encoder",
+    "cca": "CCA",
+    "cca_of_roots": "CCA of square roots",
+}
+
+Answers = tuple[np.ndarray, np.ndarray]
+"""Recalls of every image (N, 3) and of every caption (M, 3), in percent."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run found on the test photos of its fold.
+
+    Attributes:
+        method: A config, or a baseline.
+        size: How many photos it was trained on.
+        fold: The number of the fold.
+        seed: The seed.
+        ranks: Ranks, from 1, of the test photos and of their captions.
+    """
+
+    method: str
+    size: int
+    fold: int
+    seed: int
+    ranks: Ranks
+
+    @property
+    def name(self) -> str:
+        """What the run is called in a file of results."""
+        return f"{self.method}-n{self.size}-f{self.fold}-s{self.seed}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Its line in a file of results."""
+        return {"name": self.name, "ranks": [side.tolist() for side in self.ranks]}
+
+
+def read_results(paths: Sequence[Path]) -> list[Result]:
+    """The runs of some files, of which those that are not there are empty."""
+    return [
+        _result(json.loads(line))
+        for path in paths
+        if path.exists()
+        for line in path.read_text("utf-8").splitlines()
+    ]
+
+
+def _result(line: dict[str, Any]) -> Result:
+    match = _NAME.fullmatch(line["name"])
+    if match is None:
+        raise ValueError(f"{line['name']} is not METHOD-nPHOTOS-fFOLD-sSEED")
+    numbers = [int(match[name]) for name in ("size", "fold", "seed")]
+    images, captions = (np.asarray(side) for side in line["ranks"])
+    return Result(match["method"], *numbers, (images, captions))
+
+
+def result_lines(results: Sequence[Result], size: int, against: str = "cca") -> Iterator[str]:
+    """Lines of a table in Markdown: recalls, RSUM, and the difference to one of the methods.
+
+    A difference is over the folds that both have, and says how many where some are missing.
+
+    Args:
+        results: All results.
+        size: How many photos trained.
+        against: The method that others are set beside.
+    """
+    folds = by_fold(results, size)
+    yield f"| | i2t R@1 | R@5 | R@10 | t2i R@1 | R@5 | R@10 | RSUM | to {_label(against)} | folds |"
+    yield "| --- |" + " ---: |" * 9
+    for method in sorted(folds, key=lambda name: _rsum(folds[name])):
+        cells = [f"{number:.1f}" for number in _recalls(folds[method])]
+        cells.append(f"**{_rsum(folds[method]):.1f}**")
+        cells.append("" if method == against else _apart(folds[method], folds.get(against, {})))
+        yield f"| {_label(method)} | {' | '.join(cells)} | {len(folds[method])} |"
+
+
+def by_fold(results: Sequence[Result], size: int) -> dict[str, dict[int, Answers]]:
+    """Methods, and of each its folds: recalls of every query, averaged over seeds."""
+    runs: dict[str, dict[int, list[Answers]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        if result.size == size:
+            images, captions = (_hits(side) for side in result.ranks)
+            runs[result.method][result.fold].append((images, captions))
+    return {
+        method: {fold: _mean(answers) for fold, answers in folds.items()}
+        for method, folds in runs.items()
+    }
+
+
+def apart(folds: dict[int, Answers], others: dict[int, Answers]) -> Difference:
+    """The difference of two RSUM over the folds that both have, with its interval."""
+    shared = sorted(folds.keys() & others.keys())
+    mine, theirs = ([side[fold] for fold in shared] for side in (folds, others))
+    value = _rsum(dict(enumerate(mine))) - _rsum(dict(enumerate(theirs)))
+    return difference(value, _resampled(mine) - _resampled(theirs))
+
+
+def interval(folds: dict[int, Answers]) -> tuple[float, float]:
+    """Where 95 % of the RSUM over resampled photos lie."""
+    found = difference(_rsum(folds), _resampled(list(folds.values())))
+    return found.low, found.high
+
+
+def draw_learning_curve(results: Sequence[Result], methods: Sequence[str], path: Path) -> None:
+    """RSUM of some methods, with intervals, by the number of photos that trained."""
+    sizes = sorted({result.size for result in results})
+    tables = {size: by_fold(results, size) for size in sizes}
+    figure, axes = plt.subplots(figsize=(7, 4.5))
+    for number, method in enumerate(methods):
+        there = [size for size in sizes if method in tables[size]]
+        if not there:
+            continue
+        values = [_rsum(tables[size][method]) for size in there]
+        bounds = np.array([interval(tables[size][method]) for size in there]).T
+        places = np.array(there) * 1.015 ** (number - 2)
+        errors = np.abs(bounds - values)
+        axes.errorbar(places, values, errors, marker="o", capsize=3, label=_label(method))
+    axes.set(xscale="log", xlabel="photos that train", ylabel="RSUM on test photos")
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save_plot(figure, path)
+
+
+def _label(method: str) -> str:
+    return _LABELS.get(method, f"`{method}`")
+
+
+def _hits(ranks: np.ndarray) -> np.ndarray:
+    return 100.0 * (ranks[:, None] <= np.array([1, 5, 10]))
+
+
+def _mean(answers: list[Answers]) -> Answers:
+    images, captions = (np.mean(side, axis=0) for side in zip(*answers, strict=True))
+    return images, captions
+
+
+def _recalls(folds: dict[int, Answers]) -> np.ndarray:
+    """Over all queries of all folds, (6,)."""
+    sides = zip(*folds.values(), strict=True)
+    return np.concatenate([np.concatenate(side).mean(axis=0) for side in sides])
+
+
+def _rsum(folds: dict[int, Answers]) -> float:
+    return float(_recalls(folds).sum())
+
+
+def _resampled(folds: list[Answers]) -> np.ndarray:
+    """RSUM of 10,000 draws of photos, each with its captions."""
+    images = np.concatenate([side.sum(axis=1) for side, _ in folds])
+    captions = np.concatenate([side.sum(axis=1) for _, side in folds])
+    photo = np.repeat(np.arange(len(images)), len(captions) // len(images))
+    found = [
+        resampled_means(side[:, None], groups, len(images))[:, 0]
+        for side, groups in ((images, np.arange(len(images))), (captions, photo))
+    ]
+    return found[0] + found[1]
+
+
+def _apart(folds: dict[int, Answers], others: dict[int, Answers]) -> str:
+    if not folds.keys() & others.keys():
+        return ""
+    found = apart(folds, others)
+    return f"{found.value:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"

@@ -1,0 +1,140 @@
+"""The benchmark that makes the tables of docs/own_photos.md, on made-up photos."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import presets
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NAMES = ["chance", "ridge", "dual_encoder", "cca", "cca_of_roots", "csv_pretrained_nt_xent"]
+
+
+@pytest.fixture(scope="module")
+def bench():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("real_features")
+
+
+@pytest.fixture(scope="module")
+def baselines(bench):
+    return importlib.import_module("baselines")
+
+
+@pytest.fixture(scope="module")
+def tables(bench):
+    return importlib.import_module("real_tables")
+
+
+def made_up(work: Path, photos: int = 105) -> None:
+    """Photos of one region: six words each, of which a caption has four, and a feature a word."""
+    random = np.random.default_rng(0)
+    words = sorted(set(presets.WORDS.split()))
+    true = np.stack([random.permutation(len(words))[:6] for _ in range(photos)])
+    said = np.stack([[random.permutation(own)[:4] for _ in range(2)] for own in true])
+    features = np.eye(len(words))[true].sum(axis=1) + 0.1 * random.random((photos, len(words)))
+    work.mkdir()
+    np.savez(
+        work / "features.npz",
+        made_of=json.dumps(["photos", None, "image", "text"]),
+        features=features[:, None].astype(np.float16),
+        sentences=np.eye(len(words), dtype=np.float32)[said].sum(axis=2),
+        captions=np.array([[" ".join(words[i] for i in one) for one in two] for two in said]),
+        split=np.array(["train"] * photos),
+    )
+
+
+@pytest.fixture(scope="module")
+def arguments(bench, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("real")
+    made_up(folder / "work")
+    arguments = ["--photos=photos", f"--work={folder / 'work'}", "--folds=1", "--seeds=1"]
+    arguments += ["--image-preset=image", "--text-preset=text", f"--methods={NAMES[-1]}"]
+    sets = (
+        "model.text.encoder={name: word_embedding, dimension: 8}",
+        "train.phases.0.epochs=1",
+        "train.batch_size=32",
+        "model.dimension=8",
+    )
+    return [*arguments, *(f"--set={key}" for key in sets)]
+
+
+def rows(printed: str) -> dict[str, list[str]]:
+    lines = [line.strip("| ").split(" | ") for line in printed.splitlines() if "[" in line]
+    return {cells[0]: cells for cells in lines}
+
+
+@pytest.mark.slow
+def test_table_has_a_row_for_all_and_finished_runs_are_read(bench, arguments, capsys, monkeypatch):
+    encoder = functools.partial(bench.BASELINES["dual_encoder"], epochs=1)
+    monkeypatch.setitem(bench.BASELINES, "dual_encoder", encoder)
+    bench.main(arguments)
+    first = capsys.readouterr().out
+    table = first[first.index("75 photos train") :]
+    assert all(f"| {label} |" in table for label in ("CCA", "`csv_pretrained_nt_xent`"))
+    assert len(rows(table)) == len(NAMES) - 1
+    monkeypatch.setattr(bench, "train", None)
+    bench.main(arguments)
+    assert capsys.readouterr().out.strip() == table.strip()
+
+
+def pairs(bench, seed: int, photos: int):
+    random = np.random.default_rng(seed)
+    maps = np.random.default_rng(7).standard_normal((2, 6, 40))
+    hidden = random.standard_normal((photos, 6))
+    own = np.repeat(np.arange(photos), 2)
+    images = hidden @ maps[0] + random.standard_normal((photos, 40))
+    captions = hidden[own] @ maps[1] + random.standard_normal((len(own), 40))
+    return bench.Pairs(bench.unit(images), bench.unit(captions), own)
+
+
+def test_cca_beats_chance_and_its_interval_holds_the_difference(bench, tables):
+    splits = [pairs(bench, seed, photos) for seed, photos in enumerate((60, 30, 30))]
+    results = [
+        tables.Result(name, 60, 0, 0, bench.BASELINES[name](*splits, 0)[1])
+        for name in ("chance", "ridge", "cca")
+    ]
+    folds = tables.by_fold(results, 60)
+    found = tables.apart(folds["cca"], folds["chance"])
+    assert 100 < found.low < found.value < found.high
+    rsum = [bench.recalls(result.ranks).sum() for result in results]
+    assert found.value == pytest.approx(rsum[2] - rsum[0])
+
+
+def test_ranks_count_ties_against(baselines):
+    scores = np.array([[0.5, 0.5, 0.1, 0.2], [0.5, 0.4, 0.3, 0.3]])
+    images, captions = baselines.ranks(scores, np.array([0, 0, 1, 1]))
+    assert images.tolist() == [1, 3]
+    assert captions.tolist() == [2, 1, 1, 1]
+
+
+def test_gradients_of_info_nce_are_those_of_differences(baselines):
+    random = np.random.default_rng(0)
+    images, captions = random.standard_normal((2, 4, 3))
+
+    def loss(images):
+        logits = baselines.unit(images) @ baselines.unit(captions).T / 0.1
+        rows, columns = (np.log(np.exp(logits).sum(axis=axis)) for axis in (1, 0))
+        return float((rows + columns - 2 * np.diag(logits)).mean() / 2)
+
+    found, _ = baselines.info_nce_gradients(images, captions)
+    for place in ((0, 0), (2, 1), (3, 2)):
+        step = np.zeros_like(images)
+        step[place] = 1e-6
+        slope = (loss(images + step) - loss(images - step)) / 2e-6
+        assert found[place] == pytest.approx(slope, rel=1e-4)
+
+
+def test_folds_rotate_and_never_share_photos(bench):
+    parts = np.array_split(np.random.default_rng(0).permutation(70), bench.PARTS)
+    photos = bench.Photos(np.zeros((70, 1, 2)), np.zeros((70, 1, 2)), [], parts)
+    folds = [photos.fold(number) for number in range(bench.PARTS)]
+    assert all(sorted(np.concatenate(list(fold.values()))) == list(range(70)) for fold in folds)
+    assert sorted(np.concatenate([fold["test"] for fold in folds])) == list(range(70))
+    assert len(photos.fold(1, 20)["train"]) == 20
