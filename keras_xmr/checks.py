@@ -361,6 +361,12 @@ def _start(config: Config) -> Iterator[Mistake]:
                 f"'cca' sets the pooling `projection`, which model.{side} does not have; write "
                 f"model.{side}.pooling: projection",
             )
+        if getattr(tower.head, "rezero", True) is False:
+            yield (
+                ("train", "start"),
+                f"'cca' begins at the pooling, but the LayerNorm of model.{side}.head undoes it; "
+                f"write model.{side}.head.rezero: true",
+            )
         if getattr(tower.head, "keep_mean", False):
             yield (
                 ("train", "start"),

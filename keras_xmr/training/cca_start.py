@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, caption_feature_batches, image_batches
+from data_pipelines.errors import UserError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr.config import Config
@@ -47,8 +48,17 @@ def start_from_cca(
         records: The records; features in place of images or captions are taken where they are.
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
+
+    Raises:
+        UserError: If all images, or all captions, are alike.
     """
     train = _averages(model, records.split("train"), tokenizer, config)
+    for name, vectors in (("images", train.images), ("captions", train.captions)):
+        if not np.ptp(vectors, axis=0).any():
+            raise UserError(
+                f"train.start: the features of all {name} of the training split are the same, so "
+                "nothing correlates with them; look at the data, or write train.start: random"
+            )
     image_of = records.split("train").caption_image
     found = CanonicalCorrelations(train.images, train.captions, image_of)
     options = config.train.cca

@@ -188,3 +188,12 @@ def test_towers_without_the_pooling_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=says) as error:
         models.tiny_config(tmp_path, "train.start=cca", "model.image.pooling=projection")
     assert "model.image does not" not in str(error.value)
+
+
+def test_a_head_that_does_not_begin_at_its_pooling_is_refused(tmp_path):
+    towers = ["train.start=cca", "model.image.pooling=projection", "model.text.pooling=projection"]
+    heads = ["model.image.head=gaussian", "model.text.head={name: gaussian, keep_mean: true}"]
+    with pytest.raises(ConfigError) as error:
+        models.tiny_config(tmp_path, *towers, *heads)
+    assert "write model.image.head.rezero: true" in str(error.value)
+    assert "which `keep_mean` of model.text.head leaves as it is" in str(error.value)
