@@ -203,7 +203,7 @@ class Run:
         self._check_trained()
         self.folder.claim(self.config)
         model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
-        load_trained(model, self.config, self.folder)
+        load_trained(model.without_optimizer(), self.config, self.folder)
         return model
 
     @cached_property

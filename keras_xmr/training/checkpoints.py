@@ -68,6 +68,9 @@ class Checkpoints:
         model: The model.
         team: The workers.
         keep: How many are kept.
+
+    Attributes:
+        bare: The model without its optimizer, whose weights are saved and loaded as files.
     """
 
     def __init__(self, folder: Path, model: Retriever, team: Team, keep: int = 2) -> None:
@@ -78,7 +81,7 @@ class Checkpoints:
         self.progress = Progress()
         self._damaged: list[str] = []
         # Variables are made here and not when they are needed: that all workers do together.
-        self._bare = model.without_optimizer()
+        self.bare = model.without_optimizer()
         self._state = tf.Variable(self.progress.numbers(), dtype=tf.float64, name="progress")
 
     def peek(self) -> Progress:
@@ -218,10 +221,10 @@ class Checkpoints:
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""
-        self._bare.global_step.assign(self.model.global_step)
+        self.bare.global_step.assign(self.model.global_step)
         aside = aside_of(path, ".weights.h5")
         try:
-            self._bare.save_weights(aside)
+            self.bare.save_weights(aside)
             put_in_place(aside, path)
         finally:
             aside.unlink(missing_ok=True)

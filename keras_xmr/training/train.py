@@ -278,7 +278,8 @@ class _Trainer:
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         weights = [folder.best_weights.name, folder.last_weights.name]
         folder.finish(summary, [*weights, *self.tokenizer.files()], new)
-        load_trained(self.model, self.config, folder)
+        # Not a model that is made now: of several workers the chief alone would make it.
+        load_trained(self.checkpoints.bare, self.config, folder)
 
     def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
         choice = self.config.train.optimizer
@@ -327,7 +328,7 @@ def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
     """Loads the weights of a finished training that the config asks for.
 
     Args:
-        model: The model.
+        model: The model, without an optimizer.
         config: Its `export.weights` is "best" or "last"; without a validation split there are
             only the last ones.
         folder: The run.
@@ -339,7 +340,7 @@ def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
     path = folder.best_weights if best else folder.last_weights
     folder.verify(path)
     try:
-        model.without_optimizer().load_weights(path)
+        model.load_weights(path)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"{path} cannot be read: {str(error).strip().splitlines()[0]}. Copy it back, or delete "

@@ -203,6 +203,7 @@ def test_towers_are_functional_models_with_named_parts():
         "encoder": 1,
         "pooling": 2,
         "head": 1,
+        "log_variance": 3,
     }
     copy = keras.models.clone_model(built)
     assert [w.shape for w in copy.weights] == [w.shape for w in built.weights]
