@@ -119,6 +119,9 @@ def test_match_loss_keeps_its_digits_and_its_gradients_where_p_is_nearly_1():
     [MahalanobisContrastive(), HypergraphContrastive(), HypergraphContrastive(residual=True)],
 )
 def test_gradients_equal_central_differences(random, loss):
+    # New weights of a seed: with some, a hinge or a ReLU bends within the difference.
+    keras.utils.set_random_seed(0)
+    loss = type(loss).from_config(loss.get_config())
     ids = np.array([0, 0, 1, 2])
     relations = {"positives": ids[:, None] == ids[None]}
 
