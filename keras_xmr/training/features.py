@@ -7,7 +7,8 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ def frozen_features(model: Retriever, records: Records, config: Config) -> Recor
         lambda pixels, training=False: tf.cast(encoder(pixels, training=training), tf.float32),
         reduce_retracing=True,
     )
-    _check_constant(encoder, encode, records, config)
+    pixels = next(iter(image_batches(records.split("train"), config.data.image, 2)))
+    name = config.model.image.encoder.name
+    check_constant(_KEY, "image.encoder", name, encoder, partial(encode, pixels))
     folder = records.folder / FEATURES / _digest(encoder, records, splits, config)
     shape = tuple(encoder.output.shape[1:])
     _say_size(records, splits, folder, shape)
@@ -71,24 +74,30 @@ def frozen_features(model: Retriever, records: Records, config: Config) -> Recor
     )
 
 
-def _check_constant(
-    encoder: keras.Model,
-    encode: tf.types.experimental.PolymorphicFunction,
-    records: Records,
-    config: Config,
+def check_constant(
+    key: str, part: str, name: str, encoder: keras.Model, encode: Callable[..., Any]
 ) -> None:
-    """Refuses an encoder whose features are not those of the evaluation while a model trains."""
-    name = config.model.image.encoder.name
+    """Refuses an encoder whose features are not those of the evaluation while a model trains.
+
+    Args:
+        key: The key of the config that asks for features.
+        part: What should be frozen, such as `image.encoder`.
+        name: What encodes.
+        encoder: The encoder.
+        encode: Gives the features of a few items; with `training=True`, as while a model trains.
+
+    Raises:
+        EncoderError: If it is one.
+    """
     if encoder.trainable_weights:
         raise EncoderError(
-            f"{_KEY}: freezing image.encoder does not freeze {encoder.trainable_weights[0].path} "
+            f"{key}: freezing {part} does not freeze {encoder.trainable_weights[0].path} "
             f"of {name!r}, so its features change; leave it out"
         )
-    pixels = next(iter(image_batches(records.split("train"), config.data.image, 2)))
-    plain, trained = encode(pixels).numpy(), encode(pixels, training=True).numpy()
+    plain, trained = encode().numpy(), encode(training=True).numpy()
     if not np.allclose(plain, trained, rtol=1e-3, atol=1e-3 * np.abs(plain).max()):
         raise EncoderError(
-            f"{_KEY}: {name!r} has layers that are random in training even if they are frozen, "
+            f"{key}: {name!r} has layers that are random in training even if they are frozen, "
             "such as dropout, so its features are never twice the same; leave it out, or choose "
             "another encoder"
         )

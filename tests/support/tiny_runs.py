@@ -51,7 +51,7 @@ def untrained(run: Run) -> Run:
 
 
 def shared_folder(base: Path) -> Path:
-    """A folder of this session that all its processes know.
+    """A folder that all processes of the tests know.
 
     Args:
         base: The temporary folder of this process; with pytest-xdist it lies in that of all.
