@@ -132,6 +132,10 @@ class PhaseOptions(Section):
     decay_factor: Annotated[float, Field(gt=0, le=1)] = 0.1
     """For `schedule: step`: the factor by which it falls."""
 
+    def freezes_encoder(self, side: str) -> bool:
+        """Whether the phase leaves the encoder of the "image" or the "text" tower as it is."""
+        return bool({side, f"{side}.encoder"} & set(self.freeze))
+
 
 class WatchdogOptions(Section):
     """What is watched while a model trains."""

@@ -32,11 +32,6 @@ def freeze(model: Retriever, names: tuple[str, ...]) -> None:
             layer.trainable = False
 
 
-def freezes_encoder(phase: PhaseOptions, side: str) -> bool:
-    """Whether a phase leaves the encoder of the "image" or the "text" tower as it is."""
-    return bool({side, f"{side}.encoder"} & set(phase.freeze))
-
-
 def learning_rate_factors(
     model: Retriever, phase: PhaseOptions
 ) -> list[tuple[keras.Variable, float]]:

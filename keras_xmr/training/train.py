@@ -29,7 +29,7 @@ from keras_xmr.training.caption_features import frozen_caption_features
 from keras_xmr.training.cca_start import start_from_cca
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
 from keras_xmr.training.features import frozen_features
-from keras_xmr.training.parts import freeze, freezes_encoder, learning_rate_factors
+from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.team import Team
 
@@ -220,8 +220,8 @@ class _Trainer:
     def _take_towers(self, phase: PhaseOptions) -> None:
         """Lets the model be called on features that are computed once, where a phase has such."""
         model, options = self.model, self.config.train
-        on_images = options.precompute_features and freezes_encoder(phase, "image")
-        on_captions = options.precompute_captions and freezes_encoder(phase, "text")
+        on_images = options.precompute_features and phase.freezes_encoder("image")
+        on_captions = options.precompute_captions and phase.freezes_encoder("text")
         model.feature_tower = tower_on_features(model.image_tower) if on_images else None
         model.caption_feature_tower = tower_on_features(model.text_tower) if on_captions else None
 
