@@ -26,11 +26,11 @@ from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
 from data_pipelines.samplers import PairSampler
 from data_pipelines.tables import table
-from keras_xmr.build import build_model, build_tokenizer
-from keras_xmr.config import Config
-from keras_xmr.config_file import find_config, load_config
-from keras_xmr.retriever import Retriever
-from keras_xmr.towers import tower_on_features
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.schema import Config
+from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import tower_on_features
 from keras_xmr.training.features import frozen_features
 from keras_xmr.training.parts import freeze
 

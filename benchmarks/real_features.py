@@ -137,7 +137,7 @@ def train(method: str, folder: Path, seed: int, options: argparse.Namespace) -> 
     """Trains a config on a fold: its best RSUM on dev, and its ranks on test."""
     import keras
 
-    from keras_xmr.config_file import find_config, load_config
+    from keras_xmr.config.loader import find_config, load_config
     from keras_xmr.evaluation import evaluate_split
     from keras_xmr.pipeline import Run
 

@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.tables import table
-from keras_xmr.catalogue import components
+from keras_xmr.config.registry import components
 from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.ragged import Ragged
 from keras_xmr.matchers import SAF, SGR, SGRAF, Matcher

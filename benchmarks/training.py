@@ -25,10 +25,10 @@ from data_pipelines.batches import training_batches
 from data_pipelines.records import Records
 from data_pipelines.samplers import PairSampler
 from data_pipelines.tables import table
-from keras_xmr.build import build_model, build_tokenizer
-from keras_xmr.catalogue import components
-from keras_xmr.config_file import find_config, load_config
-from keras_xmr.relations import relations
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.registry import components
+from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.model.relations import relations
 
 
 def main() -> None:

@@ -23,7 +23,8 @@ def _is_command_line() -> bool:
 
 
 if not _is_command_line():
-    from keras_xmr import encoders, heads, layers, losses, matchers, optimizers, pooling, retriever
+    from keras_xmr import encoders, heads, layers, losses, matchers, optimizers, pooling
+    from keras_xmr.model import retriever
 
     __all__ = [
         "encoders",

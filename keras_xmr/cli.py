@@ -16,19 +16,19 @@ from absl import logging as absl_logging
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
-from keras_xmr.config import Config
-from keras_xmr.config_file import (
+from keras_xmr.config.explain import explain
+from keras_xmr.config.loader import (
     ConfigError,
     find_config,
     find_configs,
     load_config,
     packaged_configs,
 )
-from keras_xmr.explain import explain
-from keras_xmr.names import cut
+from keras_xmr.config.messages import cut
+from keras_xmr.config.schema import Config
 from keras_xmr.run_folder import load_run
-from keras_xmr.termination import EXIT_CODE, TerminatedError
-from keras_xmr.workers import TF_CONFIG, workers_of
+from keras_xmr.training.cluster import TF_CONFIG, workers_of
+from keras_xmr.training.termination import EXIT_CODE, TerminatedError
 
 DEMO = "scenes_pcme"
 
@@ -232,7 +232,7 @@ def _start(rest: Sequence[str]) -> None:
             f"--mode={values['mode']} is the work of one process; start it without {TF_CONFIG}"
         )
     if own := given & {*_OWN_FILES, *_OWN_OPTIONS, "rerank"}:
-        _evaluate_own_scores(values, given, sorted(own)[0])
+        _evaluate_external_scores(values, given, sorted(own)[0])
         return
     for mode, work in (("audit", _audit), ("compare", _compare)):
         if values["mode"] == mode:
@@ -307,7 +307,7 @@ def _evaluate_ensemble(values: dict[str, Any], given: set[str]) -> None:
     _set_up_logging()
     _quiet_tensorflow()
 
-    from keras_xmr.ensemble import evaluate_ensemble
+    from keras_xmr.ensemble.evaluate import evaluate_ensemble
 
     evaluate_ensemble(config, runs, Path(values["output"]) if values["output"] else None)
 
@@ -339,7 +339,7 @@ def _seeds(texts: Sequence[str]) -> list[int]:
     return [int(text) for text in texts]
 
 
-def _evaluate_own_scores(values: dict[str, Any], given: set[str], name: str) -> None:
+def _evaluate_external_scores(values: dict[str, Any], given: set[str], name: str) -> None:
     """Evaluates scores that a user brings; TensorFlow is not needed."""
     if values["mode"] != "evaluate":
         raise ConfigError(f"--{name} needs --mode=evaluate")
@@ -354,14 +354,16 @@ def _evaluate_own_scores(values: dict[str, Any], given: set[str], name: str) -> 
         find_config(DEMO), [f"evaluation.rerankers=[{', '.join(values['rerank'])}]"]
     ).evaluation.rerankers
 
-    from keras_xmr import own_scores
+    from keras_xmr import external_scores
     from keras_xmr.reranking import build_rerankers
 
     brought: dict[str, Any] = {
         key.replace("-", "_"): Path(values[key]) for key in (*_OWN_FILES, "output") if key in given
     }
     options = {key: values[key] for key in _OWN_OPTIONS}
-    own_scores.run(own_scores.OwnScores(**brought, **options), build_rerankers(chosen))
+    external_scores.run(
+        external_scores.ExternalScores(**brought, **options), build_rerankers(chosen)
+    )
 
 
 def _work(config: Config, mode: str) -> None:

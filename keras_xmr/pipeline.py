@@ -14,15 +14,15 @@ from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.text import Tokenizer
-from keras_xmr.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
-from keras_xmr.config import Config
+from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.report import save_scores, write_report
 from keras_xmr.evaluation.tables import embedding_lines, result_tables
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.judgements import judge
+from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance.command import write_relevance_of
-from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import (
     export_keras,
@@ -30,9 +30,9 @@ from keras_xmr.serving import (
     next_version,
     remove_old_versions,
 )
-from keras_xmr.training.team import LOST, Team, lost_worker
+from keras_xmr.training.cluster import workers_of
+from keras_xmr.training.distribution import LOST, Team, lost_worker
 from keras_xmr.training.train import load_trained, train
-from keras_xmr.workers import workers_of
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import yaml
 from data_pipelines.errors import UserError
 from data_pipelines.files import checksum, write_aside
 from data_pipelines.folders import check_folder
-from keras_xmr.config import Config
-from keras_xmr.config_file import ConfigError, dump_config, load_config
+from keras_xmr.config.loader import ConfigError, dump_config, load_config
+from keras_xmr.config.schema import Config
 
 _PACKAGES = (
     "keras-xmr",

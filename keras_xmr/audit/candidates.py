@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.options import Combination
+from keras_xmr.config.option_types import Combination
 from keras_xmr.reranking.base import in_tiles, refuse_non_finite
 
 Scores = tuple[np.ndarray, np.ndarray | None]

@@ -17,8 +17,9 @@ import tensorflow as tf
 from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
 from data_pipelines.records import SplitRecords, parse
+from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_sheet
 from keras_xmr.audit.candidates import Candidates, Opinion, Scores, find_candidates, opinion
-from keras_xmr.audit.marks import (
+from keras_xmr.audit.labels import (
     Mark,
     Pair,
     judged_pairs,
@@ -28,14 +29,13 @@ from keras_xmr.audit.marks import (
     write_marks,
 )
 from keras_xmr.audit.precision import Precision, measure_precision, precision_table
-from keras_xmr.audit.sheet import Entry, Vote, thumbnail, write_sheet
-from keras_xmr.config import AuditOptions, Config
+from keras_xmr.config.schema import AuditOptions, Config
+from keras_xmr.ensemble.scores import scores_of_runs
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.pipeline import Run
+from keras_xmr.reporting.spreadsheets import csv_of
 from keras_xmr.run_folder import load_run
-from keras_xmr.run_scores import scores_of_runs
-from keras_xmr.spreadsheets import csv_of
 
 _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"

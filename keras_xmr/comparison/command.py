@@ -8,13 +8,13 @@ from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
-from keras_xmr.comparison.boards import boards
 from keras_xmr.comparison.execute import execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import PlannedRun
 from keras_xmr.comparison.report import Comparison, terminal_tables, write_report
 from keras_xmr.comparison.results import Methods, read_runs
-from keras_xmr.config_file import ConfigError
+from keras_xmr.comparison.summary_tables import boards
+from keras_xmr.config.loader import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
 

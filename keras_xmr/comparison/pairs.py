@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.comparison.boards import ANNOTATED, kind_title
 from keras_xmr.comparison.results import Methods, Queries, RunResult
+from keras_xmr.comparison.summary_tables import ANNOTATED, kind_title
 from keras_xmr.metrics import Table
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm, resampled_means
 from keras_xmr.metrics.plausible_match import ZETAS

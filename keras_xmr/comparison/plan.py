@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from keras_xmr.config import Config
-from keras_xmr.config_file import ConfigError, dump_config, find_configs, load_config
+from keras_xmr.config.loader import ConfigError, dump_config, find_configs, load_config
+from keras_xmr.config.schema import Config
 from keras_xmr.run_folder import RunFolder
 
 _SEED = "-seed"

@@ -8,10 +8,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from keras_xmr.comparison.boards import UNCERTAINTY, Board, cell, kind_title
 from keras_xmr.comparison.pairs import HEADLINES, most_judged
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.plots import save_plot
+from keras_xmr.comparison.summary_tables import UNCERTAINTY, Board, cell, kind_title
+from keras_xmr.reporting.plots import save_plot
 
 _DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
 _TOP = "asp_top_"

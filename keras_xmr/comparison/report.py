@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_pipelines.files import write_aside
-from keras_xmr.comparison.boards import ANNOTATED, Board, kind_title
 from keras_xmr.comparison.pairs import (
     ALPHA,
     HEADLINES,
@@ -20,9 +19,10 @@ from keras_xmr.comparison.pairs import (
 )
 from keras_xmr.comparison.plots import write_plots
 from keras_xmr.comparison.results import Methods
+from keras_xmr.comparison.summary_tables import ANNOTATED, Board, kind_title
 from keras_xmr.metrics import Table
-from keras_xmr.pages import figure, html_table, page
-from keras_xmr.spreadsheets import csv_of
+from keras_xmr.reporting.pages import figure, html_table, page
+from keras_xmr.reporting.spreadsheets import csv_of
 
 _SHOWN_WINS = 5
 

@@ -15,7 +15,7 @@ import yaml
 
 from data_pipelines.errors import UserError
 from keras_xmr.comparison.plan import check_comparable, method_of
-from keras_xmr.config_file import ConfigError
+from keras_xmr.config.loader import ConfigError
 
 _ARRAYS = ("image_ids", "caption_ids", "caption_image", "captions")
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import keras
 
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
+from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import Preprocessing
-from keras_xmr.weights import WeightsError, load_weights
 
 
 class KerasApplications(Encoder):

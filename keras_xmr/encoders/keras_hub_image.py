@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
+from keras_xmr.encoders.pretrained.presets import Preset, PresetError
+from keras_xmr.encoders.pretrained.resolution import ResolutionError, at_resolution
 from keras_xmr.layers import ImageBackbone
-from keras_xmr.options import PositiveInt
-from keras_xmr.presets import Preset, PresetError
-from keras_xmr.resolution import ResolutionError, at_resolution
 
 _KEY = "model.image.encoder"
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from data_pipelines.text import Tokenizer
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
+from keras_xmr.encoders.pretrained.presets import Preset, PresetError
 from keras_xmr.layers import TextBackbone
-from keras_xmr.presets import Preset, PresetError
 
 _KEY = "model.text.encoder"
 _INPUTS = ({"token_ids", "padding_mask"}, {"token_ids", "padding_mask", "segment_ids"})
@@ -72,7 +72,7 @@ class KerasHubText(Encoder):
 
     def tokenizer(self, max_words: int) -> Tokenizer:
         """The tokenizer of the preset."""
-        from keras_xmr.subwords import SubwordTokenizer
+        from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 
         try:
             preset = Preset(self.preset, "text")
@@ -82,7 +82,7 @@ class KerasHubText(Encoder):
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:
         """The tokenizer that was kept in the folder of a run."""
-        from keras_xmr.subwords import SubwordTokenizer
+        from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 
         return SubwordTokenizer.restore(run, max_words)
 

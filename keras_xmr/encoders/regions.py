@@ -6,9 +6,9 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.option_types import Fraction, PositiveInt
 from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import batch_normalization, region_mask
-from keras_xmr.options import Fraction, PositiveInt
 
 
 class Regions(Encoder):

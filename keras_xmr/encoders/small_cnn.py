@@ -6,9 +6,9 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.layers import batch_normalization
-from keras_xmr.options import PositiveInt
 
 _GROUPS = 8
 

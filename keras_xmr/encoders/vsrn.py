@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import GraphReasoning, L2Normalize, region_mask
-from keras_xmr.options import PositiveInt
 
 
 class VSRN(Encoder):

@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.option_types import Fraction, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
-from keras_xmr.options import Fraction, PositiveInt
-from keras_xmr.word_vectors import WordVectorsError, initial_vectors
+from keras_xmr.encoders.pretrained.word_vectors import WordVectorsError, initial_vectors
 
 
 class WordEmbedding(Encoder):

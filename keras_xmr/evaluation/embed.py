@@ -18,9 +18,9 @@ from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
-from keras_xmr.embeddings import Embedding
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.ragged import Ragged, join
-from keras_xmr.retriever import Retriever
+from keras_xmr.model.retriever import Retriever
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""

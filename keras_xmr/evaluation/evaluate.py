@@ -12,8 +12,9 @@ import scipy.sparse
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
-from keras_xmr.catalogue import Choice, components
-from keras_xmr.config import Config, EvaluationOptions, RelevanceOptions
+from keras_xmr.config.registry import Choice, components
+from keras_xmr.config.reported_results import PaperOptions
+from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.evaluation.scoring import score_matrices
@@ -28,10 +29,9 @@ from keras_xmr.judgements import (
 )
 from keras_xmr.matchers import LogitMatcher, Matcher
 from keras_xmr.metrics import Measured, measure
-from keras_xmr.paper import PaperOptions
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers, measure_reranked
-from keras_xmr.retriever import Retriever
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.metrics import RetrievalMetrics, by_positives
-from keras_xmr.plots import save_plot
+from keras_xmr.reporting.plots import save_plot
 
 _SIDES = {"image": ("image-to-text", "tab:blue"), "caption": ("text-to-image", "tab:orange")}
 

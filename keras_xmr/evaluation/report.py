@@ -13,13 +13,13 @@ import tensorflow as tf
 from data_pipelines.files import write_aside
 from data_pipelines.records import SplitRecords, parse
 from keras_xmr.evaluation.evaluate import Evaluation
-from keras_xmr.evaluation.paper import paper_as_dict
 from keras_xmr.evaluation.plots import write_plots
+from keras_xmr.evaluation.reported_results import paper_as_dict
 from keras_xmr.evaluation.tables import embedding_lines, result_tables
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import write_queries
-from keras_xmr.pages import data_url, figure, html_table, page
+from keras_xmr.reporting.pages import data_url, figure, html_table, page
 
 _EXAMPLES = 6
 _SHOWN = 6

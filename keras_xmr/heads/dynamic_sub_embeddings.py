@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import LocalResidual
-from keras_xmr.options import PositiveInt
 from keras_xmr.pooling import Pooling
 from keras_xmr.pooling.mean import masked_mean
 

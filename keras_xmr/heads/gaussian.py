@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.layers import L2Normalize, LocalAttention, ReZero
-from keras_xmr.options import PositiveFloat
 from keras_xmr.pooling import BiGRU, Pooling
 from keras_xmr.pooling.mean import masked_mean
 

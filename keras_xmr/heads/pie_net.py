@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.option_types import Fraction, PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import LocalResidual
-from keras_xmr.options import Fraction, PositiveInt
 from keras_xmr.pooling import Pooling
 
 

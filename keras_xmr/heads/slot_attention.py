@@ -8,9 +8,9 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize, ReZero, sine_positions
-from keras_xmr.options import PositiveInt
 from keras_xmr.pooling import Pooling
 
 

@@ -6,8 +6,8 @@ from keras_xmr.judgements.caption_files import (
     write_ground_truth,
 )
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
+from keras_xmr.judgements.extra import TRUTH, add_judgements, name_clashes
 from keras_xmr.judgements.files import JudgementsError, find_judgements, read_judgements
-from keras_xmr.judgements.further import TRUTH, add_judgements, name_clashes
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements, multi_hot
 

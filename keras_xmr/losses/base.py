@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.embeddings.kinds import Embedding
 
 Tensor = Any
 

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import PositiveFloat
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import PositiveFloat
-from keras_xmr.queries import LOWEST, query_weights
+from keras_xmr.losses.queries import LOWEST, query_weights
 
 
 class _CrossEntropy(Loss):

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr import distances
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import PositiveFloat
+from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import PositiveFloat
 
 Tensor = Any
 

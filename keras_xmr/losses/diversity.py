@@ -7,8 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.distances import root
-from keras_xmr.embeddings import Embedding
+from keras_xmr.embeddings.distances import root
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
 
 

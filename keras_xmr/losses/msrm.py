@@ -10,11 +10,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr import distances
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
+from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import NonNegativeFloat, PositiveFloat, PositiveInt
 
 Tensor = Any
 

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import NonNegativeFloat, NonNegativeInt
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import NonNegativeFloat, NonNegativeInt
-from keras_xmr.queries import with_warm_up
+from keras_xmr.losses.queries import with_warm_up
 
 Tensor = Any
 

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import PositiveFloat
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import PositiveFloat
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

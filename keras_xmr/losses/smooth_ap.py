@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import PositiveFloat
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import PositiveFloat
-from keras_xmr.queries import positive_pairs
+from keras_xmr.losses.queries import positive_pairs
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import NonNegativeInt, PositiveFloat, Reduction
-from keras_xmr.queries import (
+from keras_xmr.losses.queries import (
     hardest_negatives,
     number_of_pairs,
     positive_pairs,

@@ -7,12 +7,12 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from keras_xmr import distances
-from keras_xmr.distances import root
-from keras_xmr.embeddings import Embedding, points
+from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
+from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.distances import root
+from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.losses.base import Loss, Relations
-from keras_xmr.options import NonNegativeInt, PositiveFloat, Reduction
-from keras_xmr.queries import LOWEST, hardest_negatives, number_of_pairs, with_warm_up
+from keras_xmr.losses.queries import LOWEST, hardest_negatives, number_of_pairs, with_warm_up
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import l2_normalize
 
 Tensor = Any

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import keras
 
-from keras_xmr.embeddings import Embedding, sample, sample_with_common_noise
+from keras_xmr.embeddings.kinds import Embedding, sample, sample_with_common_noise
 
 Tensor = Any
 Side = Literal["image", "caption"]

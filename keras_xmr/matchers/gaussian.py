@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr import distances
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import PositiveInt
+from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher
-from keras_xmr.options import PositiveInt
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

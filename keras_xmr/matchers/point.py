@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
-from keras_xmr import distances
-from keras_xmr.embeddings import Embedding
+from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers.base import Matcher
 
 

@@ -8,11 +8,11 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.option_types import Fraction, PositiveFloat, PositiveInt
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import GlobalAttention, l2_normalize
 from keras_xmr.matchers.alignment import attend, in_tiles, linear
 from keras_xmr.matchers.base import Matcher, Side
-from keras_xmr.options import Fraction, PositiveFloat, PositiveInt
 
 Tensor = Any
 Weights = dict[str, list[Tensor]]

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr import distances
-from keras_xmr.embeddings import Embedding, points
+from keras_xmr.config.option_types import PositiveFloat
+from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.matchers.base import Matcher
-from keras_xmr.options import PositiveFloat
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

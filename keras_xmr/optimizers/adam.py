@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.option_types import Fraction, PositiveFloat
 from keras_xmr.optimizers.base import PartwiseLearningRates
-from keras_xmr.options import Fraction, PositiveFloat
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

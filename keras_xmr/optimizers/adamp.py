@@ -7,8 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.option_types import Fraction, NonNegativeFloat, PositiveFloat
 from keras_xmr.optimizers.base import PartwiseLearningRates
-from keras_xmr.options import Fraction, NonNegativeFloat, PositiveFloat
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

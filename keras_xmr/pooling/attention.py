@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.layers import LocalAttention
-from keras_xmr.options import PositiveInt
 from keras_xmr.pooling.base import Pooling
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.options import EvenInt, PositiveInt
+from keras_xmr.config.option_types import EvenInt, PositiveInt
 from keras_xmr.pooling.base import Pooling
 
 _TEMPERATURE = 0.1

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_xmr.config.option_types import Fraction, PositiveFloat
 from keras_xmr.layers import l2_normalize
-from keras_xmr.options import Fraction, PositiveFloat
 from keras_xmr.pooling.base import Pooling
 from keras_xmr.pooling.mean import masked_mean
 

@@ -17,7 +17,7 @@ from keras_xmr.relevance.files import PairCounts, write_relevance
 from keras_xmr.relevance.matrix import relevance_matrix
 
 if TYPE_CHECKING:
-    from keras_xmr.config import RelevanceOptions
+    from keras_xmr.config.schema import RelevanceOptions
 
 _LOGGER = logging.getLogger(__name__)
 

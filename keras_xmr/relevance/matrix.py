@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 
 from data_pipelines.progress import Progress
-from keras_xmr.options import RelevanceMeasure, RelevanceTokenizer
+from keras_xmr.config.option_types import RelevanceMeasure, RelevanceTokenizer
 from keras_xmr.relevance.tokenizers import TOKENIZERS
 from keras_xmr.relevance.weights import WeightedCaptions, weigh
 

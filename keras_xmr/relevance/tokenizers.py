@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from data_pipelines.errors import UserError
-from keras_xmr.options import RelevanceTokenizer
+from keras_xmr.config.option_types import RelevanceTokenizer
 
 Tokenize = Callable[[Iterable[str]], list[list[str]]]
 """Makes of each caption the list of its words."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.options import RelevanceMeasure
+from keras_xmr.config.option_types import RelevanceMeasure
 from keras_xmr.relevance.ngrams import NGrams, averaging, count_ngrams, document_frequencies
 
 PENALTY_WIDTH = 6.0

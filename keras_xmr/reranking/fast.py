@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from keras_xmr.options import PositiveFloat
+from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.reranking.base import Reranked, Reranker, in_tiles, refuse_non_finite
 
 # A block of scores and its exponentials stay in the cache of a core.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_xmr.catalogue import Choice, components
+from keras_xmr.config.registry import Choice, components
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import (
     Measured,

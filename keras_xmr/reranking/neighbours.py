@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from keras_xmr.options import NonNegativeFloat, PositiveFloat, PositiveInt
+from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.reranking.base import Reranked, Reranker, in_tiles, refuse_non_finite
 
 _QUERIES = 64

@@ -20,7 +20,7 @@ from data_pipelines.pixels import read_pixels
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
 from keras_xmr.matchers import LogitMatcher
-from keras_xmr.retriever import Retriever
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.serving.samples import image_files
 
 Tensors = dict[str, tf.Tensor]

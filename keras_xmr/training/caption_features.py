@@ -16,9 +16,9 @@ from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import SPLITS
 from data_pipelines.text import Tokenizer
-from keras_xmr.config import Config
-from keras_xmr.retriever import Retriever
-from keras_xmr.towers import features_of
+from keras_xmr.config.schema import Config
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import features_of
 from keras_xmr.training.features import check_constant, digest_of
 
 _LOGGER = logging.getLogger(__name__)

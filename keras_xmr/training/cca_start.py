@@ -14,13 +14,13 @@ from data_pipelines.batches import caption_batches, caption_feature_batches, ima
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
-from keras_xmr.config import Config
+from keras_xmr.config.schema import Config
 from keras_xmr.heads import Head
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.metrics import evaluate_scores
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import features_of
 from keras_xmr.pooling import Projection
-from keras_xmr.retriever import Retriever
-from keras_xmr.towers import features_of
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
 
 _LOGGER = logging.getLogger(__name__)

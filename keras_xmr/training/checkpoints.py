@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import aside_of, put_in_place, sync, write_aside
-from keras_xmr.retriever import Retriever
-from keras_xmr.training.team import Team
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.training.distribution import Team
 
 _LOGGER = logging.getLogger(__name__)
 

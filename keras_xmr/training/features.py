@@ -20,10 +20,10 @@ from data_pipelines.batches import image_batches
 from data_pipelines.features import missing_images, write_features
 from data_pipelines.records import FEATURES, Records
 from data_pipelines.sources import SPLITS, Split
-from keras_xmr.config import Config
+from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError
-from keras_xmr.retriever import Retriever
-from keras_xmr.towers import features_of
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import features_of
 
 _LOGGER = logging.getLogger(__name__)
 _KEY = "train.precompute_features"

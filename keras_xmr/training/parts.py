@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import keras
 
-from keras_xmr.config import PhaseOptions
-from keras_xmr.retriever import Retriever
-from keras_xmr.towers import parts_of
+from keras_xmr.config.schema import PhaseOptions
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import parts_of
 
 
 def model_parts(model: Retriever) -> Mapping[str, list[keras.Layer]]:

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.config import PhaseOptions
+from keras_xmr.config.schema import PhaseOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

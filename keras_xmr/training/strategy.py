@@ -7,7 +7,7 @@ import logging
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from keras_xmr.workers import Workers
+from keras_xmr.training.cluster import Workers
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -15,23 +15,23 @@ from data_pipelines.batches import training_batches
 from data_pipelines.records import Records, SplitRecords, damage
 from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
-from keras_xmr.build import build_model
-from keras_xmr.catalogue import components
-from keras_xmr.config import Config, PhaseOptions, RelevanceOptions
+from keras_xmr.config.registry import components
+from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
 from keras_xmr.evaluation import evaluate_split
+from keras_xmr.model.build import build_model
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import tower_on_features
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
-from keras_xmr.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
-from keras_xmr.termination import TerminationNotice
-from keras_xmr.towers import tower_on_features
 from keras_xmr.training import callbacks
 from keras_xmr.training.caption_features import frozen_caption_features
 from keras_xmr.training.cca_start import start_from_cca
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
+from keras_xmr.training.distribution import Team
 from keras_xmr.training.features import frozen_features
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
-from keras_xmr.training.team import Team
+from keras_xmr.training.termination import TerminationNotice
 
 _LOGGER = logging.getLogger(__name__)
 

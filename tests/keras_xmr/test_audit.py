@@ -17,9 +17,10 @@ from command_line import start
 from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
+from keras_xmr.audit.annotation_page import _SCRIPT, Entry, Vote, thumbnail, write_sheet
 from keras_xmr.audit.candidates import Candidates, belief_matrix, find_candidates, opinion
 from keras_xmr.audit.command import audit, merge_marks
-from keras_xmr.audit.marks import (
+from keras_xmr.audit.labels import (
     Mark,
     judged_pairs,
     merge,
@@ -28,8 +29,7 @@ from keras_xmr.audit.marks import (
     write_marks,
 )
 from keras_xmr.audit.precision import measure_precision, precision_table
-from keras_xmr.audit.sheet import _SCRIPT, Entry, Vote, thumbnail, write_sheet
-from keras_xmr.config_file import ConfigError, dump_config
+from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
 from keras_xmr.pipeline import Run
 from keras_xmr.run_folder import load_run

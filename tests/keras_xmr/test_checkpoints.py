@@ -10,12 +10,12 @@ import pytest
 import tensorflow as tf
 from finished_runs import finished_run
 
-from keras_xmr.retriever import Retriever
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.run_folder import load_run
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints
-from keras_xmr.training.team import Team
+from keras_xmr.training.cluster import Workers
+from keras_xmr.training.distribution import Team
 from keras_xmr.training.train import load_trained
-from keras_xmr.workers import Workers
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 from command_line import start
 
 from keras_xmr import cli
-from keras_xmr.config_file import packaged_configs
-from keras_xmr.termination import TerminatedError
+from keras_xmr.config.loader import packaged_configs
+from keras_xmr.training.termination import TerminatedError
 
 
 def test_help_needs_no_tensorflow(tmp_path):

@@ -19,11 +19,11 @@ from models import tiny_config
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import prepare
 from keras_xmr.comparison import compare, execute
-from keras_xmr.comparison.boards import Figure, boards
 from keras_xmr.comparison.pairs import compare_pairs, resamples_for, wins
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.results import ComparisonError, read_runs
-from keras_xmr.config_file import ConfigError, dump_config, load_config
+from keras_xmr.comparison.summary_tables import Figure, boards
+from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.metrics import measure
 from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from keras_xmr.catalogue import FAMILIES, components, snake_case
-from keras_xmr.config_file import (
+from keras_xmr.config.explain import explain
+from keras_xmr.config.loader import (
     ConfigError,
     dump_config,
     find_config,
     load_config,
     packaged_configs,
 )
-from keras_xmr.explain import explain
+from keras_xmr.config.registry import FAMILIES, components, snake_case
 
 DEMO = "scenes_pcme"
 
@@ -248,7 +248,7 @@ def test_numbers_with_an_exponent_are_numbers(write):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_catalogue_agrees_with_the_classes(family):
+def test_registry_agrees_with_the_classes(family):
     for component in components(family).values():
         loaded = component.load()
         assert loaded.__name__ == component.class_name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_xmr.config_file import ConfigError, dump_config, find_config, load_config
+from keras_xmr.config.loader import ConfigError, dump_config, find_config, load_config
 
 DEMO = find_config("scenes_pcme")
 LINES = DEMO.read_text("utf-8").splitlines()

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr import matchers
-from keras_xmr.config_file import ConfigError
+from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation import evaluate_split, score_matrices, score_matrix
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_folds, evaluate_scores
@@ -41,7 +41,7 @@ def test_both_directions_are_scored_where_they_differ(random):
     assert score_matrices(matchers.Cosine(), image, caption, (2, 3))[1] is None
 
 
-def test_metrics_read_each_direction_from_its_own_scores(random):
+def test_metrics_read_each_direction_from_its_external_scores(random):
     there, back = random.random((2, 6, 12)).astype(np.float32)
     image_of_caption = np.repeat(np.arange(6), 2)
     judgements = Judgements.from_pairs(image_of_caption, 6)

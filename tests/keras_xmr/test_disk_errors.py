@@ -12,11 +12,11 @@ from command_line import start
 from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
 from data_pipelines.folders import check_folder
-from keras_xmr import cli, own_scores
+from keras_xmr import cli, external_scores
 from keras_xmr.comparison import compare
-from keras_xmr.config import RelevanceOptions
-from keras_xmr.config_file import find_config, load_config
-from keras_xmr.ensemble import _claim
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.schema import RelevanceOptions
+from keras_xmr.ensemble.evaluate import _claim
 from keras_xmr.relevance.command import relevance_of_file
 from keras_xmr.run_folder import RunFolder
 
@@ -72,7 +72,9 @@ def test_the_output_is_checked_before_the_work(way, tmp_path, in_the_way):
     nothing = tmp_path / "is not there.csv"
     config = load_config(find_config("scenes_pcme"), [f"output={in_the_way}"])
     work = {
-        "own scores": lambda: own_scores.run(own_scores.OwnScores(nothing, output=in_the_way)),
+        "own scores": lambda: external_scores.run(
+            external_scores.ExternalScores(nothing, output=in_the_way)
+        ),
         "relevance": lambda: relevance_of_file(
             nothing, in_the_way / "a.npz", ["test"], RelevanceOptions()
         ),

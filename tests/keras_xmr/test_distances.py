@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from keras_xmr import distances, matchers
+from keras_xmr import matchers
+from keras_xmr.embeddings import distances
 
 tfd = tfp.distributions
 

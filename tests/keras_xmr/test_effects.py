@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.config_file import find_config, load_config
+from keras_xmr.config.loader import find_config, load_config
 
 LEAST = 0.1
 """The part of the gradient norm of the main loss that the other one has at least."""

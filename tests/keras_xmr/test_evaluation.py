@@ -16,8 +16,8 @@ from keras_xmr.evaluation import evaluate_split, score_matrix
 from keras_xmr.evaluation.sets import set_similarity
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.uncertainty import bins, rank_correlation
-from keras_xmr.own_scores import OwnScores
-from keras_xmr.own_scores import run as run_own_scores
+from keras_xmr.external_scores import ExternalScores
+from keras_xmr.external_scores import run as run_external_scores
 from keras_xmr.pipeline import Run
 
 
@@ -166,13 +166,13 @@ def test_report_has_figures_plots_and_pictures(run, capsys):
 def test_saved_scores_give_the_same_numbers(run, evaluation):
     run.evaluate()
     folder = run.folder.evaluation("test")
-    own = OwnScores(
+    own = ExternalScores(
         folder / "ground-truth-test.json",
         scores=folder / "scores-test.npy",
         judgements=[str(run.records.folder / "test-truth.npz")],
         folds=3,
     )
-    found = run_own_scores(own)["scores"]
+    found = run_external_scores(own)["scores"]
     expected = json.loads((folder / "metrics.json").read_bytes())["matchers"]["match_probability"]
     assert found.metrics.summary == expected["metrics"]
     assert found.folds == expected["folds"]
@@ -213,8 +213,8 @@ def test_label_vectors_give_plausible_matches(tmp_path):
     assert found.further["judged"].text_to_image.positives.sum() == 1
     run.evaluate()
     folder = run.folder.evaluation("test")
-    own = OwnScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")
-    assert run_own_scores(own)["scores"].metrics.summary == found.metrics.summary
+    own = ExternalScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")
+    assert run_external_scores(own)["scores"].metrics.summary == found.metrics.summary
 
 
 @pytest.mark.slow
@@ -246,9 +246,9 @@ def test_classes_make_every_caption_of_a_class_right(tmp_path):
     assert evaluation.truth is None
     run.evaluate()
     folder = run.folder.evaluation("test")
-    own = OwnScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")
+    own = ExternalScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")
     expected = json.loads((folder / "metrics.json").read_bytes())["matchers"]
-    found = run_own_scores(own)["scores"].metrics.summary
+    found = run_external_scores(own)["scores"].metrics.summary
     assert found == next(iter(expected.values()))["metrics"]
 
 

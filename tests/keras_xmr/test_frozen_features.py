@@ -17,13 +17,13 @@ from interruptions import interrupted, last_weights
 from data_pipelines.batches import image_batches
 from data_pipelines.features import write_features
 from data_pipelines.records import FEATURES, RecordsError
-from keras_xmr.build import build_model, build_tokenizer
-from keras_xmr.config import TowerOptions
-from keras_xmr.config_file import ConfigError
+from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, SmallCNN
+from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import features_of, image_tower, tower_on_features
 from keras_xmr.pipeline import Run
-from keras_xmr.retriever import Retriever
-from keras_xmr.towers import features_of, image_tower, tower_on_features
 from keras_xmr.training.features import frozen_features
 from keras_xmr.training.parts import freeze
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import models
 import pytest
 
-from keras_xmr.config import PhaseOptions
-from keras_xmr.config_file import ConfigError
+from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.schema import PhaseOptions
 from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
 
 POINTS = (

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_xmr.losses import KLDivergence, SoftContrastive, Uniformity
 from keras_xmr.matchers import MatchProbability, MeanOnly
-from keras_xmr.objective import Objective
+from keras_xmr.model.objective import Objective
 
 
 def pcme(case, doubled: bool) -> MatchProbability:

@@ -8,8 +8,8 @@ import models
 import numpy as np
 import pytest
 
-from keras_xmr.catalogue import components
-from keras_xmr.config_file import ConfigError
+from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.registry import components
 
 RATE = 1e-3
 """The length of a step: short, so that a loss falls along a straight line."""

@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr import matchers
-from keras_xmr.catalogue import components
-from keras_xmr.config_file import ConfigError, find_config, load_config
+from keras_xmr.config.loader import ConfigError, find_config, load_config
+from keras_xmr.config.registry import components
 from keras_xmr.evaluation import evaluate
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.msrm import match_loss, query_distances
-from keras_xmr.retriever import Retriever
+from keras_xmr.model.retriever import Retriever
 
 DIRECTIONS = (("v2t", "image_to_text"), ("t2v", "text_to_image"))
 

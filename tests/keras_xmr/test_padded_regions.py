@@ -10,14 +10,14 @@ import token_models
 
 from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
-from keras_xmr.config import TowerOptions
+from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.embed import _predict
 from keras_xmr.layers import MaskedBatchNormalization
 from keras_xmr.matchers import SAF, SGR, SGRAF
+from keras_xmr.model.towers import image_tower
 from keras_xmr.serving.export import export_saved_model
-from keras_xmr.towers import image_tower
 
 COUNTS = (3, 6, 1, 4)
 WIDTH = 5

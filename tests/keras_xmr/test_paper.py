@@ -9,12 +9,12 @@ import finished_runs
 import numpy as np
 import pytest
 
-from keras_xmr.config_file import ConfigError, dump_config, find_config, load_config
-from keras_xmr.evaluation.paper import paper_as_dict, paper_tables
+from keras_xmr.config.loader import ConfigError, dump_config, find_config, load_config
+from keras_xmr.config.reported_results import PaperOptions
+from keras_xmr.evaluation.reported_results import paper_as_dict, paper_tables
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import all_metrics, measure, metric_names
-from keras_xmr.paper import PaperOptions
 from keras_xmr.reranking import FastReranking, measure_reranked
 
 FIGURES = [

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr import distances
-from keras_xmr.config_file import ConfigError, find_config, load_config
+from keras_xmr.config.loader import ConfigError, find_config, load_config
+from keras_xmr.embeddings import distances
 from keras_xmr.losses import KLDivergence, ProbabilisticMatching
 from keras_xmr.losses.pcmepp import with_pseudo_positives
 from keras_xmr.matchers import ClosedFormSampled
-from keras_xmr.relations import relations
+from keras_xmr.model.relations import relations
 
 NAMES = ("image_mean", "image_logvar", "caption_mean", "caption_logvar")
 DIMENSION = 12

@@ -12,11 +12,11 @@ from interruptions import interrupted, last_weights
 
 from data_pipelines.batches import training_batches
 from data_pipelines.samplers import SAMPLERS
-from keras_xmr.build import build_tokenizer
-from keras_xmr.config_file import ConfigError
+from keras_xmr.config.loader import ConfigError
 from keras_xmr.encoders import EncoderError
 from keras_xmr.evaluation.embed import embed_captions
-from keras_xmr.towers import features_of, tower_on_features
+from keras_xmr.model.build import build_tokenizer
+from keras_xmr.model.towers import features_of, tower_on_features
 from keras_xmr.training.caption_features import frozen_caption_features
 
 ON = "train.precompute_captions=true"

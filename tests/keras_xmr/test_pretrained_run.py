@@ -19,9 +19,9 @@ import tensorflow as tf
 from data_pipelines.batches import training_batches
 from data_pipelines.errors import UserError
 from data_pipelines.samplers import PairSampler
-from keras_xmr.build import build_model, build_tokenizer
-from keras_xmr.config_file import find_config, load_config
+from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.encoders import KerasHubText
+from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.pipeline import Run
 from keras_xmr.training.parts import freeze
 from keras_xmr.training.train import _Trainer

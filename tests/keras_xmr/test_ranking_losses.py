@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_xmr.layers import Temperature
 from keras_xmr.losses import NTXent, SmoothAP, SupervisedContrastive, Triplet
 from keras_xmr.matchers import OrderEmbedding
-from keras_xmr.objective import Objective
+from keras_xmr.model.objective import Objective
 
 LOSSES = {
     "triplet_sum": (

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 import torch_layout
 
-from keras_xmr.config import TowerOptions
+from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.layers import GraphReasoning
+from keras_xmr.model.towers import image_tower, parts_of
 from keras_xmr.pooling import GPO, GRU
-from keras_xmr.towers import image_tower, parts_of
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 

@@ -13,7 +13,7 @@ import pytest
 from data_pipelines.errors import UserError
 from data_pipelines.sources import Problems, SourceError
 from data_pipelines.sources.captions_file import read_captions_file
-from keras_xmr.config import RelevanceOptions
+from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.pipeline import Run
 from keras_xmr.relevance import RelevanceMatrix, files, ptb_tokenize, weigh
 from keras_xmr.relevance.command import relevance_of_file

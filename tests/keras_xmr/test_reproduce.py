@@ -17,7 +17,7 @@ import raw_data
 
 from keras_xmr.cli import MODES
 from keras_xmr.comparison.plan import plan_runs
-from keras_xmr.config_file import find_config, load_config, packaged_configs
+from keras_xmr.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.pipeline import Run, run
 
 ROOT = Path(__file__).parent.parent.parent

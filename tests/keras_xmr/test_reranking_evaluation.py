@@ -11,7 +11,7 @@ import scipy.sparse
 import yaml
 from tiny_runs import copy_of
 
-from keras_xmr.config_file import ConfigError
+from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables

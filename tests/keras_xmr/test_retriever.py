@@ -7,7 +7,7 @@ import models
 import numpy as np
 import pytest
 
-from keras_xmr.retriever import Retriever
+from keras_xmr.model.retriever import Retriever
 
 
 def test_clipping_is_by_the_global_norm():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_xmr.config_file import find_config, load_config, packaged_configs
+from keras_xmr.config.loader import find_config, load_config, packaged_configs
 
 
 def rows(*patterns):

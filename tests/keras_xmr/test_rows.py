@@ -15,10 +15,10 @@ import pytest
 import sizes
 
 from data_pipelines.text import SPECIAL
-from keras_xmr import build
-from keras_xmr import towers as towers_module
-from keras_xmr.config_file import find_config, load_config, packaged_configs
+from keras_xmr.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.encoders.keras_applications import KerasApplications
+from keras_xmr.model import build
+from keras_xmr.model import towers as towers_module
 
 ROOT = Path(__file__).parent.parent.parent
 ROWS = [name for name in packaged_configs() if name.startswith(("coco_", "f30k_", "cub_"))]

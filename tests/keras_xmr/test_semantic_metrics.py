@@ -9,7 +9,7 @@ import numpy as np
 import oracles
 import pytest
 
-from keras_xmr.config import RelevanceOptions
+from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation.evaluate import _add_relevance
 from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
 from keras_xmr.metrics import (

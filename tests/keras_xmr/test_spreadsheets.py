@@ -13,8 +13,8 @@ from keras_xmr.audit.candidates import Candidates, Opinion, Ranks
 from keras_xmr.audit.command import _write_candidates
 from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.report import _win_rows
-from keras_xmr.pages import page
-from keras_xmr.spreadsheets import csv_of
+from keras_xmr.reporting.pages import page
+from keras_xmr.reporting.spreadsheets import csv_of
 
 FORMULAS = ["=1+1", "+1-1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1"]
 

@@ -9,7 +9,7 @@ import token_models
 
 from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
-from keras_xmr.config_file import ConfigError, find_config, load_config
+from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.embed import _GRAPHS, _predict, embed_captions
 from keras_xmr.evaluation.ragged import Ragged

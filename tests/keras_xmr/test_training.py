@@ -26,18 +26,18 @@ from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import RecordsError
-from keras_xmr.build import build_model, build_tokenizer
-from keras_xmr.config import PhaseOptions, WatchdogOptions
-from keras_xmr.config_file import ConfigError, dump_config
+from keras_xmr.config.loader import ConfigError, dump_config
+from keras_xmr.config.schema import PhaseOptions, WatchdogOptions
+from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.pipeline import Run
-from keras_xmr.retriever import Retriever
 from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
+from keras_xmr.training.cluster import Workers
+from keras_xmr.training.distribution import Team
 from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.strategy import make_strategy
-from keras_xmr.training.team import Team
-from keras_xmr.workers import Workers
 
 ROOT = Path(__file__).parent.parent.parent
 

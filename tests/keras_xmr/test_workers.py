@@ -21,10 +21,10 @@ from command_line import ROOT
 from interruptions import last_weights
 
 from data_pipelines.errors import UserError
-from keras_xmr.config_file import ConfigError, dump_config
+from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.pipeline import Run
+from keras_xmr.training.cluster import TF_CONFIG, Workers, workers_of
 from keras_xmr.training.strategy import make_strategy
-from keras_xmr.workers import TF_CONFIG, Workers, workers_of
 
 HOSTS = ["a:1", "b:1", "c:1"]
 

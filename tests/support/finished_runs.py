@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.config_file import dump_config, find_config, load_config
+from keras_xmr.config.loader import dump_config, find_config, load_config
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure, write_queries
 from keras_xmr.run_folder import RunFolder

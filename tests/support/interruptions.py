@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_xmr.pipeline import Run
-from keras_xmr.termination import TerminatedError
+from keras_xmr.training.termination import TerminatedError
 
 
 def last_weights(run: Run) -> dict[str, np.ndarray]:
@@ -65,7 +65,7 @@ def _train(run: Run, at: At, error: type[BaseException], monkeypatch) -> None:
     with monkeypatch.context() as patch:
         fit = keras.Model.fit
         patch.setattr(
-            "keras_xmr.retriever.Retriever.fit",
+            "keras_xmr.model.retriever.Retriever.fit",
             lambda self, *a, callbacks, **k: fit(self, *a, callbacks=[*callbacks, at], **k),
         )
         with pytest.raises(error):

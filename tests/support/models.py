@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_xmr.config import Config
-from keras_xmr.config_file import find_config, load_config
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.schema import Config
 from keras_xmr.heads import Gaussian
 from keras_xmr.layers import L2Normalize
 from keras_xmr.losses import (
@@ -24,9 +24,9 @@ from keras_xmr.losses import (
     Uniformity,
 )
 from keras_xmr.matchers import ClosedFormSampled, Cosine, Matcher, MatchProbability
-from keras_xmr.objective import Objective
+from keras_xmr.model.objective import Objective
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.pooling import Mean
-from keras_xmr.retriever import Retriever
 
 
 def tower(width: int, name: str, dimension: int = 6) -> keras.Model:

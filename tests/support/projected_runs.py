@@ -8,9 +8,9 @@ import datasets
 import keras
 import models
 
-from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.model.build import build_model, build_tokenizer
+from keras_xmr.model.retriever import Retriever
 from keras_xmr.pipeline import Run
-from keras_xmr.retriever import Retriever
 from keras_xmr.training.parts import freeze
 
 

@@ -15,8 +15,8 @@ from keras import ops
 from replica_run import strategy_of
 
 from keras_xmr.losses import Loss
-from keras_xmr.objective import Objective
-from keras_xmr.retriever import Retriever
+from keras_xmr.model.objective import Objective
+from keras_xmr.model.retriever import Retriever
 
 
 class FitRelevance(Loss):

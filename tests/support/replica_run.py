@@ -18,7 +18,7 @@ import models
 import numpy as np
 import tensorflow as tf
 
-from keras_xmr.retriever import Retriever
+from keras_xmr.model.retriever import Retriever
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "even": ((8, 8), {"clip_norm": 0.5}),

@@ -9,7 +9,7 @@ from pathlib import Path
 import models
 from filelock import FileLock
 
-from keras_xmr.build import build_model, build_tokenizer
+from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.pipeline import Run
 
 RECURRENT = "model.text.pooling=bi_gru"

@@ -10,8 +10,8 @@ from keras import ops
 
 from keras_xmr.heads import Tokens
 from keras_xmr.losses import Loss
-from keras_xmr.objective import Objective
-from keras_xmr.retriever import Retriever
+from keras_xmr.model.objective import Objective
+from keras_xmr.model.retriever import Retriever
 
 REGIONS, WIDTH, WORDS = 3, 5, 9
 

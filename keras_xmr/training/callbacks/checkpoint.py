@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from keras_xmr.termination import TerminatedError, TerminationNotice
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.callbacks.epoch_means import EpochMeans
 from keras_xmr.training.callbacks.watchdog import Watchdog
 from keras_xmr.training.checkpoints import Checkpoints
+from keras_xmr.training.termination import TerminatedError, TerminationNotice
 
 
 class Checkpoint(StepCallback):

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from data_pipelines.errors import UserError
-from keras_xmr.config import WatchdogOptions
+from keras_xmr.config.schema import WatchdogOptions
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.checkpoints import Checkpoints
 

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.embeddings import Embedding
+from keras_xmr.embeddings.kinds import Embedding
 
 Tensor = Any
 

@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from keras_xmr.checks import check
-from keras_xmr.config import Config, OneOf
-from keras_xmr.drafts import ConfigError, Draft, Key, apply_override, dotted, read_yaml
-from keras_xmr.names import cut, nearest
+from keras_xmr.config.compatibility import check
+from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.schema import Config, OneOf
+from keras_xmr.config.yaml_file import ConfigError, Draft, Key, apply_override, dotted, read_yaml
 
 _MISSING = object()
 _SHOWN = 20
@@ -66,7 +66,7 @@ def find_configs(pattern: str) -> list[Path]:
 
 def packaged_configs() -> dict[str, Path]:
     """The configs that come with the project, by name."""
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     folder = here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 

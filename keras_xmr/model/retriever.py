@@ -8,11 +8,11 @@ import keras
 import tensorflow as tf
 
 from keras_xmr import embeddings
-from keras_xmr.embeddings import Embedding
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers import Matcher
-from keras_xmr.objective import Objective
+from keras_xmr.model.objective import Objective
+from keras_xmr.model.relations import Judgements, relations
 from keras_xmr.optimizers import take_sums
-from keras_xmr.relations import Judgements, relations
 
 Tensor = Any
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from keras_xmr.config.reported_results import PaperFigures, PaperOptions
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.metrics import COUNTS, Table, cell, metric_title, reranked_title
-from keras_xmr.paper import PaperFigures, PaperOptions
 
 
 @dataclass(frozen=True)

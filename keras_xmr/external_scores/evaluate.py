@@ -12,6 +12,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
 from data_pipelines.folders import check_folder
+from keras_xmr.external_scores.arrays import Similarity, load_embeddings, load_scores, similarity
 from keras_xmr.judgements import (
     GroundTruth,
     add_judgements,
@@ -19,13 +20,12 @@ from keras_xmr.judgements import (
     read_labels,
 )
 from keras_xmr.metrics import Measured, measure, measured_tables, reranked_title, write_queries
-from keras_xmr.own_scores.arrays import Similarity, load_embeddings, load_scores, similarity
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import Reranker, measure_reranked
 
 
 @dataclass(frozen=True)
-class OwnScores:
+class ExternalScores:
     """What a user brings.
 
     Attributes:
@@ -64,7 +64,9 @@ class OwnScores:
         return self.output or source.with_name(f"{source.stem}-evaluation")
 
 
-def run(own: OwnScores, rerankers: Mapping[str, Reranker] | None = None) -> dict[str, Measured]:
+def run(
+    own: ExternalScores, rerankers: Mapping[str, Reranker] | None = None
+) -> dict[str, Measured]:
     """Evaluates scores, prints tables, and writes `metrics.json` and `queries.npz`.
 
     Args:
@@ -79,7 +81,7 @@ def run(own: OwnScores, rerankers: Mapping[str, Reranker] | None = None) -> dict
     truth = _ground_truth(own)
     scores, text_to_image = _scores(own, truth)
     try:
-        measured = evaluate_own_scores(scores, truth, own.folds, text_to_image, rerankers)
+        measured = evaluate_external_scores(scores, truth, own.folds, text_to_image, rerankers)
     except ValueError as error:
         raise UserError(f"these scores cannot be evaluated: {error}") from None
     images, captions = truth.shape
@@ -101,7 +103,7 @@ def run(own: OwnScores, rerankers: Mapping[str, Reranker] | None = None) -> dict
     return measured
 
 
-def evaluate_own_scores(
+def evaluate_external_scores(
     scores: np.ndarray,
     truth: GroundTruth,
     folds: int = 0,
@@ -126,7 +128,7 @@ def evaluate_own_scores(
     return measured
 
 
-def _ground_truth(own: OwnScores) -> GroundTruth:
+def _ground_truth(own: ExternalScores) -> GroundTruth:
     truth = read_ground_truth(own.ground_truth, own.split)
     add_judgements(truth, own.judgements)
     if own.labels:
@@ -140,7 +142,7 @@ def _ground_truth(own: OwnScores) -> GroundTruth:
     return truth
 
 
-def _scores(own: OwnScores, truth: GroundTruth) -> tuple[np.ndarray, np.ndarray | None]:
+def _scores(own: ExternalScores, truth: GroundTruth) -> tuple[np.ndarray, np.ndarray | None]:
     embeddings = (own.image_embeddings, own.caption_embeddings)
     if own.scores and any(embeddings):
         raise UserError("give either --scores or embeddings, not both")

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
+from keras_xmr.training.cluster import Workers
 from keras_xmr.training.strategy import make_strategy
-from keras_xmr.workers import Workers
 
 Result = TypeVar("Result")
 

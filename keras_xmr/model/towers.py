@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
-from keras_xmr.catalogue import components
-from keras_xmr.config import TowerOptions
+from keras_xmr.config.registry import components
+from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.layers import region_mask
 from keras_xmr.pooling import Pooling

@@ -11,12 +11,12 @@ import numpy as np
 
 from data_pipelines.files import write_aside
 from data_pipelines.folders import check_folder
-from keras_xmr.config import Config
-from keras_xmr.config_file import ConfigError, dump_config
+from keras_xmr.config.loader import ConfigError, dump_config
+from keras_xmr.config.schema import Config
+from keras_xmr.ensemble.scores import Scores, scores_of_runs
 from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.pipeline import Run, report
 from keras_xmr.run_folder import RunFolder, load_run
-from keras_xmr.run_scores import Scores, scores_of_runs
 
 _LOGGER = logging.getLogger(__name__)
 _MEMBERS = "ensemble.json"

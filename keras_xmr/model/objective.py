@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
-from keras_xmr.catalogue import snake_case
-from keras_xmr.embeddings import Embedding
+from keras_xmr.config.registry import snake_case
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses import Loss, Relations
 
 Tensor = Any

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from data_pipelines.options import Section
+from keras_xmr.config.messages import cut, nearest
 from keras_xmr.metrics import metric_names
-from keras_xmr.names import cut, nearest
 
 
 def _known(values: dict[str, float]) -> dict[str, float]:

@@ -22,12 +22,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from data_pipelines.sources import Source
-from keras_xmr.catalogue import Choice, components
+from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.registry import Choice, components
 from keras_xmr.judgements import EXTENDED_COCO, TRUTH, name_clashes
-from keras_xmr.names import cut, nearest
 
 if TYPE_CHECKING:
-    from keras_xmr.config import Config, TowerOptions
+    from keras_xmr.config.schema import Config, TowerOptions
 
 Mistake = tuple[tuple[str | int, ...], str]
 

@@ -1,18 +1,20 @@
 """What encoders, heads, matchers, losses and so on there are, read without importing them.
 
-Every public class of `keras_xmr/losses/*.py` (`base.py` aside) is a loss, and so for the other
-families. Its name in a config is its class name in snake case, and its options are the
-keyword-only parameters of its constructor. The catalogue reads all of this from the source
-text, so a config is checked to the last option before TensorFlow has been imported, and a new
-method is one new file.
+Every public class of `keras_xmr/losses/*.py` that derives from `Loss` is a loss, and so for the
+other families. Its name in a config is its class name in snake case, and its options are the
+keyword-only parameters of its constructor, which it may inherit. The registry reads all of this
+from the source text, so a config is checked to the last option before TensorFlow has been
+imported, and a new method is one new file.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import re
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,18 +22,32 @@ from typing import Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from keras_xmr.options import ALIASES
+from keras_xmr.config.option_types import ALIASES
 
-FAMILIES: Mapping[str, str] = {
-    "encoder": "encoders",
-    "pooling": "pooling",
-    "head": "heads",
-    "matcher": "matchers",
-    "loss": "losses",
-    "optimizer": "optimizers",
-    "reranker": "reranking",
+
+@dataclass(frozen=True)
+class Family:
+    """Components that can stand in for each other.
+
+    Attributes:
+        folder: The folder of `keras_xmr` that holds them.
+        base: The class in its `base.py` that all of them derive from.
+    """
+
+    folder: str
+    base: str
+
+
+FAMILIES: Mapping[str, Family] = {
+    "encoder": Family("encoders", "Encoder"),
+    "pooling": Family("pooling", "Pooling"),
+    "head": Family("heads", "Head"),
+    "matcher": Family("matchers", "Matcher"),
+    "loss": Family("losses", "Loss"),
+    "optimizer": Family("optimizers", "PartwiseLearningRates"),
+    "reranker": Family("reranking", "Reranker"),
 }
-"""The families of components, and the folder of `keras_xmr` that holds each."""
+"""The families of components."""
 
 
 class Choice(BaseModel):
@@ -91,20 +107,45 @@ def components(family: str) -> Mapping[str, Component]:
         KeyError: If there is no such family.
         TypeError: If a component declares an option that a config cannot hold.
     """
-    folder = Path(__file__).parent / FAMILIES[family]
-    found: dict[str, Component] = {}
-    for path in sorted(folder.glob("*.py")):
-        if path.stem in ("__init__", "base"):
-            continue
-        module = f"{__package__}.{FAMILIES[family]}.{path.stem}"
-        for node in ast.parse(path.read_text("utf-8"), str(path)).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                component = _read_class(node, family, module)
+    folder, base = FAMILIES[family].folder, FAMILIES[family].base
+    classes = _read_folder(Path(__file__).parent.parent / folder)
+    found = {}
+    for stem in classes.keys() - {"base"}:
+        for name in classes[stem]:
+            ancestry = _ancestry(classes, stem, name)
+            if not name.startswith("_") and base in (node.name for node in ancestry):
+                component = _read_class(ancestry, family, f"keras_xmr.{folder}.{stem}")
                 found[component.name] = component
-    return found
+    return dict(sorted(found.items()))
 
 
-def _read_class(node: ast.ClassDef, family: str, module: str) -> Component:
+_Classes = Mapping[str, Mapping[str, ast.ClassDef]]
+"""The classes of each module of a folder, by name."""
+
+
+def _read_folder(folder: Path) -> _Classes:
+    return {
+        path.stem: {
+            node.name: node
+            for node in ast.parse(path.read_text("utf-8"), str(path)).body
+            if isinstance(node, ast.ClassDef)
+        }
+        for path in sorted(folder.glob("*.py"))
+    }
+
+
+def _ancestry(classes: _Classes, stem: str, name: str) -> list[ast.ClassDef]:
+    """A class and what it derives from within its folder, the nearest first."""
+    for module in (stem, *classes):
+        if name in classes[module]:
+            node = classes[module][name]
+            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            return [node, *(a for base in bases for a in _ancestry(classes, module, base))]
+    return []
+
+
+def _read_class(ancestry: Sequence[ast.ClassDef], family: str, module: str) -> Component:
+    node = ancestry[0]
     docstring = ast.get_docstring(node) or ""
     return Component(
         family=family,
@@ -112,8 +153,8 @@ def _read_class(node: ast.ClassDef, family: str, module: str) -> Component:
         module=module,
         class_name=node.name,
         summary=docstring.partition("\n")[0],
-        options=_read_options(node, module, docstring),
-        constants=_read_constants(node),
+        options=_read_options(ancestry, module),
+        constants=dict(ChainMap(*map(_read_constants, ancestry))),
     )
 
 
@@ -127,27 +168,31 @@ def _read_constants(node: ast.ClassDef) -> dict[str, Any]:
             name, value = statement.target.id, statement.value
         else:
             continue
-        try:
-            constants[name] = ast.literal_eval(value) if value is not None else None
-        except ValueError:
-            continue
+        with contextlib.suppress(ValueError):
+            if value is not None:
+                constants[name] = ast.literal_eval(value)
     return constants
 
 
-def _read_options(node: ast.ClassDef, module: str, docstring: str) -> type[Choice]:
-    documented = _documented_args(docstring)
-    fields: dict[str, Any] = {"name": (Literal[snake_case(node.name)], ...)}
-    for init in node.body:
-        if isinstance(init, ast.FunctionDef) and init.name == "__init__":
-            for argument, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True):
-                where = f"{module}.{node.name}({argument.arg})"
-                value = ... if default is None else ast.literal_eval(default)
-                description = documented.get(argument.arg)
-                fields[argument.arg] = (
-                    _read_type(argument.annotation, where),
-                    Field(default=value, description=description),
-                )
-    return create_model(node.name, __base__=Choice, **fields)
+def _constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
+    functions = (item for item in node.body if isinstance(item, ast.FunctionDef))
+    return next((function for function in functions if function.name == "__init__"), None)
+
+
+def _read_options(ancestry: Sequence[ast.ClassDef], module: str) -> type[Choice]:
+    """The options of the nearest constructor."""
+    name = ancestry[0].name
+    fields: dict[str, Any] = {"name": (Literal[snake_case(name)], ...)}
+    node, init = next(((a, init) for a in ancestry if (init := _constructor(a))), (None, None))
+    if node is not None and init is not None:
+        documented = _documented_args(ast.get_docstring(node) or "")
+        for argument, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True):
+            value = ... if default is None else ast.literal_eval(default)
+            fields[argument.arg] = (
+                _read_type(argument.annotation, f"{module}.{name}({argument.arg})"),
+                Field(default=value, description=documented.get(argument.arg)),
+            )
+    return create_model(name, __base__=Choice, **fields)
 
 
 def _read_type(node: ast.expr | None, where: str) -> Any:

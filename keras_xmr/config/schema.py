@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, create_model
 
 from data_pipelines.options import DataOptions, Section
-from keras_xmr.catalogue import Choice, components
-from keras_xmr.options import (
+from keras_xmr.config.option_types import (
     Combination,
     Fraction,
     NonNegativeFloat,
@@ -19,7 +18,8 @@ from keras_xmr.options import (
     RelevanceMeasure,
     RelevanceTokenizer,
 )
-from keras_xmr.paper import PaperOptions
+from keras_xmr.config.registry import Choice, components
+from keras_xmr.config.reported_results import PaperOptions
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -30,7 +30,7 @@ class OneOf:
     """Marks a field that chooses one component of a family by its `name`.
 
     Args:
-        family: The family, a key of `keras_xmr.catalogue.FAMILIES`.
+        family: The family, a key of `keras_xmr.config.registry.FAMILIES`.
         optional: Whether null chooses none.
         **extra: Further fields of the section, as pydantic field definitions.
     """

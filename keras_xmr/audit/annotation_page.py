@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from data_pipelines.files import write_aside
-from keras_xmr.pages import POLICY
+from keras_xmr.reporting.pages import POLICY
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from data_pipelines.errors import UserError
-from keras_xmr.names import cut
+from keras_xmr.config.messages import cut
 
 Key = tuple[str | int, ...]
 

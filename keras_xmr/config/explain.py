@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from keras_xmr.config import Config
-from keras_xmr.config_file import ConfigError, sections_of
-from keras_xmr.names import cut
+from keras_xmr.config.loader import ConfigError, sections_of
+from keras_xmr.config.messages import cut
+from keras_xmr.config.schema import Config
 
 _WIDTH = 96
 

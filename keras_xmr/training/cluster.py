@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keras_xmr.config_file import ConfigError
+from keras_xmr.config.loader import ConfigError
 
 TF_CONFIG = "TF_CONFIG"
 

@@ -11,9 +11,15 @@ import scipy.sparse
 from command_line import start
 
 from data_pipelines.errors import UserError
+from keras_xmr.external_scores import (
+    ExternalScores,
+    evaluate_external_scores,
+    load_matrix,
+    run,
+    similarity,
+)
 from keras_xmr.judgements import Judgements, JudgementsError, read_ground_truth
 from keras_xmr.metrics import evaluate_scores, semantic_precision
-from keras_xmr.own_scores import OwnScores, evaluate_own_scores, load_matrix, run, similarity
 
 OWNER = np.array([0, 0, 1, 2, 2, 2, 3, 5])
 LABELS = {0: [5, 9], 1: [5, 9], 2: [9], 3: [5], 5: [5, 9]}
@@ -51,7 +57,7 @@ def test_every_metric_from_files(folder, random, capsys):
     np.save(folder / "other.npy", other)
     (folder / "mine.csv").write_text("image,caption,grade\n100,7,1\n104,0,2\n")
     measured = run(
-        OwnScores(
+        ExternalScores(
             folder / "captions.json",
             scores=folder / "scores.npy",
             text_to_image_scores=folder / "other.npy",
@@ -94,7 +100,7 @@ def test_embeddings_are_scored_by_cosine(folder, random):
     np.save(folder / "images.npy", images)
     np.save(folder / "captions.npy", captions.astype(np.float16))
     found = run(
-        OwnScores(
+        ExternalScores(
             folder / "captions.json",
             image_embeddings=folder / "images.npy",
             caption_embeddings=folder / "captions.npy",
@@ -111,7 +117,7 @@ def test_embeddings_are_scored_by_cosine(folder, random):
 def test_what_a_reranker_makes_is_measured_besides(folder):
     scores, truth = np.load(folder / "scores.npy"), read_ground_truth(folder / "captions.json")
     best = truth.judgements.grades.toarray()
-    found = evaluate_own_scores(scores, truth, rerankers={"oracle": lambda s: (s, best)})
+    found = evaluate_external_scores(scores, truth, rerankers={"oracle": lambda s: (s, best)})
     assert found["oracle"].metrics.summary["t2i_recall_1"] == 1
     plain, oracle = (found[name].metrics.summary for name in ("scores", "oracle"))
     assert plain["i2t_map_at_r"] == oracle["i2t_map_at_r"] < 1
@@ -131,7 +137,7 @@ def test_scores_that_do_not_fit_are_told(folder, change, says):
     scores = np.load(folder / "scores.npy")
     np.save(folder / "wrong.npy", change(scores))
     with pytest.raises(UserError, match=says):
-        run(OwnScores(folder / "captions.json", scores=folder / "wrong.npy"))
+        run(ExternalScores(folder / "captions.json", scores=folder / "wrong.npy"))
 
 
 def test_files_that_are_no_matrices_are_told(folder):
@@ -145,16 +151,16 @@ def test_files_that_are_no_matrices_are_told(folder):
         load_matrix(folder / "none.npy")
     np.save(folder / "images.npy", np.zeros((6, 3)))
     np.save(folder / "captions.npy", np.zeros((8, 4)))
-    own = OwnScores(folder / "captions.json", image_embeddings=folder / "images.npy")
+    own = ExternalScores(folder / "captions.json", image_embeddings=folder / "images.npy")
     with pytest.raises(UserError, match="both --image-embeddings and --caption-embeddings"):
         run(own)
-    both = OwnScores(
+    both = ExternalScores(
         folder / "captions.json", folder / "s.npy", caption_embeddings=folder / "c.npy"
     )
     with pytest.raises(UserError, match="not both"):
         run(both)
     with pytest.raises(UserError, match="needs --scores"):
-        run(OwnScores(folder / "captions.json", text_to_image_scores=folder / "s.npy"))
+        run(ExternalScores(folder / "captions.json", text_to_image_scores=folder / "s.npy"))
     with pytest.raises(UserError, match="of one space"):
         similarity(np.zeros((6, 3)), np.zeros((8, 4)))
 
@@ -163,7 +169,7 @@ def test_equal_captions_of_a_csv_are_explained(tmp_path):
     (tmp_path / "g.csv").write_text("image,caption\na,x\nb,x\nc,y\n")
     np.save(tmp_path / "s.npy", np.zeros((3, 3)))
     with pytest.raises(UserError, match="caption_id keeps them apart"):
-        run(OwnScores(tmp_path / "g.csv", scores=tmp_path / "s.npy"))
+        run(ExternalScores(tmp_path / "g.csv", scores=tmp_path / "s.npy"))
 
 
 def test_the_command_line_needs_no_tensorflow(folder):
@@ -208,7 +214,7 @@ def test_judgements_replace_no_other_figures(folder, names):
     for name in names:
         (folder / f"{name}.csv").write_text("image,caption\n100,0\n")
     sources = [str(folder / f"{name}.csv") for name in names]
-    own = OwnScores(folder / "captions.json", scores=folder / "scores.npy", judgements=sources)
+    own = ExternalScores(folder / "captions.json", scores=folder / "scores.npy", judgements=sources)
     with pytest.raises(JudgementsError, match=f"figures named '{Path(sources[-1]).stem}'"):
         run(own)
 
@@ -216,7 +222,7 @@ def test_judgements_replace_no_other_figures(folder, names):
 def test_an_exhaustive_truth_is_a_file_of_judgements(folder):
     scipy.sparse.save_npz(folder / "truth.npz", scipy.sparse.csr_array(np.ones((6, 8))))
     found = run(
-        OwnScores(
+        ExternalScores(
             folder / "captions.json",
             scores=folder / "scores.npy",
             judgements=[str(folder / "truth.npz")],

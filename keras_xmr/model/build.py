@@ -17,12 +17,12 @@ from data_pipelines.text import (
     make_vocabulary,
     read_vocabulary,
 )
-from keras_xmr.catalogue import Choice, components
-from keras_xmr.config import Config
+from keras_xmr.config.registry import Choice, components
+from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
-from keras_xmr.objective import Objective
-from keras_xmr.retriever import Retriever
-from keras_xmr.towers import image_tower, text_tower
+from keras_xmr.model.objective import Objective
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import image_tower, text_tower
 
 
 def own_tokenizer(config: Config) -> Tokenizer | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
 
-from keras_xmr.weights import WeightsError, differences, load_weights, whole
+from keras_xmr.encoders.pretrained.weights import WeightsError, differences, load_weights, whole
 
 if TYPE_CHECKING:
     import keras_hub

@@ -1,0 +1,1 @@
+"""What pretrained encoders are loaded from: presets, files of weights, word vectors, tokenizers."""

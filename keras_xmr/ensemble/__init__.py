@@ -1,0 +1,1 @@
+"""Several finished runs as one."""

@@ -1,0 +1,1 @@
+"""What reports are made of: pages, plots, and files for spreadsheets."""
