@@ -361,6 +361,13 @@ def test_presets_for_the_other_side_are_refused(folder):
         image_model(KerasHubImage(preset=str(folder("roberta"))), 32)
 
 
+def test_without_tensorflow_text_a_tokenizer_says_what_else_there_is(folder, monkeypatch):
+    encoder = KerasHubText(preset=str(folder("bert")))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EncoderError, match=r"needs tensorflow-text.*word_embedding"):
+        encoder.tokenizer(20)
+
+
 def test_presets_that_cannot_be_fetched_say_what_to_do(monkeypatch):
     def offline(*_args, **_options):
         raise ConnectionError("api.kaggle.com: name or service not known\nand so on")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -114,6 +115,12 @@ class Preset:
         Raises:
             PresetError: If it cannot be had.
         """
+        if importlib.util.find_spec("tensorflow_text") is None:
+            raise PresetError(
+                f"preset: the tokenizer of {self.name} needs tensorflow-text, which is not "
+                "installed and has no wheels for Windows; use Linux, macOS or WSL, or the encoder "
+                "word_embedding with a file of GloVe vectors"
+            )
         import keras_hub
 
         return self._load("preset", lambda: keras_hub.tokenizers.Tokenizer.from_preset(self.source))
