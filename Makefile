@@ -24,7 +24,7 @@ demo: $(VENV)/.installed  ## Train, evaluate and export PCME on the embedded dat
 	$(BIN)/python main.py
 
 compare: $(VENV)/.installed  ## Train and compare all methods on the embedded data set: hours
-	$(BIN)/python main.py --mode=compare --configs='$(CONFIGS)' --seeds=$(SEEDS) \
+	$(BIN)/python main.py compare --configs='$(CONFIGS)' --seeds=$(SEEDS) \
 		--output=saved_models/compare-scenes
 
 test: lint types tests  ## Formatter, linter, type checker and the whole test suite

@@ -2,7 +2,7 @@
 
     python benchmarks/training.py [--config scenes_pcme] [--steps 100] [--set key=value ...]
 
-The records must be there (`--mode=prepare`). Every part is timed alone, compiled, forward and
+The records must be there (the command `prepare`). Every part is timed alone, compiled, forward and
 backward; the input pipeline runs alone as well, so that one sees what waits for what.
 """
 

@@ -108,7 +108,7 @@ class DataOptions(Section):
     """What counts as a right answer: the annotated pairs, or every pair of one class."""
 
     records: Path
-    """Folder of the records. They are written once, by the mode `prepare`."""
+    """Folder of the records. They are written once, by the command `prepare`."""
 
     images_per_shard: Annotated[int, Field(ge=1)] = 1024
     """How many images one TFRecord file holds."""

@@ -167,7 +167,7 @@ def check_plan(options: DataOptions) -> None:
     path = options.records / PLAN
     if not path.exists():
         return
-    old = parse_object(path, path.read_bytes(), "delete it and run --mode=prepare")
+    old = parse_object(path, path.read_bytes(), "delete it and run the command `prepare`")
     check_version(options.records, old)
     new = _made_from(options)
     for name, field in type(options.source).model_fields.items():
@@ -243,7 +243,7 @@ def _write(
         if not _is_whole(sidecar, shard.entries):
             raise RecordsError(
                 f"{shard.path.with_suffix('.json')} is not as it was written; delete it and run "
-                "--mode=prepare, which writes this shard again"
+                "the command `prepare`, which writes this shard again"
             )
         for reason, what in sidecar["skipped"]:
             allowance.skip(reason, what)

@@ -231,7 +231,7 @@ def check_version(folder: Path, made_from: Mapping[str, Any]) -> None:
     if version != VERSION:
         raise RecordsError(
             f"{folder} holds records of version {version}, but version {VERSION} is needed. Delete "
-            f"the folder and run --mode={_writer(folder)}"
+            f"the folder and run the command `{_writer(folder)}`"
         )
 
 
@@ -252,7 +252,9 @@ def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | Non
         size = shard.stat().st_size
     except FileNotFoundError:
         return None
-    way_out = f"delete it and run --mode={_writer(shard.parent)}, which writes this shard again"
+    way_out = (
+        f"delete it and run the command `{_writer(shard.parent)}`, which writes this shard again"
+    )
     sidecar = parse_object(path, content, way_out)
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise RecordsError(f"{path} is not as it was written; {way_out}")
@@ -301,7 +303,7 @@ class SplitRecords:
             sidecar = read_sidecar(shard, told["sidecar"])
             if sidecar is None:
                 raise RecordsError(
-                    f"{shard} or its sidecar is missing; run --mode={_writer(folder)}"
+                    f"{shard} or its sidecar is missing; run the command `{_writer(folder)}`"
                 )
             for item in sidecar["items"]:
                 item["captions"] = tuple(tuple(caption) for caption in item["captions"])
@@ -361,7 +363,8 @@ class SplitRecords:
         if zlib.crc32(record) != item.crc:
             raise RecordsError(
                 f"{shard} is damaged in the record of {item.key!r} (at byte {item.offset}). "
-                f"Delete the shard and run --mode={_writer(shard.parent)}, which writes it again"
+                f"Delete the shard and run the command `{_writer(shard.parent)}`, which writes it "
+                "again"
             )
         return record
 
@@ -393,9 +396,9 @@ class Records:
             content = path.read_bytes()
         except FileNotFoundError:
             raise RecordsError(
-                f"{folder} holds no finished records (no {MANIFEST}); run --mode=prepare"
+                f"{folder} holds no finished records (no {MANIFEST}); run the command `prepare`"
             ) from None
-        way_out = f"delete it and run --mode={_writer(folder)}, which keeps finished shards"
+        way_out = f"delete it and run the command `{_writer(folder)}`, which keeps finished shards"
         manifest = parse_object(path, content, way_out)
         check_version(folder, manifest)
         return cls(folder, manifest)
@@ -462,7 +465,7 @@ class Records:
             fault = "not as it was written" if path.exists() else "missing"
             raise RecordsError(
                 f"{path} is {fault}; delete {MANIFEST} beside it and run "
-                f"--mode={_writer(self.folder)}, which writes both again"
+                f"the command `{_writer(self.folder)}`, which writes both again"
             )
         return path
 

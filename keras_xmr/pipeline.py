@@ -22,7 +22,7 @@ from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tabl
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.relevance.command import write_relevance_of
+from keras_xmr.relevance.write import write_relevance_of
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import (
     export_keras,
@@ -37,22 +37,22 @@ from keras_xmr.training.train import load_trained, train
 _LOGGER = logging.getLogger(__name__)
 
 
-def run(config: Config, mode: str) -> None:
+def run(config: Config, step: str) -> None:
     """Does one step of a run, or all of them.
 
     Args:
         config: The config.
-        mode: The method of `Run` that does it.
+        step: The method of `Run` that does it.
 
     Raises:
         LockedError: If another process works in the folder of the run.
         UserError: If something is wrong that the user can mend.
     """
     begin = time.perf_counter()
-    writes = mode != "prepare" and workers_of().is_chief
+    writes = step != "prepare" and workers_of().is_chief
     try:
         with locked(config.folder) if writes else nullcontext():
-            getattr(Run(config), mode)()
+            getattr(Run(config), step)()
     except LOST as error:
         if workers_of().count == 1:
             raise
@@ -214,5 +214,5 @@ class Run:
     def _check_trained(self) -> None:
         if not self.folder.done.exists():
             raise UserError(
-                f"{self.folder.path} holds no finished training; run --mode=train first"
+                f"{self.folder.path} holds no finished training; run the command `train` first"
             )

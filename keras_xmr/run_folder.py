@@ -218,7 +218,7 @@ class RunFolder:
         except (ValueError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{self.done} is damaged ({error}). Copy it back, or delete it and run "
-                "--mode=train, which writes it again"
+                "the command `train`, which writes it again"
             ) from None
 
     def is_evaluated(self, config: Config) -> bool:

@@ -95,8 +95,8 @@ def _start(run: PlannedRun, step: str) -> str:
     output = None if step == "prepare" else subprocess.DEVNULL
     code = _run(command, stdout=output, env=environment)
     if code < 0:
-        return f"--mode={step} was killed by signal {-code}"
-    return f"--mode={step} ended with exit code {code}" if code else ""
+        return f"`{step}` was killed by signal {-code}"
+    return f"`{step}` ended with exit code {code}" if code else ""
 
 
 def _run(command: Sequence[str], **options: Any) -> int:

@@ -39,10 +39,10 @@ class PlannedRun:
         """Where its outputs go."""
         return RunFolder(self.config)
 
-    def arguments(self, mode: str) -> list[str]:
-        """Arguments of the command line that does one step of the run."""
+    def arguments(self, command: str) -> list[str]:
+        """Arguments of the command line for a command that does one step of the run."""
         overrides = [f"--set={override}" for override in self.overrides]
-        return [f"--mode={mode}", f"--config={self.source}", *overrides]
+        return [command, f"--config={self.source}", *overrides]
 
 
 def plan_runs(
@@ -69,7 +69,7 @@ def plan_runs(
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"--seeds: {', '.join(map(str, seeds))}: a seed stands there twice")
     sources: dict[str, Path] = {}
-    for source in (path for pattern in patterns for path in find_configs(pattern)):
+    for source in (path for pattern in patterns for path in find_configs(pattern, "--configs")):
         name = load_config(source, overrides).name
         if name in sources:
             raise ConfigError(

@@ -81,7 +81,7 @@ class RunResult:
                         values.setdefault(kind[0] if kind else "metrics", {})[metric] = found[key]
         except FileNotFoundError:
             raise ComparisonError(
-                f"{path} does not exist; evaluate this run again (--mode=evaluate)"
+                f"{path} does not exist; evaluate this run again (the command `evaluate`)"
             ) from None
         return Queries(
             known["image_ids"],
@@ -139,7 +139,7 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
     check_comparable(configs)
     evaluated = {f: {p.parent.name for p in f.glob("evaluation/*/metrics.json")} for f in folders}
     if missing := [str(folder) for folder, splits in evaluated.items() if not splits]:
-        raise ConfigError(f"not evaluated yet (--mode=evaluate): {', '.join(missing)}")
+        raise ConfigError(f"not evaluated yet (the command `evaluate`): {', '.join(missing)}")
     common = set.intersection(*evaluated.values())
     if not common:
         listed = "\n  ".join(f"{f}: {', '.join(sorted(s))}" for f, s in evaluated.items())
@@ -161,7 +161,8 @@ def _figures(path: Path) -> dict[str, Any]:
     figures: dict[str, Any] = json.loads(path.read_bytes())
     if not all("judgements" in found for found in figures["matchers"].values()):
         raise ComparisonError(
-            f"{path} was written by an older version; evaluate this run again (--mode=evaluate)"
+            f"{path} was written by an older version; evaluate this run again (the command "
+            "`evaluate`)"
         )
     return figures
 

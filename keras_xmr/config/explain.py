@@ -38,7 +38,7 @@ def explain(key: str = "") -> str:
             return "\n".join(_explain_field(part, fields[part], 0))
         else:
             raise ConfigError(
-                f"--explain: there is no key {cut(repr(part))}; here are {', '.join(fields)}"
+                f"explain: there is no key {cut(repr(part))}; here are {', '.join(fields)}"
             )
     lines = []
     for section in sections:

@@ -17,15 +17,28 @@ from pydantic import BaseModel, ValidationError
 
 from keras_xmr.config.compatibility import check
 from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.schema import Config, OneOf
-from keras_xmr.config.yaml_file import ConfigError, Draft, Key, apply_override, dotted, read_yaml
+from keras_xmr.config.registry import Choice
+from keras_xmr.config.schema import Config, EvaluationOptions, OneOf
+from keras_xmr.config.yaml_file import (
+    ConfigError,
+    Draft,
+    Key,
+    apply_override,
+    assign_yaml,
+    dotted,
+    read_yaml,
+)
 
 _MISSING = object()
 _SHOWN = 20
 
 
-def find_config(name: str) -> Path:
+def find_config(name: str, option: str = "--config") -> Path:
     """The file of a config that is given as a path, or as the name of one that comes along.
+
+    Args:
+        name: The path, or the name.
+        option: The option of the command line that gave it, for the error message.
 
     Raises:
         ConfigError: If there is neither such a file nor such a config.
@@ -37,29 +50,34 @@ def find_config(name: str) -> Path:
     if path.stem in known and path.parent.name in ("", "configs"):
         return known[path.stem]
     if os.path.isdir(path):
-        raise ConfigError(f"--config: {path} is a folder, not a YAML file")
+        raise ConfigError(f"{option}: {path} is a folder, not a YAML file")
     near = difflib.get_close_matches(cut(path.stem), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
-        f"--config: there is no file {cut(name)}, nor a config of that name.{hint} "
-        "--list prints those that come along"
+        f"{option}: there is no file {cut(name)}, nor a config of that name.{hint} "
+        "`python main.py list` prints those that come along"
     )
 
 
-def find_configs(pattern: str) -> list[Path]:
+def find_configs(pattern: str, option: str = "list") -> list[Path]:
     """The files of configs that a pattern such as `scenes_*` or `mine/*.yaml` names, in order.
+
+    Args:
+        pattern: The pattern, or a path or name as of `find_config`.
+        option: The option, or command, that it was given to; for the error message.
 
     Raises:
         ConfigError: If there is none.
     """
     if not set("*?[") & set(pattern):
-        return [find_config(pattern)]
+        return [find_config(pattern, option)]
     known = packaged_configs()
     found = [known[name] for name in fnmatch.filter(known, pattern)]
     found = found or [Path(name) for name in sorted(glob.glob(pattern))]
     if not found:
         raise ConfigError(
-            f"there is no config that {pattern!r} names; --list prints those that come along"
+            f"{option}: there is no config that {pattern!r} names; `python main.py list` prints "
+            "those that come along"
         )
     return found
 
@@ -96,6 +114,26 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     return config
 
 
+def load_rerankers(texts: Sequence[str]) -> tuple[Choice, ...]:
+    """Re-rankers that are given without a config, by the option `--rerank`.
+
+    Args:
+        texts: The name of each, or its section as YAML: `{name: fast_reranking, preset: cub}`.
+
+    Raises:
+        ConfigError: If one is not known, or has a wrong option.
+    """
+    draft, key = Draft({"evaluation": {"rerankers": []}}), ("evaluation", "rerankers")
+    for number, text in enumerate(texts):
+        assign_yaml(draft, (*key, number), text, f"--rerank {cut(text)}")
+    try:
+        options = EvaluationOptions.model_validate(draft.data["evaluation"])
+    except ValidationError as error:
+        items = [{**e, "loc": ("evaluation", *e["loc"])} for e in error.errors(include_url=False)]
+        raise ConfigError(_several([_explain(draft, i, of=3) for i in items])) from None
+    return options.rerankers
+
+
 def _several(messages: Sequence[str]) -> str:
     """Messages as lines, of which a file that is no config at all may have thousands."""
     more = [f"and {len(messages) - _SHOWN:,} more"] if len(messages) > _SHOWN else []
@@ -107,8 +145,8 @@ def dump_config(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def _explain(draft: Draft, error: Mapping[str, Any]) -> str:
-    """One mistake that pydantic found, as a line for the user."""
+def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
+    """One mistake that pydantic found, as a line for the user, without `of` parts of the key."""
     key, value = _key_of(draft.data, error["loc"])
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
@@ -130,7 +168,7 @@ def _explain(draft: Draft, error: Mapping[str, Any]) -> str:
     else:
         shown = "" if value is _MISSING else f"got {cut(repr(value))}: "
         text = shown + error["msg"][:1].lower() + error["msg"][1:]
-    return f"{draft.place(key)}: {dotted(key)}: {text}"
+    return ": ".join(filter(None, (draft.place(key), dotted(key[of:]), text)))
 
 
 def _key_of(data: Any, loc: Sequence[str | int]) -> tuple[Key, Any]:

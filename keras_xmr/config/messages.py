@@ -13,9 +13,15 @@ def cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def nearest(word: str, names: Iterable[str]) -> str:
-    """The most similar of the names, as a question, and all of them."""
+def nearest(word: str, names: Iterable[str], least: float = 0.5) -> str:
+    """The most similar of the names, as a question, and all of them.
+
+    Args:
+        word: The name that is not known.
+        names: Those that are.
+        least: How similar one must be, from 0 to 1, to be asked about.
+    """
     names = list(names)
-    near = difflib.get_close_matches(cut(word), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(cut(word), names, n=1, cutoff=least)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"{hint} There are: {', '.join(names)}."

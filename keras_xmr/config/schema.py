@@ -258,7 +258,7 @@ class TrainOptions(Section):
 class RelevanceOptions(Section):
     """How relevant a caption is to an image, by the captions that were written for the image.
 
-    Read where a loss learns from it, and by the mode `relevance`. The captions of a split are
+    Read where a loss learns from it, and by the command `relevance`. The captions of a split are
     the references of its images, and n-grams are weighed by how rare they are in that split.
     """
 
@@ -281,7 +281,7 @@ class EvaluationOptions(Section):
     """How the model is evaluated."""
 
     splits: tuple[Literal["train", "val", "test"], ...] = ("test",)
-    """The splits that the mode `evaluate` evaluates."""
+    """The splits that the command `evaluate` evaluates."""
 
     batch_size: PositiveInt = 64
     """Images, or captions, that are embedded at once."""
@@ -314,11 +314,11 @@ class EvaluationOptions(Section):
     save_scores: bool = False
     """Whether the scores of the model's own matcher are kept, as `scores-<split>.npy` beside
     the report, and with them `ground-truth-<split>.json`. Both together are what
-    `--mode=evaluate --scores=... --ground-truth=...` takes."""
+    `evaluate --scores=... --ground-truth=...` takes."""
 
 
 class AuditOptions(Section):
-    """What the mode `audit` looks for: unlabelled pairs that models believe in."""
+    """What the command `audit` looks for: unlabelled pairs that models believe in."""
 
     split: Literal["train", "val", "test"] = "test"
     """The split whose labels are audited."""

@@ -274,9 +274,18 @@ def apply_override(draft: Draft, override: str) -> None:
     place = f"--set {cut(override)}"
     if not equals or not name:
         raise ConfigError(f"{place}: write --set key=value, for instance train.batch_size=64")
+    assign_yaml(draft, _parts(name), text, place)
+
+
+def assign_yaml(draft: Draft, key: Key, text: str, place: str) -> None:
+    """Sets a key to the value of a YAML text, of which `place` says where the user wrote it.
+
+    Raises:
+        ConfigError: If the text is not YAML, or there is no place for the key.
+    """
     node = _compose(text, place)
-    value = None if node is None else _construct(node, lambda _: place, _parts(name), {})
-    _assign(draft, _parts(name), value, place)
+    value = None if node is None else _construct(node, lambda _: place, key, {})
+    _assign(draft, key, value, place)
 
 
 def _parts(name: str) -> Key:

@@ -32,8 +32,8 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     Args:
         config: The config that says what is measured, and on which splits; that of a run.
         runs: Folders of the runs.
-        output: Where the reports go, in the layout of a run, so that the mode `compare` takes the
-            folder as one; `ensemble-<run>-<run>` beside the first run by default.
+        output: Where the reports go, in the layout of a run, so that the command `compare` takes
+            the folder as one; `ensemble-<run>-<run>` beside the first run by default.
 
     Returns:
         The folder of the reports.

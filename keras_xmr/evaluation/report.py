@@ -67,7 +67,7 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
 def save_scores(evaluation: Evaluation, folder: Path) -> Path:
     """Keeps the scores of the model's own matcher, and what is known of their rows and columns.
 
-    Writes `scores-<split>.npy` and `ground-truth-<split>.json`, which `--mode=evaluate` takes as
+    Writes `scores-<split>.npy` and `ground-truth-<split>.json`, which `evaluate` takes as
     `--scores` and `--ground-truth`; of a matcher that scores by direction also
     `text-to-image-scores-<split>.npy`.
 

@@ -303,7 +303,7 @@ class SGRAF(Matcher):
 
     Diao et al. 2021 train two models, one with each, and average the scores of both. Here one
     model has both matchers and is trained by the loss of their mean: it costs one training and
-    one set of towers, and is not what the paper reports. That is `--mode=evaluate --runs=` with a
+    one set of towers, and is not what the paper reports. That is `evaluate --runs=` with a
     run of each.
 
     Args:

@@ -34,7 +34,7 @@ class FastReranking(Reranker):
     are kept in float64 between blocks; memory is that of the two results and about 1% more.
 
     The presets are made for cosines. For scores of another range, such as log-odds, the scales
-    must be searched: `--mode=tune_reranker`.
+    must be searched: `tune`.
 
     Source: "Dynamic Visual Semantic Sub-Embeddings and Fast Re-Ranking" (DVSE), Eq. 13 to 15.
 

@@ -174,7 +174,7 @@ def test_a_truncated_shard_is_named_and_can_be_written_again(options):
     with pytest.raises(RecordsError, match=r"train-00002\.tfrecord is damaged: it has \d+ bytes"):
         records.split("train")
     shard.unlink()
-    with pytest.raises(RecordsError, match="missing; run --mode=prepare"):
+    with pytest.raises(RecordsError, match="missing; run the command `prepare`"):
         records.split("train")
     prepare(made)
     assert shard.read_bytes() == whole

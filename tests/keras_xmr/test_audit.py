@@ -18,8 +18,8 @@ from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
 from keras_xmr.audit.annotation_page import _SCRIPT, Entry, Vote, thumbnail, write_sheet
+from keras_xmr.audit.audit import audit, merge_marks
 from keras_xmr.audit.candidates import Candidates, belief_matrix, find_candidates, opinion
-from keras_xmr.audit.command import audit, merge_marks
 from keras_xmr.audit.labels import (
     Mark,
     judged_pairs,
@@ -371,11 +371,11 @@ def test_what_the_button_saves_can_be_read(tmp_path):
 
 
 def test_a_folder_that_holds_no_run_is_told_before_tensorflow_is_imported(tmp_path):
-    done = start("--mode=audit", "--runs=saved_models/x", cwd=tmp_path)
+    done = start("audit", "--run=saved_models/x", cwd=tmp_path)
     assert done.returncode == 2
     assert "holds no run" in done.stderr
-    done = start("--marks=x.csv", cwd=tmp_path)
-    assert "--marks needs --mode=audit" in done.stderr
+    done = start("audit", "--marks=x.csv", cwd=tmp_path)
+    assert "which run? Give --run" in done.stderr
 
 
 def test_a_run_is_read_from_its_folder_and_keeps_its_name(tmp_path):

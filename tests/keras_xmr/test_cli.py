@@ -2,23 +2,71 @@
 
 from __future__ import annotations
 
+import shlex
+
 import datasets
 import numpy as np
 import pytest
 from command_line import start
 
-from keras_xmr import cli
-from keras_xmr.config.loader import packaged_configs
+from keras_xmr import cli, commands
+from keras_xmr.commands import command_names, load_command
+from keras_xmr.commands._overview import overview
+from keras_xmr.config.loader import dump_config, find_config, load_config, packaged_configs
 from keras_xmr.training.termination import TerminatedError
 
 
 def test_help_needs_no_tensorflow(tmp_path):
     done = start("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for word in ("--mode", "--set", "prepare", "scenes_pcme", "--explain"):
+    for word in ("--set", "scenes_pcme", *command_names()):
         assert word in done.stdout
-    assert start("--explain=train", cwd=tmp_path).returncode == 0
-    assert "--configs" in start("--help", cwd=tmp_path, program=("-m", "keras_xmr")).stdout
+    assert start("explain", "train", cwd=tmp_path).returncode == 0
+    found = start("compare", "--help", cwd=tmp_path, program=("-m", "keras_xmr")).stdout
+    assert "--configs" in found
+    assert "examples:\n  python main.py compare" in found
+
+
+def test_every_command_says_what_it_does(capsys):
+    shown = overview()
+    for name in command_names():
+        command = load_command(name)
+        assert f"  {name:<11}{command.__doc__.partition(chr(10))[0]}\n" in shown
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["main.py", name, "--help"])
+        assert ended.value.code == 0
+        text = capsys.readouterr().out
+        assert "\nexamples:\n  python main.py" in text
+        assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def examples() -> list[list[str]]:
+    """The words of every example in the help, without the program."""
+    texts = [overview(), *((load_command(name).__doc__ or "") for name in command_names())]
+    lines = [text.partition("\nexamples:\n")[2].partition("\n\n")[0] for text in texts]
+    joined = [line for text in lines for line in text.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line)[2:] for line in joined]
+
+
+@pytest.mark.parametrize("words", examples(), ids=" ".join)
+def test_examples_of_the_help_are_understood(words):
+    name, rest = (words[0], words[1:]) if words and words[0][0] != "-" else ("run", words)
+    cli._parse(name, load_command(name), rest)
+
+
+def test_a_new_file_is_a_new_command(tmp_path, monkeypatch, capsys):
+    (tmp_path / "greet_all.py").write_text(
+        '"""Greets."""\n'
+        "def add_arguments(parser):\n"
+        "    parser.add_argument('--name', default='you')\n"
+        "def run(arguments):\n"
+        "    print('hello', arguments.name)\n"
+    )
+    (tmp_path / "_helper.py").write_text("raise AssertionError\n")
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
+    cli.main(["main.py", "greet-all", "--name=her"])
+    assert capsys.readouterr().out == "hello her\n"
+    assert "  greet-all  Greets.\n" in overview()
 
 
 def test_help_and_list_show_every_config(tmp_path):
@@ -31,15 +79,15 @@ def test_help_and_list_show_every_config(tmp_path):
         else:
             data_set = line.strip().partition("_")[0]
     assert shown == set(packaged_configs())
-    done = start("--list=cub_*", cwd=tmp_path)
+    done = start("list", "cub_*", cwd=tmp_path)
     assert [line.split()[0] for line in done.stdout.splitlines()] == sorted(
         name for name in packaged_configs() if name.startswith("cub_")
     )
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("cub_msrm_seen ")]
     assert "  MSRM on CUB Captions, all classes" in line
-    done = start("--list=nothing_*", cwd=tmp_path)
+    done = start("list", "nothing_*", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: there is no config that 'nothing_*' names")
+    assert done.stderr.startswith("error: list: there is no config that 'nothing_*' names")
 
 
 @pytest.mark.parametrize(
@@ -48,14 +96,36 @@ def test_help_and_list_show_every_config(tmp_path):
         (["--set", "train.batchsize=3"], "Did you mean 'batch_size'?"),
         (["--config", "configs/nothing.yaml"], "no file"),
         (["--set=model.matcher=cosine"], "log-odds"),
-        (["surplus"], "'surplus' is not understood"),
+        (["trian"], "there is no command 'trian'. Did you mean 'train'?"),
+        (["--config=scenes_pcme", "train"], "'train' is a command, and commands stand first"),
+        (["train", "--config=scenes_pcme", "now"], "train does not take the word 'now'"),
+        (["--modus=train"], "run has no option --modus. There are: --config, --set."),
+        (["train", "--confg=x"], "train has no option --confg. Did you mean '--config'?"),
+        (["train", "--config"], "--config: expected one argument (python main.py train --help)"),
+        (["export"], "one of the arguments --run --config is required"),
+        (["export", "--run=x", "--config=y"], "--config: not allowed with argument --run"),
+        (["tune", "--run=saved_models/x"], "saved_models/x holds no run"),
+        (["relevance", "--output=x.npz"], "--output goes with --captions"),
+        (["evaluate"], "which run? Give --run=saved_models/NAME"),
+        (["evaluate", "--config=scenes_pcme", "--output=x"], "--output is for several runs"),
     ],
 )
-def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path, arguments, says):
-    done = start(*arguments, cwd=tmp_path)
+def test_mistakes_end_in_a_sentence(tmp_path, monkeypatch, capsys, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["main.py", *arguments])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert says in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path):
+    done = start("--set", "train.batchsize=3", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert says in done.stderr
+    assert done.stderr.startswith("error: --set train.batchsize=3")
+    assert "Did you mean 'batch_size'?" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "saved_models").exists()
 
@@ -63,22 +133,32 @@ def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path, arguments, sa
 def test_relevance_of_a_captions_file_needs_no_config_and_no_tensorflow(tmp_path):
     datasets.csv_photos(tmp_path / "photos")
     captions = "--captions=photos/captions.csv"
-    done = start("--mode=relevance", captions, "--set=relevance.measure=cider_d", cwd=tmp_path)
+    done = start("relevance", captions, "--set=relevance.measure=cider_d", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "annotated" in done.stdout
     with np.load(tmp_path / "captions-relevance.npz") as found:
         assert found["relevance"].shape == (24, 48)
         assert found["relevance"].max() > 1, "CIDEr-D goes to 10"
-    done = start("--mode=relevance", "--captions=x.csv", cwd=tmp_path)
+    done = start("relevance", "--captions=x.csv", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("error: x.csv does not exist")
 
 
-def test_unknown_modes_and_flags_are_refused(tmp_path):
-    done = start("--mode=trian", cwd=tmp_path)
-    assert done.returncode
-    assert "prepare|train|evaluate|export|relevance" in done.stderr
-    assert "Unknown command line flag" in start("--modus=train", cwd=tmp_path).stderr
+@pytest.mark.parametrize("name", ["export", "tune", "evaluate"])
+def test_a_finished_run_needs_no_config_again(tmp_path, monkeypatch, name):
+    made = load_config(find_config("scenes_vsepp"), [f"output={tmp_path}", "name=mine", "seed=3"])
+    made.folder.mkdir()
+    (made.folder / "config.yaml").write_text(dump_config(made))
+    asked = []
+    monkeypatch.setattr("keras_xmr.pipeline.run", lambda *arguments: asked.append(arguments))
+    cli.main(["main.py", name, f"--run={made.folder}", "--set=evaluation.folds=2"])
+    ((config, step),) = asked
+    assert step == {"tune": "tune_reranker"}.get(name, name)
+    assert config.folder == made.folder
+    assert (config.seed, config.evaluation.folds) == (3, 2)
+    if name == "evaluate":
+        with pytest.raises(SystemExit):
+            cli.main(["main.py", name, f"--run={made.folder}", "--config=scenes_pcme"])
 
 
 def test_what_sigterm_has_ended_has_an_exit_code_of_its_own(capsys):

@@ -17,7 +17,7 @@ from keras_xmr.comparison import compare
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.ensemble.evaluate import _claim
-from keras_xmr.relevance.command import relevance_of_file
+from keras_xmr.relevance.write import relevance_of_file
 from keras_xmr.run_folder import RunFolder
 
 
@@ -95,7 +95,7 @@ def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--set=output=file",), ("--mode=prepare", "--set=data.records=file/records")],
+    [("--set=output=file",), ("prepare", "--set=data.records=file/records")],
 )
 def test_a_run_that_has_no_place_is_refused_before_tensorflow(tmp_path, in_the_way, arguments):
     done = start(*arguments, cwd=tmp_path)

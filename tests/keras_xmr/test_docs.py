@@ -25,6 +25,7 @@ def blocks(language: str) -> list[str]:
     [
         ("python", 0, "keras_xmr/matchers/gaussian.py"),
         ("python", 1, "keras_xmr/losses/pcmepp.py"),
+        ("python", 2, "keras_xmr/commands/export.py"),
         ("yaml", 0, "configs/scenes_pcmepp.yaml"),
     ],
 )

@@ -131,19 +131,24 @@ def test_the_command_line_asks_the_first_run_what_to_measure(members, folder, mo
         "keras_xmr.ensemble.evaluate.evaluate_ensemble", lambda *arguments: called.append(arguments)
     )
     paths = [str(run.folder.path) for run in members]
-    values = {"runs": paths, "set": ["evaluation.folds=3"], "output": "there", "config": "x"}
-    cli._evaluate_ensemble(values, {"runs", "set", "output"})
+    cli.main(
+        [
+            "main.py",
+            "evaluate",
+            f"--runs={','.join(paths)}",
+            "--set=evaluation.folds=3",
+            "--output=there",
+        ]
+    )
     ((config, runs, output),) = called
     assert (config.name, config.evaluation.folds) == ("my_saf", 3)
     assert [str(run) for run in runs] == paths
     assert output == Path("there")
-    with pytest.raises(ConfigError, match="--marks has no effect with --runs"):
-        cli._evaluate_ensemble(values, {"runs", "marks"})
 
 
 def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path):
-    done = start("--mode=evaluate", "--runs=nothing,nobody", cwd=tmp_path)
+    done = start("evaluate", "--runs=nothing,nobody", cwd=tmp_path)
     assert done.returncode == 2
     assert "nothing holds no run" in done.stderr
-    done = start("--mode=train", "--runs=nothing", cwd=tmp_path)
-    assert "--runs needs --mode=compare, --mode=audit or --mode=evaluate" in done.stderr
+    done = start("train", "--runs=nothing", cwd=tmp_path)
+    assert done.stderr.startswith("error: train has no option --runs.")

@@ -160,7 +160,7 @@ def test_a_full_disk_and_a_damaged_shard_are_named(folder, monkeypatch):
     shard = features.folder / "train-00001.tfrecord"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-9])
-    with pytest.raises(RecordsError, match="; delete it and run --mode=train"):
+    with pytest.raises(RecordsError, match="; delete it and run the command `train`"):
         features.split("train")
     shard.unlink()
     frozen_features(model, two.records, two.config)

@@ -1,4 +1,4 @@
-"""The mode `relevance`: files, counts, and captions in the files that users have."""
+"""The command `relevance`: files, counts, and captions in the files that users have."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from data_pipelines.sources.captions_file import read_captions_file
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.pipeline import Run
 from keras_xmr.relevance import RelevanceMatrix, files, ptb_tokenize, weigh
-from keras_xmr.relevance.command import relevance_of_file
 from keras_xmr.relevance.files import PairCounts, write_relevance
+from keras_xmr.relevance.write import relevance_of_file
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import presets
 import pytest
 import raw_data
 
-from keras_xmr.cli import MODES
+from keras_xmr.commands import command_names
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.pipeline import Run, run
@@ -36,9 +36,14 @@ def commands() -> list[list[str]]:
     return [line[2:] for line in parsed]
 
 
+def command_of(arguments: list[str]) -> str:
+    """The command of a line."""
+    return "run" if arguments[0].startswith("-") else arguments[0]
+
+
 def options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """The flags of a command, and what it sets."""
-    flags, overrides, rest = {}, [], list(arguments)
+    """The flags of a line, and what it sets."""
+    flags, overrides, rest = {}, [], arguments[not arguments[0].startswith("-") :]
     while rest:
         name, equals, value = rest.pop(0).partition("=")
         value = value if equals else rest.pop(0)
@@ -49,7 +54,7 @@ def options(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     return flags, overrides
 
 
-RUNS = [line for line in commands() if "--config" in line and "--runs" not in options(line)[0]]
+RUNS = [line for line in commands() if command_of(line) in ("run", "prepare")]
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +76,8 @@ def exported() -> set[tuple[str, str]]:
 def test_guide_can_be_followed_with_samples(arguments, folder, exported, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     flags, overrides = options(arguments)
-    assert set(flags) <= {"--config", "--mode"}
-    name, mode = flags["--config"], flags.get("--mode", "all")
-    assert mode in MODES
+    assert set(flags) <= {"--config"}
+    name, prepares = flags["--config"], command_of(arguments) == "prepare"
     # What the command sets comes last, and counts.
     small = raw_data.small_overrides(name, folder / "bert")
     config = load_config(find_config(name), [*small, *overrides])
@@ -81,10 +85,10 @@ def test_guide_can_be_followed_with_samples(arguments, folder, exported, monkeyp
     again = kind in exported
     if again:
         monkeypatch.setattr(Run, "export", lambda self: None)
-    run(config, mode)
+    run(config, "prepare" if prepares else "all")
     printed = capsys.readouterr().out
     assert config.data.is_prepared
-    if mode == "prepare":
+    if prepares:
         assert "captions" in printed
         return
     exported.add(kind)
@@ -112,21 +116,21 @@ def check_paper_column(config, printed):
 
 
 def test_guide_has_a_run_of_every_family():
-    flags = [options(line)[0] for line in RUNS]
-    names = {f["--config"].partition("_")[2] for f in flags if "--mode" not in f}
+    runs = [options(line)[0] for line in RUNS if command_of(line) == "run"]
+    names = {flags["--config"].partition("_")[2] for flags in runs}
     for family in FAMILIES:
         assert any(name.startswith(family) for name in names), family
 
 
 def test_guide_compares_and_lists_what_is_there():
-    others = [options(line)[0] for line in commands() if line not in RUNS]
-    (compare,) = [flags for flags in others if flags.get("--mode") == "compare"]
+    others = {command_of(line): options(line)[0] for line in commands() if line not in RUNS}
+    assert set(others) == {"compare", "evaluate"} < set(command_names())
+    compare, together = others["compare"], others["evaluate"]
     planned = plan_runs(compare["--configs"].split(","), [0, 1, 2])
     assert len(planned) == 6
     text = GUIDE.read_text("utf-8")
     for name in re.findall(r"`((?:coco|f30k|cub)_\w+)`", text):
         assert name in packaged_configs() or name.endswith("_precomp"), name
-    (together,) = [flags for flags in others if "--runs" in flags]
     for run_folder in together["--runs"].split(","):
         config = load_config(find_config(Path(run_folder).name))
         assert run_folder == str(config.folder)

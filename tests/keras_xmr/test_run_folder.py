@@ -117,7 +117,7 @@ def test_a_training_of_long_ago_has_no_checksums(run):
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"sha256": 3}', b"\xff"])
 def test_a_damaged_summary_says_so(run, content):
     run.done.write_bytes(content)
-    with pytest.raises(UserError, match=r"training\.json is damaged .* run --mode=train"):
+    with pytest.raises(UserError, match=r"training\.json is damaged .* run the command `train`"):
         run.verify_tokenizer()
 
 

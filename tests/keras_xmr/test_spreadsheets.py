@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from keras_xmr.audit.audit import _write_candidates
 from keras_xmr.audit.candidates import Candidates, Opinion, Ranks
-from keras_xmr.audit.command import _write_candidates
 from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.report import _win_rows
 from keras_xmr.reporting.pages import page

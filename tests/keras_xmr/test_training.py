@@ -110,7 +110,7 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
         config = models.tiny_config(tmp_path, f"data.records={records}", f"name={name}", *overrides)
         path = tmp_path / f"{name}.yaml"
         path.write_text(dump_config(config), "utf-8")
-        return [sys.executable, str(ROOT / "main.py"), "--config", str(path), "--mode=train"]
+        return [sys.executable, str(ROOT / "main.py"), "train", "--config", str(path)]
 
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     says = [subprocess.run(command("whole"), env=env, check=True, capture_output=True).stderr]
@@ -195,7 +195,7 @@ def test_checkpoints_of_another_model_are_refused(trained, start, tmp_path):
 
 @pytest.mark.parametrize("mode", ["evaluate", "export"])
 def test_steps_before_training_say_so(start, mode):
-    with pytest.raises(UserError, match="no finished training; run --mode=train"):
+    with pytest.raises(UserError, match="no finished training; run the command `train`"):
         getattr(start(), mode)()
 
 

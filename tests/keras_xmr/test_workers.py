@@ -32,7 +32,7 @@ HOSTS = ["a:1", "b:1", "c:1"]
 @contextmanager
 def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
     """Two workers on this machine."""
-    command = [sys.executable, str(ROOT / "main.py"), "--config", str(config), *arguments]
+    command = [sys.executable, str(ROOT / "main.py"), *arguments, "--config", str(config)]
     processes = [
         subprocess.Popen(
             command,
@@ -65,7 +65,7 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path):
     path.write_text(dump_config(config), "utf-8")
     checkpoint = two.folder.checkpoints / "checkpoint"
 
-    with started(path, "--mode=train") as (chief, other):
+    with started(path, "train") as (chief, other):
         deadline = time.monotonic() + 600
         while not (checkpoint.exists() and "ckpt-10" in checkpoint.read_text()):
             assert chief.poll() is None, chief.communicate()[1][-3000:]
@@ -78,7 +78,7 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path):
         assert "start all of them again" in says.lower()
         assert not two.folder.done.exists()
 
-    with started(path, "--mode=train") as workers:
+    with started(path, "train") as workers:
         says = [worker.communicate(timeout=240)[1] for worker in workers]
         assert [worker.returncode for worker in workers] == [0, 0], says[0][-3000:]
     assert "going on at step" in says[0]
@@ -133,9 +133,9 @@ def test_a_cluster_that_makes_no_sense_is_refused(text, says):
 
 def test_what_is_the_work_of_one_process_is_refused(tmp_path):
     environment = {TF_CONFIG: cluster("worker", 1, worker=HOSTS)}
-    found = command_line.start("--mode=compare", cwd=tmp_path, environment=environment)
+    found = command_line.start("compare", cwd=tmp_path, environment=environment)
     assert found.returncode == 2
-    assert "--mode=compare is the work of one process; start it without TF_CONFIG" in found.stderr
+    assert "compare is the work of one process; start it without TF_CONFIG" in found.stderr
 
 
 def test_workers_must_share_a_batch_evenly_before_they_wait_for_each_other():

@@ -1,4 +1,4 @@
-"""The mode `audit`: a sheet of pairs that may lack a label, and judgements amended by its marks."""
+"""A sheet of pairs that may lack a label, and judgements amended by its marks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     _write_candidates(folder / "candidates.csv", candidates, opinions, truth)
     entries = _entries(candidates, opinions, truth, split, options.thumbnail)
     command = (
-        f"python main.py --mode=audit --runs={shlex.quote(str(main.folder.path))} "
+        f"python main.py audit --run={shlex.quote(str(main.folder.path))} "
         f"--marks=marks.csv --set audit.split={options.split}"
     )
     write_sheet(folder / "sheet.html", f"{config.name}: {options.split}", entries, command)

@@ -1,4 +1,4 @@
-"""The mode `compare`."""
+"""Does the runs that are missing, and writes the comparison of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mode `relevance`: the relevance of all pairs of some captions, as a file and a table."""
+"""Writes the relevance of all pairs of some captions, as a file and a table."""
 
 from __future__ import annotations
 

@@ -1,0 +1,181 @@
+"""What several commands take, and types of options whose errors are sentences."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from keras_xmr.config.loader import ConfigError, find_config, load_config
+from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.schema import Config
+from keras_xmr.run_folder import load_run
+
+DEMO = "scenes_pcme"
+
+_CONFIG = "a YAML file, or the name of a config that comes along (`list` prints them)"
+_RUN = "the folder of a finished run, saved_models/NAME, whose config applies"
+
+
+class Options(Protocol):
+    """What options are added to: a parser, a group of one, or a form."""
+
+    def add_argument(self, *flags: str, **options: Any) -> argparse.Action: ...
+
+
+class Form:
+    """One of the ways to call a command: its options do not mix with those of another.
+
+    Args:
+        parser: The parser of the command, which needs `set_defaults(forms=...)` with all of them.
+        name: The `form` of the arguments where it is used.
+        title: What it is for. Stands above its options in the help, and in errors.
+    """
+
+    def __init__(self, parser: argparse.ArgumentParser, name: str, title: str) -> None:
+        self.name, self.title = name, title
+        self._group = parser.add_argument_group(title)
+        self._actions: list[argparse.Action] = []
+
+    def add_argument(self, *flags: str, **options: Any) -> argparse.Action:
+        """Adds an option, as `ArgumentParser.add_argument` does."""
+        self._actions.append(self._group.add_argument(*flags, **options))
+        return self._actions[-1]
+
+    def typed(self, typed: Iterable[str]) -> str | None:
+        """The first of its options among the words that a user has typed."""
+        own = {flag for action in self._actions for flag in action.option_strings}
+        return next((option for word in typed if (option := word.partition("=")[0]) in own), None)
+
+
+def choose_form(arguments: argparse.Namespace, typed: Sequence[str]) -> None:
+    """Sets `form` to the name of the form that is used; None if no option of any is given.
+
+    Args:
+        arguments: The arguments of a command, whose `forms` are all of its forms, if it has some.
+        typed: The words that the user has typed.
+
+    Raises:
+        ConfigError: If options of two are given.
+    """
+    forms: tuple[Form, ...] = getattr(arguments, "forms", ())
+    given = [(option, form) for form in forms if (option := form.typed(typed))]
+    if len(given) > 1:
+        what = "; ".join(f"{option} is for {form.title}" for option, form in given)
+        raise ConfigError(f"{' and '.join(option for option, _ in given)} do not mix: {what}")
+    arguments.form = given[0][1].name if given else None
+
+
+def add_config(options: Options) -> None:
+    """Adds `--config`, which is the demo by default, and `--set`; see `config_of`."""
+    options.add_argument(
+        "--config", default=DEMO, metavar="FILE", help=f"{_CONFIG}; {DEMO} by default"
+    )
+    _add_set(options)
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Adds `--run`, or `--config` in its place, and `--set`; see `config_of`."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--run", type=Path, metavar="FOLDER", help=_RUN)
+    group.add_argument("--config", metavar="FILE", help=f"in place of --run: {_CONFIG}")
+    _add_set(parser)
+
+
+def add_runs(options: Options) -> None:
+    """Adds `--run`, which may be given several times, `--config` and `--set`; see `runs_of`."""
+    add_run_folders(options, _RUN)
+    options.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"{_CONFIG}; in place of a run, or in place of the config of the first of several",
+    )
+    _add_set(options)
+
+
+def add_run_folders(options: Options, text: str) -> None:
+    """Adds `--run` and `--runs`, which both append to `runs`."""
+    options.add_argument(
+        "--run", action="append", dest="runs", default=[], type=Path, metavar="FOLDER", help=text
+    )
+    options.add_argument(
+        "--runs",
+        action="extend",
+        default=[],
+        type=_folders,
+        metavar="FOLDERS",
+        help="several of them, with commas between",
+    )
+
+
+def config_of(arguments: argparse.Namespace) -> Config:
+    """The config that the user asks for with `--run`, or `--config`, and `--set`.
+
+    Raises:
+        ConfigError: If there is none, or something is wrong with it.
+    """
+    if getattr(arguments, "run", None):
+        return load_run(arguments.run, arguments.set)
+    return load_config(find_config(arguments.config), arguments.set)
+
+
+def runs_of(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
+    """The config that applies, and the folders of the runs that are given, if any are.
+
+    Raises:
+        ConfigError: If there is neither a config nor a run, or something is wrong with one.
+    """
+    runs = [load_run(run).folder for run in arguments.runs]
+    if arguments.config is not None:
+        return load_config(find_config(arguments.config), arguments.set), runs
+    if not runs:
+        raise ConfigError("which run? Give --run=saved_models/NAME, or --config")
+    return load_run(runs[0], arguments.set), runs
+
+
+def words(text: str) -> list[str]:
+    """The words of an option that takes several, with commas between."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """The type of an option that takes a whole number.
+
+    Args:
+        least: The least that it may be.
+    """
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or len(text) > 10 or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                f"{cut(repr(text))} is not a whole number from {least} on"
+            )
+        return int(text)
+
+    return number
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """The type of an option that takes one of several words."""
+
+    def choice(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"got {cut(repr(text))}.{nearest(text, choices)}")
+        return text
+
+    return choice
+
+
+def _folders(text: str) -> list[Path]:
+    return [Path(word) for word in words(text)]
+
+
+def _add_set(options: Options) -> None:
+    options.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="changes any key of the config; may be given several times (`explain` has the keys)",
+    )

@@ -1,0 +1,64 @@
+"""The help of the command line as a whole."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from keras_xmr.commands import command_names, load_command
+from keras_xmr.commands._options import DEMO
+from keras_xmr.config.loader import packaged_configs
+
+_OVERVIEW = f"""\
+Image-text retrieval with many right answers.
+
+usage: python main.py [COMMAND] [--config=FILE] [--set key=value ...] ...
+       keras-xmr      (the same, once the package is installed)
+
+Without a command it is `run`; without --config it runs the demo, {DEMO}: minutes on two cores,
+no network. Everything that a run makes is in saved_models/<name>/.
+
+commands (python main.py COMMAND --help says more of each):
+{{commands}}
+
+examples:
+  python main.py
+  python main.py --config configs/coco_pcme.yaml --set data.source.root=/data/coco
+  python main.py evaluate --run=saved_models/coco_pcme --set evaluation.folds=5
+  python main.py evaluate --scores=clip.npy --ground-truth=captions_val2014.json
+  python main.py compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
+
+configs that come along (coco_pcme and so on; `list` says what each is):
+{{configs}}
+"""
+
+_DATA_SETS = {
+    "scenes": "the embedded data set",
+    "csv": "your own photos, or their precomputed features",
+    "coco": "COCO Captions: rows of the papers",
+    "f30k": "Flickr30K: rows of the papers",
+    "cub": "CUB Captions: rows of the papers",
+}
+"""What the configs are on, by the first part of their names."""
+
+
+def overview() -> str:
+    """What the command line can do."""
+    return _OVERVIEW.format(
+        commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names()),
+        configs="\n".join(_configs_by_data_set()),
+    )
+
+
+def summary(name: str) -> str:
+    """The first line of the docstring of a command."""
+    return (load_command(name).__doc__ or "").partition("\n")[0]
+
+
+def _configs_by_data_set() -> Iterator[str]:
+    """The names of all configs: a paragraph a data set, which stands in it once."""
+    names = [name.partition("_") for name in packaged_configs()]
+    for data_set, text in _DATA_SETS.items():
+        yield f"  {data_set}_...  {text}"
+        variants = ", ".join(variant for prefix, _, variant in names if prefix == data_set)
+        yield from textwrap.wrap(variants, 96, initial_indent="    ", subsequent_indent="    ")

@@ -1,0 +1,22 @@
+"""Writes a trained model as model.keras, and as a SavedModel for TF Serving.
+
+examples:
+  python main.py export --run=saved_models/scenes_pcme
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from keras_xmr.commands._options import add_run, config_of
+from keras_xmr.commands._steps import do
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    add_run(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Exports the model."""
+    do(config_of(arguments), "export")

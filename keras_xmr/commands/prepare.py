@@ -1,0 +1,22 @@
+"""Writes the records of a config, and reports on its data.
+
+examples:
+  python main.py prepare --config configs/csv_pcme.yaml --set data.source.root=my_photos
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from keras_xmr.commands._options import add_config, config_of
+from keras_xmr.commands._steps import do
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    add_config(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Writes the records."""
+    do(config_of(arguments), "prepare")

@@ -1,0 +1,30 @@
+"""Prepares the records if they are missing, trains, evaluates and exports.
+
+This is what is done where no command is named. Everything that it makes is in
+saved_models/<name>/. A run that was stopped, or killed, goes on where it was when it is started
+again. Several machines train together if TF_CONFIG names them (docs/many_machines.md).
+
+examples:
+  python main.py
+  python main.py --config configs/coco_pcme.yaml --set data.source.root=/data/coco
+  python main.py --config coco_pcme --set name=small_batches --set train.batch_size=64
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from keras_xmr.commands._options import add_config, config_of
+from keras_xmr.commands._steps import do
+
+SEVERAL_WORKERS = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    add_config(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Does all steps of a run."""
+    do(config_of(arguments), "all")

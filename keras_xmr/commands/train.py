@@ -1,0 +1,27 @@
+"""Trains a model, or goes on where a training was stopped.
+
+The records must have been prepared. Several machines train together if TF_CONFIG names them
+(docs/many_machines.md).
+
+examples:
+  python main.py train --config coco_pcme --set data.source.root=/data/coco
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from keras_xmr.commands._options import add_config, config_of
+from keras_xmr.commands._steps import do
+
+SEVERAL_WORKERS = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    add_config(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Trains the model."""
+    do(config_of(arguments), "train")

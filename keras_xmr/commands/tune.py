@@ -1,0 +1,22 @@
+"""Searches the scales of fast re-ranking on the validation split of a run.
+
+examples:
+  python main.py tune --run=saved_models/scenes_pcme
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from keras_xmr.commands._options import add_run, config_of
+from keras_xmr.commands._steps import do
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    add_run(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Prints the best scales."""
+    do(config_of(arguments), "tune_reranker")
