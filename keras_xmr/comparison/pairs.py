@@ -11,28 +11,17 @@ import numpy as np
 
 from keras_xmr.comparison.results import Methods, Queries, RunResult
 from keras_xmr.comparison.summary_tables import ANNOTATED, kind_title
-from keras_xmr.metrics import Table
+from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, Table, metric_title
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm, resampled_means
-from keras_xmr.metrics.plausible_match import ZETAS
-from keras_xmr.metrics.ranking import RECALL_AT
 
 ALPHA = 0.05
 
-_TESTED = (
-    *(f"recall_{k}" for k in RECALL_AT),
-    "r_precision",
-    "map_at_r",
-    "asp",
-    *(f"pmrp_{zeta}" for zeta in ZETAS),
-)
-HEADLINES = {
-    "rsum": "RSUM",
-    "i2t_recall_1": "i2t R@1",
-    "t2i_recall_1": "t2i R@1",
-    "i2t_r_precision": "i2t R-P",
-    "t2i_r_precision": "t2i R-P",
-    "i2t_asp": "i2t ASP",
-    "t2i_asp": "t2i ASP",
+_COMPARED = [metric for metric in METRICS.values() if metric.compared]
+HEADLINES = {RSUM: metric_title(RSUM)} | {
+    f"{side}_{metric.name}": f"{side} {metric.title}"
+    for metric in _COMPARED
+    if metric.compared == "headline"
+    for side in DIRECTIONS
 }
 """The metrics whose differences are shown on the page; the others are in the CSV file."""
 
@@ -137,8 +126,9 @@ def _means(
     """By metric: the means over queries (methods,), and over resamples (resamples, methods)."""
     observed: dict[str, np.ndarray] = {}
     resampled: dict[str, np.ndarray] = {}
-    for side in ("i2t", "t2i"):
-        found = {name: _per_query(methods, judgements, f"{side}_{name}") for name in _TESTED}
+    tested = [name for metric in _COMPARED for name in metric.mean_of or (metric.name,)]
+    for side in DIRECTIONS:
+        found = {name: _per_query(methods, judgements, f"{side}_{name}") for name in tested}
         values = {n: own for n, own in found.items() if not np.isnan(own).all()}
         flat = np.concatenate(list(values.values()), axis=1)
         means = resampled_means(flat, resamples=resamples, **_draws(first, side, seed))
@@ -148,11 +138,11 @@ def _means(
             resampled[f"{side}_{name}"] = part
     for whole in (observed, resampled):
         recalls = [whole[name] for name in whole if "_recall_" in name]
-        whole["rsum"] = np.sum(recalls, axis=0)
-        for side in ("i2t", "t2i"):
-            pmrp = [whole.pop(name) for name in list(whole) if name.startswith(f"{side}_pmrp_")]
-            if pmrp:
-                whole[f"{side}_pmrp"] = np.mean(pmrp, axis=0)
+        whole[RSUM] = np.sum(recalls, axis=0)
+        for side, metric in itertools.product(DIRECTIONS, _COMPARED):
+            parts = [f"{side}_{name}" for name in metric.mean_of]
+            if known := [whole.pop(name) for name in parts if name in whole]:
+                whole[f"{side}_{metric.name}"] = np.mean(known, axis=0)
     return observed, resampled
 
 

@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.metrics import Table, judgements_title, reranked_title
+from keras_xmr.metrics import (
+    DIRECTIONS,
+    METRICS,
+    RSUM,
+    Table,
+    judgements_title,
+    metric_title,
+    reranked_title,
+)
 
 ANNOTATED = "metrics"
 """The kind of judgements that runs list without a name: those of the data set."""
 
 UNCERTAINTY = "uncertainty_of_truth"
 
-_LABELS = {
-    "recall_1": "R@1",
-    "recall_5": "R@5",
-    "recall_10": "R@10",
-    "r_precision": "R-P",
-    "map_at_r": "mAP@R",
-    "asp": "ASP",
-    "pmrp": "PMRP",
-}
 COLUMNS = {
-    f"{side}_{name}": f"{side}\n{label}"
-    for side in ("i2t", "t2i")
-    for name, label in _LABELS.items()
-} | {"rsum": "RSUM", UNCERTAINTY: "rank corr.\nof sigma"}
+    f"{side}_{metric.name}": f"{side}\n{metric.title}"
+    for side in DIRECTIONS
+    for metric in METRICS.values()
+    if metric.compared
+} | {RSUM: metric_title(RSUM), UNCERTAINTY: "rank corr.\nof sigma"}
 """The metrics of the tables, and their titles."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_xmr.config.reported_results import PaperFigures, PaperOptions
 from keras_xmr.evaluation.evaluate import Evaluation
-from keras_xmr.metrics import COUNTS, Table, cell, metric_title, reranked_title
+from keras_xmr.metrics import METRICS, Table, cell, metric_title, reranked_title
 
 
 @dataclass(frozen=True)
@@ -129,4 +129,5 @@ def _cell(kind: str, name: str, value: float | None) -> str:
 
 def _fraction(name: str, value: float) -> float:
     """A printed figure as our metrics have it."""
-    return value if name.partition("_")[2] in COUNTS else value / 100
+    metric = METRICS.get(name.partition("_")[2])
+    return value / 100 if metric is None or metric.unit == "fraction" else value

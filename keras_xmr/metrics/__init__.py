@@ -10,7 +10,7 @@ matrix of equal scores is thus never better than chance.
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
-from keras_xmr.metrics.names import COUNTS, metric_names
+from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
     PRECISION_AT,
@@ -32,14 +32,16 @@ from keras_xmr.metrics.tables import (
     cell,
     judgements_title,
     measured_tables,
-    metric_title,
     reranked_title,
 )
 
 __all__ = [
-    "COUNTS",
+    "DIRECTIONS",
+    "METRICS",
     "PRECISION_AT",
+    "RSUM",
     "Measured",
+    "Metric",
     "PositivesBin",
     "QueryMetrics",
     "Ranks",

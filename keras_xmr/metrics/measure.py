@@ -10,10 +10,9 @@ import numpy as np
 
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.breakdown import by_positives
-from keras_xmr.metrics.plausible_match import plausible_match
+from keras_xmr.metrics.names import MEASURES
 from keras_xmr.metrics.ranking import PRECISION_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_scores, fold_members
-from keras_xmr.metrics.semantic import semantic_precision, semantic_precision_by
 
 
 @dataclass
@@ -93,16 +92,9 @@ def all_metrics(
         ValueError: If shapes differ, or a score is NaN.
     """
     metrics = evaluate_scores(scores, truth.judgements, PRECISION_AT, text_to_image)
-    if truth.has_label_vectors:
-        labels = truth.label_vectors()
-        caption_labels = labels[truth.caption_image]
-        found = plausible_match(scores, labels, caption_labels, text_to_image)
-        metrics = metrics.and_also(found)
-    if truth.relevance is not None:
-        found = semantic_precision(scores, truth.relevance, text_to_image=text_to_image)
-        metrics = metrics.and_also(found)
-    for name, relevance in truth.further_relevance.items():
-        metrics = metrics.and_also(semantic_precision_by(name, scores, relevance, text_to_image))
+    for measure_by in MEASURES:
+        if (found := measure_by(scores, truth, text_to_image)) is not None:
+            metrics = metrics.and_also(found)
     return metrics
 
 

@@ -1,28 +1,94 @@
-"""The names of all metrics."""
+"""The table of all metrics. A new one is a file that measures it, and its rows here."""
 
 from __future__ import annotations
 
-from keras_xmr.metrics.plausible_match import ZETAS
-from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
-from keras_xmr.metrics.semantic import ASP_TOP, RELEASED_ASP_AT
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-COUNTS = ("median_rank", "mean_rank", *(f"found_{k}" for k in FOUND_AT))
-"""Metrics of a direction that are counts; all others are fractions."""
+import numpy as np
+
+from keras_xmr.judgements.ground_truth import GroundTruth
+from keras_xmr.metrics.plausible_match import ZETAS, match_by_labels
+from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
+from keras_xmr.metrics.retrieval import RetrievalMetrics
+from keras_xmr.metrics.semantic import ASP_TOP, RELEASED_ASP_AT, precision_by_relevance
+
+Measure = Callable[[np.ndarray, GroundTruth, np.ndarray | None], RetrievalMetrics | None]
+
+MEASURES: tuple[Measure, ...] = (match_by_labels, precision_by_relevance)
+"""What is measured beside the ranks of right answers, where the ground truth has what it takes."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a direction.
+
+    Attributes:
+        name: Its name in a summary, without the direction.
+        title: Heads its column.
+        unit: Fractions are shown in percent.
+        table: The table of an evaluation that it stands in: the first, that of many right
+            answers, that of curves over N or K; or none.
+        compared: How methods are compared by it: in the tables, there and in the plots and
+            matrices of differences, or not at all.
+        mean_of: The metrics that it is the mean of; empty if it has a value for every query.
+    """
+
+    name: str
+    title: str
+    unit: Literal["fraction", "count", "rank"] = "fraction"
+    table: Literal["main", "many", "curve"] | None = None
+    compared: Literal["table", "headline"] | None = None
+    mean_of: tuple[str, ...] = ()
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        *(
+            Metric(f"recall_{k}", f"R@{k}", table="main", compared="table" if k > 1 else "headline")
+            for k in RECALL_AT
+        ),
+        Metric("r_precision", "R-P", table="main", compared="headline"),
+        Metric("map_at_r", "mAP@R", table="main", compared="table"),
+        Metric("median_rank", "med r", "rank", "main"),
+        Metric("mean_rank", "mean r", "rank", "main"),
+        *(Metric(f"found_{k}", f"found@{k}", "count", "many") for k in FOUND_AT),
+        *(Metric(f"precision_{k}", f"P@{k}") for k in PRECISION_AT),
+        *(Metric(f"pmrp_{zeta}", f"PMRP\nzeta = {zeta}") for zeta in ZETAS),
+        Metric(
+            "pmrp",
+            "PMRP",
+            table="many",
+            compared="table",
+            mean_of=tuple(f"pmrp_{zeta}" for zeta in ZETAS),
+        ),
+        Metric("asp", "ASP", table="many", compared="headline"),
+        Metric("asp_tf_idf", "ASP\n(TF-IDF)", table="many"),
+        *(Metric(f"asp_top_{n}", f"N = {n}", table="curve") for n in ASP_TOP),
+        *(
+            Metric(f"released_asp_{k}", f"released\nASP@{k}", table="curve")
+            for k in RELEASED_ASP_AT
+        ),
+    )
+}
+"""All metrics of a direction, by name, in the order of their columns."""
+
+RSUM = "rsum"
+"""The sum of all recalls of both directions."""
+
+DIRECTIONS = ("i2t", "t2i")
 
 
 def metric_names() -> list[str]:
     """What a summary of both directions can hold: `i2t_recall_1` and so on, and `rsum`."""
-    names = [
-        *(f"recall_{k}" for k in RECALL_AT),
-        "r_precision",
-        "map_at_r",
-        *COUNTS,
-        *(f"precision_{k}" for k in PRECISION_AT),
-        "pmrp",
-        *(f"pmrp_{zeta}" for zeta in ZETAS),
-        "asp",
-        "asp_tf_idf",
-        *(f"asp_top_{n}" for n in ASP_TOP),
-        *(f"released_asp_{k}" for k in RELEASED_ASP_AT),
-    ]
-    return [f"{side}_{name}" for side in ("i2t", "t2i") for name in names] + ["rsum"]
+    return [f"{side}_{name}" for side in DIRECTIONS for name in METRICS] + [RSUM]
+
+
+def metric_title(name: str) -> str:
+    """The title of a column of a metric such as `i2t_recall_1`."""
+    if name == RSUM:
+        return "RSUM"
+    side, _, short = name.partition("_")
+    return f"{side}\n{METRICS[short].title if short in METRICS else short}"

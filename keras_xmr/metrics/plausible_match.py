@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.judgements import Judgements
+from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.ranking import QueryMetrics, evaluate_direction, positive_ranks, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
 
@@ -40,6 +41,16 @@ def plausible_match(
     i2t, i2t_summary = _direction(scores, image_labels, caption_labels)
     t2i, t2i_summary = _direction(columns, caption_labels, image_labels)
     return RetrievalMetrics(both_directions(i2t_summary, t2i_summary), i2t, t2i)
+
+
+def match_by_labels(
+    scores: np.ndarray, truth: GroundTruth, text_to_image: np.ndarray | None = None
+) -> RetrievalMetrics | None:
+    """`plausible_match` by the labels of a ground truth; None if it has none."""
+    if not truth.has_label_vectors:
+        return None
+    labels = truth.label_vectors()
+    return plausible_match(scores, labels, labels[truth.caption_image], text_to_image)
 
 
 def _direction(

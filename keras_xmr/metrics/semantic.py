@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
+from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.ranking import QueryMetrics, in_threads, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
 
@@ -87,6 +89,18 @@ def semantic_precision_by(
         for queries in (found.image_to_text, found.text_to_image)
     )
     return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+
+
+def precision_by_relevance(
+    scores: np.ndarray, truth: GroundTruth, text_to_image: np.ndarray | None = None
+) -> RetrievalMetrics | None:
+    """`semantic_precision` by every relevance of a ground truth; None if it has none."""
+    found = []
+    if truth.relevance is not None:
+        found.append(semantic_precision(scores, truth.relevance, text_to_image=text_to_image))
+    for name, relevance in truth.further_relevance.items():
+        found.append(semantic_precision_by(name, scores, relevance, text_to_image))
+    return functools.reduce(RetrievalMetrics.and_also, found) if found else None
 
 
 def _direction(

@@ -8,24 +8,9 @@ from dataclasses import dataclass
 from data_pipelines.tables import table
 from keras_xmr.metrics.breakdown import SHOWN, by_positives
 from keras_xmr.metrics.measure import Measured
+from keras_xmr.metrics.names import METRICS, RSUM, metric_title
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 
-_MAIN = {
-    "recall_1": "R@1",
-    "recall_5": "R@5",
-    "recall_10": "R@10",
-    "r_precision": "R-P",
-    "map_at_r": "mAP@R",
-    "median_rank": "med r",
-    "mean_rank": "mean r",
-}
-_MANY = {
-    "found_5": "found@5",
-    "found_10": "found@10",
-    "pmrp": "PMRP",
-    "asp": "ASP",
-    "asp_tf_idf": "ASP\n(TF-IDF)",
-}
 _NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "CxC"}
 
 
@@ -65,8 +50,8 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
     tables = _tables(f"{title}, annotated answers", plain, first)
     if folds := {name: m.folds for name, m in measured.items() if m.folds}:
         fold_title = f"{title}, mean over folds, annotated answers"
-        tables.insert(1, _table(fold_title, folds, _MAIN, first))
-        tables.insert(2, _table(f"{fold_title}: many right answers", folds, _many(folds), first))
+        tables.insert(1, _main_table(fold_title, folds, first))
+        tables.insert(2, _many_table(fold_title, folds, first))
     for kind in next(iter(measured.values())).further:
         further = {name: m.further[kind] for name, m in measured.items()}
         tables += _tables(f"{title}, {judgements_title(kind)}", further, first)
@@ -75,14 +60,26 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
 
 def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> list[Table]:
     summaries = {name: m.summary for name, m in metrics.items()}
-    tables = [_table(title, summaries, _MAIN, first)]
-    tables.append(_table(f"{title}: many right answers", summaries, _many(summaries), first))
-    if curve := _curve(set().union(*summaries.values())):
+    tables = [_main_table(title, summaries, first), _many_table(title, summaries, first)]
+    if curve := _titles("curve", summaries):
         tables.append(_curve_table(f"{title}: ASP of the first N by relevance", summaries, curve))
     name, best = next(iter(metrics.items()))
     if breakdown := _breakdown(f"{title}, by number of right answers: {name}", best):
         tables.append(breakdown)
     return tables
+
+
+def _main_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
+    table = _table(title, summaries, _titles("main", summaries), first)
+    table.header.append(metric_title(RSUM))
+    for row, found in zip(table.rows, summaries.values(), strict=True):
+        row.append(cell(RSUM, found[RSUM]))
+    return table
+
+
+def _many_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
+    titles = _titles("many", summaries)
+    return _table(f"{title}: many right answers", summaries, titles, first)
 
 
 def _table(
@@ -99,28 +96,16 @@ def _table(
         + [cell(key, found.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
         for name, found in summaries.items()
     ]
-    if labels is _MAIN:
-        header.append("RSUM")
-        for row, found in zip(rows, summaries.values(), strict=True):
-            row.append(f"{100 * found['rsum']:.1f}")
     return Table(title, header, rows)
 
 
-def _many(summaries: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """Keys and titles of what was measured for many right answers."""
+def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Names and titles of the metrics of a table that were measured in any direction."""
     known = set().union(*summaries.values())
-    return {name: title for name, title in _MANY.items() if {f"i2t_{name}", f"t2i_{name}"} & known}
-
-
-def _curve(known: set[str]) -> dict[str, str]:
-    """Keys and titles of the curve of ASP, then of the released code's ASP."""
-    names = {name.partition("_")[2] for name in known}
-    top = sorted(int(n.removeprefix("asp_top_")) for n in names if n.startswith("asp_top_"))
-    released = sorted(
-        int(n.removeprefix("released_asp_")) for n in names if n.startswith("released_asp_")
-    )
-    return {f"asp_top_{n}": f"N = {n}" for n in top} | {
-        f"released_asp_{k}": f"released\nASP@{k}" for k in released
+    return {
+        name: metric.title
+        for name, metric in METRICS.items()
+        if metric.table == table and {f"i2t_{name}", f"t2i_{name}"} & known
     }
 
 
@@ -150,7 +135,7 @@ def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
             answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
             cells = [cell(name, part.means[name]) for name in SHOWN]
             rows.append([side, answers, f"{part.queries:,}", *cells])
-    titles = [(_MAIN | _MANY)[name] for name in SHOWN]
+    titles = [METRICS[name].title for name in SHOWN]
     return Table(title, ["", "right answers", "queries", *titles], rows)
 
 
@@ -158,14 +143,7 @@ def cell(metric: str, value: float | None) -> str:
     """A figure of one direction as it stands in tables: in percent, if it is a fraction."""
     if value is None:
         return "-"
-    if metric.endswith("_rank"):
-        return f"{value:.1f}"
-    return f"{value:.2f}" if metric.startswith("found") else f"{100 * value:.1f}"
-
-
-def metric_title(name: str) -> str:
-    """The title of a column of a metric such as `i2t_recall_1`."""
-    if name == "rsum":
-        return "RSUM"
-    side, _, metric = name.partition("_")
-    return f"{side}\n{(_MAIN | _MANY).get(metric, metric)}"
+    unit = METRICS[metric].unit if metric in METRICS else "fraction"
+    if unit == "fraction":
+        return f"{100 * value:.1f}"
+    return f"{value:.1f}" if unit == "rank" else f"{value:.2f}"

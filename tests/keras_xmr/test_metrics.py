@@ -7,8 +7,20 @@ import oracles
 import pytest
 import scipy.sparse
 
-from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import by_positives, evaluate_folds, evaluate_scores, positive_ranks
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import (
+    METRICS,
+    Metric,
+    QueryMetrics,
+    RetrievalMetrics,
+    by_positives,
+    evaluate_folds,
+    evaluate_scores,
+    measure,
+    measured_tables,
+    metric_names,
+    positive_ranks,
+)
 
 GOLDEN_NAMES = {
     "r_precision": ("eccv_rprecision", "r_precision"),
@@ -198,3 +210,20 @@ def test_judgements_take_any_relation():
     np.testing.assert_array_equal(chosen.grades.toarray(), [[1, 0], [0, 1]])
     with pytest.raises(ValueError, match="below 0"):
         Judgements(scipy.sparse.csr_array(np.array([[1.0, -1.0]])))
+
+
+def test_a_new_metric_is_a_measure_and_a_row_of_the_table(monkeypatch):
+    def first_score(scores, truth, text_to_image):
+        i2t, t2i = (QueryMetrics({"first": s[:, 0]}, np.ones(len(s))) for s in (scores, scores.T))
+        return RetrievalMetrics({"i2t_first": 3.0, "t2i_first": 4.0}, i2t, t2i)
+
+    monkeypatch.setattr("keras_xmr.metrics.measure.MEASURES", (first_score,))
+    monkeypatch.setitem(METRICS, "first", Metric("first", "1st", "count", "many"))
+    scores = np.eye(3, dtype=np.float32)
+    truth = GroundTruth(list("abc"), list("abc"), np.arange(3), Judgements.from_pairs([0, 1, 2], 3))
+    measured = measure(scores, truth)
+    assert measured.metrics.image_to_text.values["first"].tolist() == [1, 0, 0]
+    _, many, *_ = measured_tables("three", {"scores": measured}, "")
+    columns = dict(zip(many.header, many.rows[0], strict=True))
+    assert (columns["i2t\n1st"], columns["t2i\n1st"]) == ("3.00", "4.00")
+    assert "t2i_first" in metric_names()
