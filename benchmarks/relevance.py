@@ -25,11 +25,10 @@ from typing import Any
 
 import numpy as np
 
-COMMAND_LINE_OF_KERAS_XMR = True  # Relevance needs no TensorFlow; `import keras_xmr` then has none.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from data_pipelines.tables import table  # noqa: E402
-from keras_xmr.relevance import BatchRelevance, RelevanceMatrix, ptb_tokenize, weigh  # noqa: E402
+from data_pipelines.tables import table
+from keras_xmr.relevance import BatchRelevance, RelevanceMatrix, ptb_tokenize, weigh
 
 CAPTIONS_PER_IMAGE = 5
 MEAN_LENGTH, LENGTH_DEVIATION, SHORTEST = 10.5, 2.4, 7

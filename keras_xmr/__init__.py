@@ -1,38 +1,88 @@
 """Image-text retrieval with many right answers, in TensorFlow and Keras 3.
 
-`import keras_xmr` registers everything that `keras.models.load_model` needs.
+Every part can be imported on its own; `docs/python.md` shows how. What stands in `__all__` here
+and in the rooms named there (`losses`, `matchers`, `heads`, `encoders`, `pooling`, `layers`,
+`optimizers`, `embeddings`, `metrics`, `relevance`, `rerank`) is stable: from one minor version to
+the next it keeps its names and its results, or the changelog says what to write instead. So are
+the command line, the keys of configs, and what a run leaves in its folder. Everything else, and
+every name that begins with `_`, may change at any time.
+
+`import keras_xmr` imports neither TensorFlow nor Keras, and neither do `metrics`, `relevance` and
+`rerank`. It makes all classes known to Keras, in either order of import, so that
+`keras.models.load_model` finds them.
 """
 
-import sys
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from keras_xmr.registration import register
+
+if TYPE_CHECKING:
+    from keras_xmr import (
+        embeddings,
+        encoders,
+        heads,
+        layers,
+        losses,
+        matchers,
+        metrics,
+        optimizers,
+        pooling,
+        relevance,
+        rerank,
+    )
+    from keras_xmr.errors import ArgumentError
+    from keras_xmr.evaluation.arrays import evaluate
+    from keras_xmr.judgements import Judgements
+    from keras_xmr.model.objective import Objective
+    from keras_xmr.model.retriever import Retriever
+    from keras_xmr.serving.load import LoadedRun, load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "Judgements",
+    "LoadedRun",
+    "Objective",
+    "Retriever",
+    "embeddings",
+    "encoders",
+    "evaluate",
+    "heads",
+    "layers",
+    "load",
+    "losses",
+    "matchers",
+    "metrics",
+    "optimizers",
+    "pooling",
+    "relevance",
+    "rerank",
+]
+
+_FROM = {
+    "ArgumentError": "errors",
+    "Judgements": "judgements",
+    "LoadedRun": "serving.load",
+    "Objective": "model.objective",
+    "Retriever": "model.retriever",
+    "evaluate": "evaluation.arrays",
+    "load": "serving.load",
+}
 
 
-def _is_command_line() -> bool:
-    """Whether this process is the project's own command line.
-
-    It answers `--help` and mistakes in a config before TensorFlow is imported, which takes
-    seconds, and imports what it needs later. Everybody else gets all of it at once.
-    """
-    if sys.argv[:1] == ["-m"]:  # `python -m` imports the package before it knows the file.
-        words = sys.orig_argv
-        return "-m" in words and words[words.index("-m") + 1] == "keras_xmr"
-    main = sys.modules.get("__main__")
-    if getattr(main, "COMMAND_LINE_OF_KERAS_XMR", False):
-        return True
-    return Path(getattr(main, "__file__", None) or "").name == "keras-xmr"
+def __getattr__(name: str) -> Any:
+    """Imports a part when it is first asked for (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _FROM:
+        return import_module(f"{__name__}.{name}")
+    return getattr(import_module(f"{__name__}.{_FROM[name]}"), name)
 
 
-if not _is_command_line():
-    from keras_xmr import encoders, heads, layers, losses, matchers, optimizers, pooling
-    from keras_xmr.model import retriever
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
 
-    __all__ = [
-        "encoders",
-        "heads",
-        "layers",
-        "losses",
-        "matchers",
-        "optimizers",
-        "pooling",
-        "retriever",
-    ]
+
+register()

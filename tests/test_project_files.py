@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+import keras_xmr
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -18,8 +20,9 @@ def read(name: str) -> str:
 def test_version_and_license_are_the_same_everywhere():
     project = tomllib.loads(read("pyproject.toml"))["project"]
     citation = yaml.safe_load(read("CITATION.cff"))
-    assert re.search(r"^## (\S+?),? ", read("CHANGELOG.md"), re.M)[1] == project["version"]
-    assert str(citation["version"]) == project["version"]
+    assert re.search(r"^## (\S+?),? ", read("CHANGELOG.md"), re.M)[1] == keras_xmr.__version__
+    assert str(citation["version"]) == keras_xmr.__version__
+    assert project["dynamic"] == ["version"]
     assert citation["license"] == project["license"] == "Apache-2.0"
     text = read("LICENSE")
     assert re.match(r"\s+Apache License\s+Version 2\.0, January 2004", text)

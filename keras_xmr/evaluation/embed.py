@@ -65,7 +65,7 @@ def embed_images(
 ) -> Arrays:
     """Embeds the images of a split in order."""
     dataset, tower = image_batches(records, options, batch), model.image_entrance
-    return _predict(tower, dataset, "embedding images", len(records), batch, "images")
+    return embed_batches(tower, dataset, "embedding images", len(records), batch, "images")
 
 
 def embed_captions(
@@ -91,7 +91,7 @@ def embed_captions(
         dataset = caption_feature_batches(features, order, batch)
     else:
         dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)
-    embedded = _predict(
+    embedded = embed_batches(
         model.caption_entrance, dataset, "embedding captions", len(texts), batch, "captions"
     )
     back = np.argsort(order)
@@ -125,9 +125,19 @@ def _reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | R
     return values.take(items) if isinstance(values, Ragged) else values[items]
 
 
-def _predict(
+def embed_batches(
     tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, batch: int, unit: str
 ) -> Arrays:
+    """Embeds the batches of a data set in order.
+
+    Args:
+        tower: The tower.
+        dataset: What it is called on, batch by batch.
+        name: What the progress bar says of it.
+        total: How many items there are.
+        batch: How many of them a batch has.
+        unit: What they are.
+    """
     if embeddings.kind(tower.output) == "tokens":
         return _joined_tokens(_one_by_one(tower, dataset, name, total, unit))
     wanted = embeddings.for_matching(tower.output)

@@ -8,6 +8,7 @@ from keras_xmr.judgements.caption_files import (
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.extra import TRUTH, add_judgements, name_clashes
 from keras_xmr.judgements.files import JudgementsError, find_judgements, read_judgements
+from keras_xmr.judgements.given import as_judgements, checked_image_of
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements, multi_hot
 
@@ -18,6 +19,8 @@ __all__ = [
     "Judgements",
     "JudgementsError",
     "add_judgements",
+    "as_judgements",
+    "checked_image_of",
     "extended_coco",
     "find_judgements",
     "judge",

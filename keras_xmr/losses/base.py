@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 import keras
 
 from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.errors import ArgumentError
+from keras_xmr.losses.given import checked_inputs
 
 Tensor = Any
 
@@ -74,6 +76,54 @@ class Loss(keras.layers.Layer):
     ) -> dict[str, Tensor]:
         """The parts of the loss."""
         raise NotImplementedError
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """The parts of the loss; see `call`.
+
+        Raises:
+            ArgumentError: If it is called on embeddings alone, which is what `of` is for.
+        """
+        if len(args) + len(kwargs) < 4:
+            raise ArgumentError(
+                f"{type(self).__name__} is called by a model, on (scores, image, caption, "
+                "relations); its value for embeddings is .of(images, captions, image_of)"
+            )
+        return super().__call__(*args, **kwargs)
+
+    def of(
+        self,
+        images: Any,
+        captions: Any,
+        image_of: Any = None,
+        *,
+        positives: Any = None,
+        relevance: Any = None,
+        matcher: Any = None,
+    ) -> Tensor:
+        """The value of the loss for embeddings, to be differentiated or looked at.
+
+        Args:
+            images: Embeddings of N images: a tensor (N, D), or a dict of tensors; see
+                `keras_xmr.embeddings.kinds`.
+            captions: Embeddings of M captions.
+            image_of: The row of each caption's image, int (M,); None if N == M and caption i is
+                of image i. All captions of an image are right for it.
+            positives: Who matches whom, boolean (N, M), in place of `image_of`: captions that are
+                right for several images, or classes.
+            relevance: How relevant captions are to images, float (N, M), for a loss with
+                `NEEDS_RELEVANCE`; see `keras_xmr.relevance`.
+            matcher: What scores the pairs, for a loss that reads scores. None takes the cosine of
+                points and of the means of Gaussians, and the largest cosine of two sets.
+
+        Returns:
+            A scalar, the sum of all parts.
+
+        Raises:
+            ArgumentError: If shapes do not fit, or the loss needs another kind of embedding, a
+                relevance, or a matcher.
+        """
+        inputs = checked_inputs(self, images, captions, image_of, positives, relevance, matcher)
+        return sum(self(*inputs).values())
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
         """The value at which the loss gets stuck if the model learns nothing.

@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Literal
 
 import keras
 
-from keras_xmr.embeddings.kinds import Embedding, sample, sample_with_common_noise
+from keras_xmr.embeddings.given import as_embedding, shapes
+from keras_xmr.embeddings.kinds import Embedding, kind, sample, sample_with_common_noise
+from keras_xmr.errors import ArgumentError
 
 Tensor = Any
 Side = Literal["image", "caption"]
@@ -38,6 +40,31 @@ class Matcher(keras.layers.Layer):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
+
+    def __call__(self, image: Any, caption: Any, **kwargs: Any) -> Tensor:
+        """Scores (images, captions) of two embeddings, or of tensors (N, D) of points.
+
+        Raises:
+            ArgumentError: If they are no embeddings, or of kinds that it does not take.
+        """
+        image, caption = as_embedding(image, "images"), as_embedding(caption, "captions")
+        self.check_kinds(kind(image), kind(caption))
+        return super().__call__(image, caption, **kwargs)
+
+    def check_kinds(self, image: str, caption: str) -> None:
+        """Checks that the matcher scores embeddings of these kinds. Gaussians are points too.
+
+        Raises:
+            ArgumentError: If it does not.
+        """
+        as_points = tuple("point" if kind == "gaussian" else kind for kind in (image, caption))
+        if not {(image, caption), as_points} & set(self.ACCEPTS):
+            pairs = ", ".join(f"{i} and {c}" for i, c in self.ACCEPTS)
+            known = dict.fromkeys(kind for pair in self.ACCEPTS for kind in pair)
+            raise ArgumentError(
+                f"{type(self).__name__} scores images and captions of the kinds {pairs}, not "
+                f"{image} and {caption}: {shapes(*known)}"
+            )
 
     def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
         """Adds to an embedding what the matcher draws from it, such as samples.

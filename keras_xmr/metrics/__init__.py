@@ -5,10 +5,16 @@ retrieval ranks the columns of a row, text-to-image retrieval the rows of a colu
 
 Ties count against the model: among equal scores, what is wrong stands before what is right. A
 matrix of equal scores is thus never better than chance.
+
+`Recall` is a metric of Keras, for `compile(metrics=...)`; it alone imports TensorFlow.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.files import write_queries
+from keras_xmr.metrics.functions import recall, retrieval
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
 from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
@@ -35,6 +41,9 @@ from keras_xmr.metrics.tables import (
     reranked_title,
 )
 
+if TYPE_CHECKING:
+    from keras_xmr.metrics.batch_recall import Recall
+
 __all__ = [
     "DIRECTIONS",
     "METRICS",
@@ -45,6 +54,7 @@ __all__ = [
     "PositivesBin",
     "QueryMetrics",
     "Ranks",
+    "Recall",
     "RetrievalMetrics",
     "Table",
     "all_metrics",
@@ -62,8 +72,17 @@ __all__ = [
     "metric_title",
     "plausible_match",
     "positive_ranks",
+    "recall",
     "reranked_title",
+    "retrieval",
     "semantic_precision",
     "summarize",
     "write_queries",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `Recall`, and Keras with it, when it is first asked for."""
+    if name != "Recall":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("keras_xmr.metrics.batch_recall").Recall

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,7 +10,18 @@ import tensorflow as tf
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.errors import ArgumentError
+from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
+from keras_xmr.metrics import Recall
+from keras_xmr.model.given import (
+    as_inputs,
+    as_objective,
+    as_targets,
+    as_tower,
+    check_pairs,
+    check_parts,
+)
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import Judgements, relations
 from keras_xmr.optimizers import take_sums
@@ -27,14 +39,18 @@ class Retriever(keras.Model):
     gathered, every replica computes the same loss, and gradients equal those of one device.
 
     Args:
-        image_tower: Functional model from images to an embedding.
-        text_tower: Functional model from word ids to an embedding.
+        image_tower: Functional model from images to an embedding, or to a tensor (N, D), which
+            is an embedding of points.
+        text_tower: The same from captions: from word ids, or whatever else stands for them.
         matcher: Makes scores of embeddings.
-        objective: The losses.
+        objective: A loss, several, or an `Objective` with their weights.
         judgements: What counts as a match in a training batch, "pairs" or "classes".
         clip_norm: Largest global norm of the gradients; None does not clip.
         seed: Seed of the samples that are drawn in training.
         **kwargs: Passed on to `keras.Model`.
+
+    Raises:
+        ArgumentError: If a part is none, or they do not fit together.
 
     Attributes:
         global_step: Steps trained, over all phases.
@@ -46,8 +62,10 @@ class Retriever(keras.Model):
             of images: the rest of the image tower, which shares its layers with it.
         caption_feature_tower: The same of captions, in place of word ids.
 
-    Called on `{"image": ..., "caption": ...}`, it returns the embeddings of both under the same
-    keys.
+    Called on `{"image": ..., "caption": ...}`, or on a pair of both, it returns the embeddings of
+    both under these keys. It is trained on `(x, image_ids)`: pairs with the same number, int (N,),
+    are of one image, and all right for each other. With `judgements="classes"` these are numbers
+    of classes.
     """
 
     def __init__(
@@ -55,13 +73,16 @@ class Retriever(keras.Model):
         image_tower: keras.Model,
         text_tower: keras.Model,
         matcher: Matcher,
-        objective: Objective,
+        objective: Objective | Loss | Sequence[Loss],
         judgements: Judgements = "pairs",
         clip_norm: float | None = None,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        image_tower, text_tower = as_tower(image_tower, "image"), as_tower(text_tower, "text")
+        objective = as_objective(objective)
+        check_parts(image_tower, text_tower, matcher, objective)
         self.image_tower = image_tower
         self.text_tower = text_tower
         self.feature_tower: keras.Model | None = None
@@ -77,6 +98,7 @@ class Retriever(keras.Model):
         self.watched.append(GRADIENT)
         self.trackers = {name: keras.metrics.Mean(name=name) for name in self.watched[1:]}
         self.global_step = self._note("global_step", "int64")
+        self.recalls: list[Recall] = []
         self.last_values = self._note("last_values", "float32", len(self.watched))
         self.bad_step = self._note("bad_step", "int64")
         self.bad_part = self._note("bad_part", "int64")
@@ -120,16 +142,74 @@ class Retriever(keras.Model):
         tower = self.caption_feature_tower
         return self.text_tower if tower is None else tower
 
-    def call(self, inputs: dict[str, Tensor], training: bool = False) -> dict[str, Embedding]:
+    @property
+    def entrances(self) -> dict[str, keras.Model]:
+        """Both, under the keys of what the model is called on."""
+        return {"image": self.image_entrance, "caption": self.caption_entrance}
+
+    def call(self, inputs: Any, training: bool = False) -> dict[str, Embedding]:
+        inputs = as_inputs(inputs)
         return {
             "image": self.image_entrance(inputs["image"], training=training),
             "caption": self.caption_entrance(inputs["caption"], training=training),
         }
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Configures the training, as `keras.Model.compile` does."""
-        super().compile(*args, **kwargs)
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        *,
+        metrics: Sequence[Recall] | None = None,
+        jit_compile: Any = False,
+        **kwargs: Any,
+    ) -> None:
+        """Configures the training, as `keras.Model.compile` does.
+
+        Args:
+            optimizer: The optimizer.
+            loss: None: the model has its losses.
+            metrics: What is measured in each batch, such as `keras_xmr.metrics.Recall(k=10)`.
+            jit_compile: Whether the step is compiled with XLA, which not all losses can be.
+            **kwargs: Passed on to `keras.Model.compile`.
+
+        Raises:
+            ArgumentError: If there is a loss, or a metric of another kind.
+        """
+        if loss is not None:
+            raise ArgumentError("the loss is given to Retriever(...), not to compile")
+        metrics = [] if metrics is None else list(metrics)
+        for metric in metrics:
+            if not isinstance(metric, Recall):
+                raise ArgumentError(
+                    f"metrics are of scores, such as keras_xmr.metrics.Recall(k=10), not {metric!r}"
+                )
+        super().compile(optimizer, jit_compile=jit_compile, **kwargs)
+        self.recalls = metrics
         take_sums(self.optimizer)
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        config = super().get_compile_config()
+        metrics = [keras.saving.serialize_keras_object(metric) for metric in self.recalls]
+        return config | {"metrics": metrics} if config and metrics else config
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Trains the model on arrays of pairs, or on a data set, as `keras.Model.fit` does.
+
+        Args:
+            x: Images and captions, one for each image, or a data set of `(x, image_ids)`.
+            y: The numbers of the images, int (N,).
+            *args: Passed on to `keras.Model.fit`.
+            **kwargs: Passed on too.
+
+        Raises:
+            ArgumentError: If these are no pairs, or texts where the tower takes word ids.
+        """
+        check_pairs(x, y, self.entrances)
+        return super().fit(x, y, *args, **kwargs)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """Builds the optimizer; the model is built already.
@@ -138,7 +218,7 @@ class Retriever(keras.Model):
         parts, which fails where they differ in size (keras-team/keras#20585).
         """
         del iterator, data_batch
-        if self.optimizer is not None and not self.optimizer.built:
+        if self.compiled and not self.optimizer.built:
             with self.distribute_strategy.scope():
                 self.optimizer.build(self.trainable_variables)
 
@@ -165,7 +245,7 @@ class Retriever(keras.Model):
         those of one device.
         """
         del x, sample_weight
-        loss, log = self._objective(y_pred, y, training)
+        loss, log = self._objective(y_pred, as_targets(y, self.judgements), training)
         if training:
             self._log = [loss, *(log[name] for name in self.watched[1:-1])]
         for name, value in log.items():
@@ -185,17 +265,23 @@ class Retriever(keras.Model):
         image = self.matcher.prepare(image, "image", seeds[0])
         caption = self.matcher.prepare(caption, "caption", seeds[1])
         scores = self.matcher(image, caption, training=training)
-        loss, log = self.objective(
-            scores,
-            image,
-            caption,
-            relations(y, self.judgements),
-            step=self.global_step.value,
-        )
+        related = relations(y, self.judgements)
+        loss, log = self.objective(scores, image, caption, related, step=self.global_step.value)
+        self._measure(scores, image, caption, related["positives"])
         for side, embedding in (("image", image), ("caption", caption)):
             if "log_variance" in embedding:
                 log[f"{side}_log_sigma"] = tf.reduce_mean(embeddings.log_sigma(embedding))
         return loss, log
+
+    def _measure(
+        self, scores: Tensor, image: Embedding, caption: Embedding, positives: Tensor
+    ) -> None:
+        """Counts the batch in the metrics that the model was compiled with."""
+        if not self.recalls:
+            return
+        columns = self.matcher(image, caption, query="caption") if self.matcher.DIRECTED else None
+        for recall in self.recalls:
+            recall.update_state(positives, scores, columns)
 
     def train_step(self, data: Any) -> dict[str, Tensor]:
         """One step on a batch `(x, y)` of this replica."""

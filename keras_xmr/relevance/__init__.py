@@ -4,6 +4,7 @@ Needs numpy and scipy alone.
 """
 
 from keras_xmr.relevance.batch import BatchRelevance
+from keras_xmr.relevance.functions import cider, cider_d, tf_idf
 from keras_xmr.relevance.matrix import RelevanceMatrix, relevance_matrix
 from keras_xmr.relevance.ngrams import NGrams, count_ngrams
 from keras_xmr.relevance.tokenizers import (
@@ -19,9 +20,12 @@ __all__ = [
     "NGrams",
     "RelevanceMatrix",
     "WeightedCaptions",
+    "cider",
+    "cider_d",
     "count_ngrams",
     "java_tokenize",
     "ptb_tokenize",
     "relevance_matrix",
+    "tf_idf",
     "weigh",
 ]

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
+import datasets
+import numpy as np
 import pytest
+from tiny_runs import copy_of
+
+import keras_xmr
+from data_pipelines.errors import UserError
+from keras_xmr.serving import export_keras
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "add_a_method.md"
+PYTHON = ROOT / "docs" / "python.md"
 
 
 def unindented(text: str) -> str:
@@ -16,8 +25,8 @@ def unindented(text: str) -> str:
     return "\n".join(line.strip() for line in text.split("\n") if line.strip())
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+def blocks(language: str, page: Path = PAGE) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.S)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +50,67 @@ def test_named_files_are_there():
     assert len(names) > 8
     for name in names:
         assert (ROOT / name).is_file(), name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, trained) -> Path:
+    """Where the snippets run: with two photos, and a run that was exported."""
+    folder = tmp_path_factory.mktemp("python")
+    for number, name in enumerate(("one.png", "two.png")):
+        picture = datasets.picture(number, (70, 50))
+        (folder / name).write_bytes(datasets.encoded(picture, "PNG"))
+    run = copy_of(trained, folder)
+    export_keras(run.model, run.folder.model)
+    return folder
+
+
+def test_snippets_run_one_after_another(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    names = {}
+    for block in blocks("python", PYTHON):
+        exec(compile(block, str(PYTHON), "exec"), names)
+    assert re.search(r"^\d+\.\d \d+\.\d$", capsys.readouterr().out, re.M)
+    assert 0 < float(names["value"]) < 1
+    assert isinstance(names["model"], keras_xmr.Retriever)
+    assert names["photos"].keys() == {"mean", "log_variance"}
+
+
+def test_a_loaded_run_is_the_model_of_the_run(folder, trained, monkeypatch):
+    monkeypatch.chdir(folder)
+    run = keras_xmr.load("saved_models/scenes_pcme/")
+    texts = ["a small red circle", "nothing green"]
+    captions = run.embed_captions(texts)
+    expected = trained.model.text_tower(trained.tokenizer(texts))
+    for key, value in expected.items():
+        np.testing.assert_allclose(captions[key], value, rtol=1e-4, atol=1e-5)
+    images = run.embed_images([Path("one.png"), "two.png"])
+    scores = trained.model.score(images, captions)
+    np.testing.assert_allclose(run.score(images, captions), scores, rtol=1e-3, atol=1e-3)
+
+
+def test_a_loaded_run_says_what_it_takes(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    run = keras_xmr.load("saved_models/scenes_pcme")
+    (tmp_path / "no.png").write_bytes(b"no picture")
+    for wrong, says in (("one.png", "a list of paths"), ([np.ones((2, 2))], "a list of paths")):
+        with pytest.raises(keras_xmr.ArgumentError, match=says):
+            run.embed_images(wrong)
+    with pytest.raises(UserError, match=r"no\.png is not an image of a known format"):
+        run.embed_images(["one.png", tmp_path / "no.png"])
+    with pytest.raises(FileNotFoundError, match=r"gone\.png"):
+        run.embed_images(["gone.png"])
+    with pytest.raises(keras_xmr.ArgumentError, match="a list of texts"):
+        run.embed_captions("a small red circle")
+
+
+def test_a_folder_without_an_exported_model_is_refused(folder, tmp_path):
+    with pytest.raises(UserError, match="holds no run"):
+        keras_xmr.load(tmp_path)
+    path = tmp_path / "scenes_pcme"
+    shutil.copytree(folder / "saved_models" / "scenes_pcme", path)
+    (path / "model.keras").write_bytes(b"cut off")
+    with pytest.raises(UserError, match=r"cannot be loaded .*export it again"):
+        keras_xmr.load(path)
+    (path / "model.keras").unlink()
+    with pytest.raises(UserError, match=r"no exported model \(model\.keras\)"):
+        keras_xmr.load(path)

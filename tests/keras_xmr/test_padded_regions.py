@@ -13,7 +13,7 @@ from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation import score_matrix
-from keras_xmr.evaluation.embed import _predict
+from keras_xmr.evaluation.embed import embed_batches
 from keras_xmr.layers import MaskedBatchNormalization
 from keras_xmr.matchers import SAF, SGR, SGRAF
 from keras_xmr.model.towers import image_tower
@@ -134,7 +134,7 @@ def test_images_of_any_number_of_regions_are_embedded_scored_and_exported(region
         lambda: (regions[i : i + 2, : max(COUNTS[i : i + 2])] for i in (0, 2)),
         output_signature=tf.TensorSpec([None, None, WIDTH]),
     )
-    images = _predict(model.image_tower, batches, "images", 4, 2, "images")
+    images = embed_batches(model.image_tower, batches, "images", 4, 2, "images")
     assert images["tokens"].lengths.tolist() == list(COUNTS)
     captions = {name: value.numpy() for name, value in captions.items()}
     found = score_matrix(model.matcher, images, captions, (3, 2))

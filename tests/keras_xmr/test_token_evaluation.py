@@ -11,7 +11,7 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.evaluation import score_matrix
-from keras_xmr.evaluation.embed import _GRAPHS, _predict, embed_captions
+from keras_xmr.evaluation.embed import _GRAPHS, embed_batches, embed_captions
 from keras_xmr.evaluation.ragged import Ragged
 from keras_xmr.matchers import SAF, SGRAF
 from keras_xmr.serving.export import export_saved_model
@@ -52,7 +52,7 @@ def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
     assert captions["tokens"].lengths.tolist() == [4, 3, 9, 2, 3, 6]
     regions = random.normal(size=(5, token_models.REGIONS, token_models.WIDTH))
     dataset = tf.data.Dataset.from_tensor_slices(regions.astype(np.float32)).batch(3)
-    images = _predict(model.image_tower, dataset, "images", 5, 3, "images")
+    images = embed_batches(model.image_tower, dataset, "images", 5, 3, "images")
     expected = model.score(
         model.image_tower(regions.astype(np.float32)), model.text_tower(tokenizer()(texts))
     )

@@ -1,0 +1,102 @@
+"""Embeddings as somebody gives them who calls from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_xmr.embeddings.kinds import Embedding, kind
+from keras_xmr.errors import ArgumentError
+
+_RANKS = {
+    "mean": 2,
+    "log_variance": 2,
+    "points": 3,
+    "residuals": 3,
+    "tokens": 3,
+    "samples": 3,
+    "global": 2,
+    "mask": 2,
+}
+_SHAPES = {
+    "point": "a tensor (N, D)",
+    "gaussian": 'a dict {"mean": (N, D), "log_variance": (N, D)}',
+    "set": 'a dict {"points": (N, K, D)}',
+    "tokens": 'a dict {"tokens": (N, L, D), "mask": (N, L)}',
+}
+
+
+def as_embedding(given: Any, name: str) -> Embedding:
+    """An embedding, of a tensor (N, D) too, which is that of points.
+
+    Args:
+        given: A tensor or an array, or a dict of them; see `keras_xmr.embeddings.kinds`.
+        name: What it is called in errors, for instance "images".
+
+    Returns:
+        A dict of float32 tensors. One that is all that already is the same, of the same tensors.
+
+    Raises:
+        ArgumentError: If it is no embedding, or its parts are not of one number of items.
+    """
+    parts = dict(given) if isinstance(given, Mapping) else {"mean": given}
+    embedding = {key: _tensor(value, key, name) for key, value in parts.items()}
+    try:
+        kind(embedding)
+    except ValueError as error:
+        raise ArgumentError(f"{name}: {error}; {shapes()}") from None
+    sizes = {key: tensor.shape[0] for key, tensor in embedding.items()}
+    if len({size for size in sizes.values() if size is not None}) > 1:
+        raise ArgumentError(f"{name}: the parts of an embedding are of as many items, not {sizes}")
+    return embedding
+
+
+def shapes(*kinds: str) -> str:
+    """How an embedding of some kinds is given, or of every kind."""
+    return "give " + ", or ".join(_SHAPES[kind] for kind in kinds or _SHAPES)
+
+
+def items(embedding: Embedding) -> int | None:
+    """How many items an embedding is of; None in a graph that leaves it open."""
+    return next(iter(embedding.values())).shape[0]
+
+
+def _tensor(value: Any, key: str, name: str) -> Any:
+    # What a tower puts out, or a model at work, passes as it is.
+    if isinstance(value, keras.KerasTensor) or (tf.is_tensor(value) and value.dtype == tf.float32):
+        tensor = value
+    else:
+        if not _is_numeric(value):
+            raise ArgumentError(
+                f"{name}: embeddings are float tensors, not {_described(value)}. A text tower "
+                "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
+            )
+        tensor = keras.ops.convert_to_tensor(value, "float32")
+    rank = _RANKS.get(key)
+    if rank is not None and len(tensor.shape) != rank:
+        shape = ", ".join("NLD"[:rank]) if rank == 3 else "N, D"
+        raise ArgumentError(
+            f"{name}: {key!r} has the shape {tuple(tensor.shape)}, not ({shape}); {shapes()}"
+        )
+    return tensor
+
+
+def _is_numeric(value: Any) -> bool:
+    try:
+        return tf.convert_to_tensor(value).dtype.is_floating
+    except (TypeError, ValueError):
+        return False
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, str) or (isinstance(value, list | tuple) and value):
+        first = value if isinstance(value, str) else value[0]
+        if isinstance(first, str | bytes):
+            return "texts"
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return type(value).__name__
+    return "texts" if "str" in str(dtype) or str(dtype).startswith("<U") else str(dtype)

@@ -1,0 +1,69 @@
+"""Evaluates a model on images and captions that are arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_xmr.errors import ArgumentError
+from keras_xmr.evaluation.embed import Arrays, embed_batches
+from keras_xmr.evaluation.scoring import score_matrices
+from keras_xmr.judgements import Judgements, checked_image_of
+from keras_xmr.metrics import retrieval
+from keras_xmr.model.given import check_sides
+from keras_xmr.model.retriever import Retriever
+
+TILE = (256, 1024)
+"""Images and captions that are scored at once."""
+
+
+def evaluate(
+    model: Retriever,
+    images: Any,
+    captions: Any,
+    image_of: Any = None,
+    *,
+    judgements: Judgements | None = None,
+    batch_size: int = 64,
+) -> dict[str, float]:
+    """Ranks all captions for every image, and all images for every caption.
+
+    Args:
+        model: The model.
+        images: N images, as its image tower takes them: an array, or a dict of arrays.
+        captions: M captions, as its text tower takes them.
+        image_of: The row of each caption's image, int (M,); None if caption i is of image i.
+        judgements: What is right, in place of `image_of`, where that is more than the pairs.
+        batch_size: How many are embedded at once.
+
+    Returns:
+        The metrics by name: `i2t_recall_1` of images as queries, `t2i_recall_1` of captions,
+        `rsum`, and so on. Recalls and precisions are fractions.
+
+    Raises:
+        ArgumentError: If these do not fit together.
+    """
+    if not isinstance(model, Retriever):
+        raise ArgumentError(f"a keras_xmr.Retriever is evaluated, not {type(model).__name__}")
+    x = {"image": images, "caption": captions}
+    sizes = check_sides(x, model.entrances)
+    if judgements is None:
+        rows = checked_image_of(image_of, sizes["image"], sizes["caption"])
+        judgements = Judgements.from_pairs(rows, sizes["image"])
+    elif image_of is not None:
+        raise ArgumentError("image_of and judgements both say what is right; give one")
+    found = {
+        side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
+        for side, tower in model.entrances.items()
+    }
+    scores, back = score_matrices(model.matcher, found["image"], found["caption"], TILE)
+    return retrieval(scores, judgements, back)
+
+
+def _embed(tower: keras.Model, values: Any, unit: str, count: int, batch: int) -> Arrays:
+    values = tf.nest.map_structure(np.asarray, values) if isinstance(values, dict) else values
+    dataset = tf.data.Dataset.from_tensor_slices(values).batch(batch)
+    return embed_batches(tower, dataset, f"embedding {unit}", count, batch, unit)

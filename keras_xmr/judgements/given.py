@@ -1,0 +1,87 @@
+"""What is right, as somebody says it who calls from Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from keras_xmr.errors import ArgumentError
+from keras_xmr.judgements.relation import Judgements
+
+
+def checked_image_of(image_of: Any, images: int, captions: int) -> np.ndarray:
+    """The image of each caption, int64 (captions,).
+
+    Args:
+        image_of: The row of each caption's image, from 0; None if caption i is of image i.
+        images: How many images there are.
+        captions: How many captions.
+
+    Raises:
+        ArgumentError: If it does not name an image for every caption.
+    """
+    if image_of is None:
+        if images != captions:
+            raise ArgumentError(
+                f"{images} images and {captions} captions: give image_of, the row of each "
+                "caption's image, such as [0, 0, 1] for two captions of image 0 and one of image 1"
+            )
+        return np.arange(images)
+    rows = np.asarray(image_of)
+    if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
+        raise ArgumentError(
+            f"image_of names a row of the images for each of the {captions} captions: whole "
+            f"numbers of shape ({captions},), not {rows.dtype} of shape {rows.shape}"
+        )
+    outside = np.flatnonzero((rows < 0) | (rows >= images))
+    if len(outside):
+        first = outside[0]
+        raise ArgumentError(
+            f"image_of[{first}] is {rows[first]}, but there are {images} images, with the rows "
+            f"0 to {images - 1}"
+        )
+    return rows.astype(np.int64)
+
+
+def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
+    """What is right, in any of the forms that a caller may have it in.
+
+    Args:
+        judgements: `Judgements`; the row of each caption's image, int (captions,); a matrix
+            (images, captions) of grades, or of true and false, dense or sparse; or None if
+            caption i is of image i.
+        shape: Images, captions.
+
+    Raises:
+        ArgumentError: If it is none of these, or of another shape.
+    """
+    if len(shape) != 2:
+        raise ArgumentError(f"scores are a matrix (images, captions), not of shape {tuple(shape)}")
+    images, captions = shape
+    if not isinstance(judgements, Judgements):
+        if judgements is None or np.ndim(judgements) == 1:
+            rows = checked_image_of(judgements, images, captions)
+            return Judgements.from_pairs(rows, images)
+        judgements = _of_matrix(judgements)
+    if judgements.shape != (images, captions):
+        raise ArgumentError(
+            f"scores of {images} images and {captions} captions, but judgements of shape "
+            f"{judgements.shape}"
+        )
+    return judgements
+
+
+def _of_matrix(grades: Any) -> Judgements:
+    if not scipy.sparse.issparse(grades):
+        grades = np.asarray(grades)
+        if grades.ndim != 2 or not (grades.dtype == bool or np.issubdtype(grades.dtype, np.number)):
+            raise ArgumentError(
+                "judgements are Judgements, the row of each caption's image, or a matrix (images, "
+                f"captions) of grades, not {grades.dtype} of shape {grades.shape}"
+            )
+    try:
+        return Judgements(scipy.sparse.csr_array(grades))
+    except ValueError as error:
+        raise ArgumentError(f"judgements: {error}") from None

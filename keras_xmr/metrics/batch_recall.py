@@ -1,0 +1,88 @@
+"""Recall within a batch, as a metric of Keras."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+from keras_xmr.errors import ArgumentError
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Recall(keras.metrics.Metric):
+    """Recall at K among the items of a batch, for `Retriever.compile(metrics=...)`.
+
+    How many queries have a right answer among the K best of the batch; ties count against the
+    model. It grows as batches get smaller: a training can be watched by it, and figures to compare
+    with others come from `keras_xmr.evaluate`, which ranks everything.
+
+    Args:
+        k: How many answers are looked at.
+        direction: Which queries count; "both" takes the mean of both directions.
+        name: Its name in the log; `recall_10` for a k of 10, and after it the direction.
+        **kwargs: Passed on to `keras.metrics.Metric`.
+
+    Raises:
+        ArgumentError: If k is below 1, or there is no such direction.
+    """
+
+    def __init__(
+        self,
+        k: int = 1,
+        direction: Literal["both", "image_to_text", "text_to_image"] = "both",
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if k < 1 or direction not in ("both", "image_to_text", "text_to_image"):
+            raise ArgumentError(
+                "Recall takes a k from 1 on, and a direction of both, image_to_text and "
+                f"text_to_image, not k={k!r}, direction={direction!r}"
+            )
+        suffix = "" if direction == "both" else f"_{direction}"
+        super().__init__(name=name or f"recall_{k}{suffix}", **kwargs)
+        self.k = k
+        self.direction = direction
+        self.found = [self._sum(f"found_{n}") for n in range(2)]
+        self.asked = [self._sum(f"asked_{n}") for n in range(2)]
+
+    def _sum(self, name: str) -> keras.Variable:
+        return self.add_variable((), initializer="zeros", name=name)
+
+    def update_state(
+        self, positives: Tensor, scores: Tensor, text_to_image: Tensor | None = None
+    ) -> None:
+        """Counts the queries of a batch.
+
+        Args:
+            positives: Who matches whom, boolean (N, M).
+            scores: Scores (N, M), larger is better.
+            text_to_image: The scores (N, M) that rank images, if they are others.
+        """
+        columns = scores if text_to_image is None else text_to_image
+        for direction, right, rows in (
+            (0, positives, scores),
+            (1, ops.transpose(positives), ops.transpose(columns)),
+        ):
+            asked = ops.any(right, axis=1)
+            best = ops.max(ops.where(right, rows, -float("inf")), axis=1, keepdims=True)
+            before = ops.sum(ops.cast((rows >= best) & ~right, "float32"), axis=1)
+            hits = ops.cast(asked & (before < self.k), "float32")
+            self.found[direction].assign_add(ops.sum(hits))
+            self.asked[direction].assign_add(ops.sum(ops.cast(asked, "float32")))
+
+    def result(self) -> Tensor:
+        """The part of the queries with a right answer among the first K."""
+        i2t, t2i = (
+            found / ops.maximum(asked, 1.0)
+            for found, asked in zip(self.found, self.asked, strict=True)
+        )
+        return {"both": (i2t + t2i) / 2.0, "image_to_text": i2t, "text_to_image": t2i}[
+            self.direction
+        ]
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"k": self.k, "direction": self.direction}

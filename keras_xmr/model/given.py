@@ -1,0 +1,185 @@
+"""Towers, losses and batches as somebody gives them who builds a model in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_xmr.embeddings.given import as_embedding, shapes
+from keras_xmr.embeddings.kinds import kind
+from keras_xmr.errors import ArgumentError
+from keras_xmr.losses import Loss
+from keras_xmr.losses.given import check_loss
+from keras_xmr.matchers import Matcher
+from keras_xmr.model.objective import Objective
+from keras_xmr.model.relations import Judgements
+
+_IDS = (
+    "the numbers of the images, int (N,): pairs with the same number are of one image, and right "
+    "for each other; np.arange(N) if no image stands twice"
+)
+
+
+def as_tower(tower: Any, side: str) -> keras.Model:
+    """A tower whose output is an embedding; a tensor (N, D) becomes one of points.
+
+    Args:
+        tower: A functional model, or a built sequential one.
+        side: "image" or "text".
+
+    Raises:
+        ArgumentError: If it is none, or puts out something else.
+    """
+    if not isinstance(tower, keras.Model) or not getattr(tower, "outputs", None):
+        raise ArgumentError(
+            f"the {side} tower is a functional model, keras.Model(inputs, outputs), or a "
+            f"keras.Sequential that begins with a keras.Input, not {_described(tower)}"
+        )
+    if isinstance(tower, keras.Sequential):
+        tower = keras.Model(tower.inputs[0], tower.outputs[0], name=tower.name)
+    output = tower.output
+    if isinstance(output, Mapping):
+        as_embedding(output, f"the {side} tower")
+        return tower
+    if isinstance(output, list | tuple):
+        raise ArgumentError(f"the {side} tower has {len(output)} outputs; {shapes()}")
+    embedding = as_embedding(keras.ops.cast(output, "float32"), f"the {side} tower")
+    return keras.Model(tower.input, embedding, name=tower.name)
+
+
+def as_objective(given: Any) -> Objective:
+    """An objective, of one loss or of several, each with the weight 1.
+
+    Raises:
+        ArgumentError: If there are none of ours.
+    """
+    if isinstance(given, Objective):
+        return given
+    losses = list(given) if isinstance(given, list | tuple) else [given]
+    if not losses or not all(isinstance(loss, Loss) for loss in losses):
+        raise ArgumentError(
+            "the loss is one of keras_xmr.losses, such as SmoothAP(), a list of them, or an "
+            f"Objective with their weights, not {_described(given)}"
+        )
+    return Objective(losses, [1.0] * len(losses))
+
+
+def check_parts(
+    image_tower: keras.Model, text_tower: keras.Model, matcher: Any, objective: Objective
+) -> None:
+    """Checks that the matcher and the losses work on what the towers put out.
+
+    Raises:
+        ArgumentError: If they do not, or there is no matcher.
+    """
+    if not isinstance(matcher, Matcher):
+        raise ArgumentError(
+            f"the matcher is one of keras_xmr.matchers, such as Cosine(), not {_described(matcher)}"
+        )
+    image, caption = image_tower.output, text_tower.output
+    matcher.check_kinds(kind(image), kind(caption))
+    for loss in objective.losses_:
+        check_loss(loss, image, caption, matcher)
+
+
+def as_inputs(x: Any) -> dict[str, Any]:
+    """What a model is called on: a dict with `image` and `caption`, or a pair of both.
+
+    Raises:
+        ArgumentError: If it is neither.
+    """
+    if isinstance(x, list | tuple) and len(x) == 2:
+        return {"image": x[0], "caption": x[1]}
+    if not isinstance(x, Mapping) or not {"image", "caption"} <= x.keys():
+        raise ArgumentError(
+            'a model is called on {"image": ..., "caption": ...}, or on a pair (images, captions), '
+            f"not on {_described(x)}"
+        )
+    return dict(x)
+
+
+def check_sides(x: Mapping[str, Any], towers: Mapping[str, keras.Model]) -> dict[str, int]:
+    """Checks that arrays are what towers take, and returns of how many items they are.
+
+    Args:
+        x: The images under `image`, the captions under `caption`.
+        towers: The towers that are called on them, under the same keys.
+
+    Raises:
+        ArgumentError: If they are texts where a tower takes something else.
+    """
+    sizes = {}
+    for side, tower in towers.items():
+        for values in tf.nest.flatten(x[side] if isinstance(x[side], Mapping) else [x[side]]):
+            array = values if hasattr(values, "dtype") else np.asarray(values)
+            if _is_text(array) and tower.inputs[0].dtype != "string":
+                raise ArgumentError(
+                    f"{side}s are texts, but the tower takes {tower.inputs[0].dtype}, such as word "
+                    "ids; make these first, with keras.layers.TextVectorization for instance"
+                )
+            sizes[side] = len(array)
+    return sizes
+
+
+def check_pairs(x: Any, y: Any, towers: Mapping[str, keras.Model]) -> None:
+    """Checks arrays that a model is to be fitted to; a data set checks itself when it is read.
+
+    Args:
+        x: Images and captions.
+        y: What identifies the images, or None.
+        towers: The tower that is called on `image`, and that on `caption`.
+
+    Raises:
+        ArgumentError: If they are no pairs, or not what the towers take.
+    """
+    if not (isinstance(x, Mapping | list | tuple) or hasattr(x, "shape")):
+        return
+    sizes = check_sides(as_inputs(x), towers)
+    if sizes["image"] != sizes["caption"]:
+        raise ArgumentError(
+            f"{sizes['image']} images and {sizes['caption']} captions: a model is fitted to pairs. "
+            "Repeat an image for each of its captions: images[image_of], with y=image_of"
+        )
+    if hasattr(y, "dtype") and (_is_text(y) or len(y) != sizes["image"]):
+        raise ArgumentError(f"y is {y.dtype} of shape {tuple(y.shape)}; it has to be {_IDS}")
+
+
+def _is_text(array: Any) -> bool:
+    return str(array.dtype).startswith(("<U", "|S", "object")) or array.dtype == tf.string
+
+
+def as_targets(y: Any, judgements: Judgements) -> dict[str, Any]:
+    """What identifies the images of a batch: `image_id` (N,), or with classes `labels` (N, 1).
+
+    Args:
+        y: Numbers (N,), of the images or of their classes, or a dict; see `relations`.
+        judgements: Which of the two they are.
+
+    Raises:
+        ArgumentError: If it is neither.
+    """
+    if isinstance(y, Mapping):
+        return dict(y)
+    if y is None:
+        raise ArgumentError(f"the model learns from (x, image_ids): give {_IDS}")
+    ids = tf.convert_to_tensor(y)
+    if not ids.dtype.is_integer or ids.shape.rank not in (1, 2) or ids.shape[1:] not in ([], [1]):
+        raise ArgumentError(
+            f"y is {ids.dtype.name} of shape {tuple(ids.shape)}; it has to be {_IDS}"
+        )
+    ids = tf.reshape(ids, [-1])
+    return {"image_id": ids} if judgements == "pairs" else {"labels": ids[:, None]}
+
+
+def _described(given: Any) -> str:
+    if isinstance(given, type):
+        return f"the class {given.__name__} itself; make one: {given.__name__}()"
+    if isinstance(given, Mapping):
+        return f"a dict with the keys {sorted(given)}"
+    if hasattr(given, "shape"):
+        return f"one tensor of shape {tuple(given.shape)}"
+    return repr(given) if isinstance(given, str) else type(given).__name__

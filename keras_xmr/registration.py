@@ -1,0 +1,95 @@
+"""Makes our classes known to Keras without importing them, or Keras.
+
+`keras.models.load_model` imports no module of others: it finds a class by its registered name, or
+not at all. The modules that hold our classes take seconds to import, and TensorFlow with them. So
+what is registered is a stand-in for every class, which imports it when Keras asks for it: at once
+if Keras is there already, and otherwise as soon as somebody imports it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_PACKAGE = Path(__file__).parent
+_DECORATED = re.compile(
+    r'^@keras\.saving\.register_keras_serializable\(package="keras_xmr"(?:, name="(\w+)")?\)\n'
+    r"class (\w+)",
+    re.M,
+)
+
+
+class StandIn:
+    """Stands for a class that is not imported yet; what it is asked for, the class answers.
+
+    Args:
+        module: The module that defines the class. Importing it registers the class itself.
+        name: The name of the class.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(getattr(import_module(self._module), self._name), attribute)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(import_module(self._module), self._name)(*args, **kwargs)
+
+
+def register() -> None:
+    """Registers what Keras does not know yet: now, or when Keras is imported."""
+    keras = sys.modules.get("keras")
+    if keras is not None and hasattr(keras, "saving"):
+        _register_stand_ins(keras)
+    elif not any(isinstance(finder, _KerasWatcher) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _KerasWatcher())
+
+
+def _register_stand_ins(keras: ModuleType) -> None:
+    known = keras.saving.get_custom_objects()
+    for name, module, class_name in registered_classes():
+        known.setdefault(f"keras_xmr>{name}", StandIn(module, class_name))
+
+
+def registered_classes() -> Iterator[tuple[str, str, str]]:
+    """The registered name, the module and the name of every such class, from the source text."""
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        module = ".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts)
+        for name, class_name in _DECORATED.findall(path.read_text("utf-8")):
+            yield name or class_name, module, class_name
+
+
+class _KerasWatcher(MetaPathFinder):
+    """Finds nothing itself: it is told when Keras is imported, and has it run to its end first."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "keras":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            _after(spec.loader)
+        return spec
+
+
+def _after(loader: Any) -> None:
+    """Has a loader register our classes once it has executed its module."""
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        _register_stand_ins(module)
+
+    loader.exec_module = exec_module

@@ -1,0 +1,152 @@
+"""A finished run, to be asked from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.images import crop_for_evaluation
+from data_pipelines.pixels import read_pixels
+from data_pipelines.sources import UnreadableError
+from data_pipelines.text import Tokenizer
+from keras_xmr.config.schema import Config
+from keras_xmr.errors import ArgumentError
+from keras_xmr.evaluation.arrays import TILE
+from keras_xmr.evaluation.embed import Arrays, embed_batches, embed_captions
+from keras_xmr.evaluation.scoring import score_matrix
+from keras_xmr.matchers.base import Side
+from keras_xmr.model.build import restore_tokenizer
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.run_folder import RunFolder, load_run
+
+
+def load(folder: str | Path) -> LoadedRun:
+    """The model of a finished run, with all that it needs for photos and texts.
+
+    Neither records nor data are needed: the folder is enough, wherever it was copied to.
+
+    Args:
+        folder: Such as `saved_models/scenes_pcme`.
+
+    Raises:
+        UserError: If it holds no run, or one that was not exported.
+    """
+    config = load_run(Path(folder))
+    paths = RunFolder(config)
+    if not paths.model.is_file():
+        raise UserError(
+            f"{paths.path} holds no exported model ({paths.model.name}); export the run first"
+        )
+    try:
+        model = keras.models.load_model(paths.model, compile=False)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"{paths.model} cannot be loaded ({reason}); export it again") from None
+    return LoadedRun(config, model, restore_tokenizer(config, paths.path))
+
+
+class LoadedRun:
+    """A model with the tokenizer and the options that it was trained with.
+
+    Args:
+        config: The config of the run.
+        model: Its model.
+        tokenizer: Makes word ids of captions.
+    """
+
+    def __init__(self, config: Config, model: Retriever, tokenizer: Tokenizer) -> None:
+        self.config = config
+        self.model = model
+        self.tokenizer = tokenizer
+
+    @property
+    def takes_regions(self) -> bool:
+        """Whether the model looks at features of regions, and not at photos."""
+        return bool(self.model.image_tower.input.dtype != "uint8")
+
+    def embed_images(self, images: Sequence[Any]) -> Arrays:
+        """Embeddings of images, in order.
+
+        Args:
+            images: Paths of photos; of a model that takes regions, features float (N, R, F).
+
+        Returns:
+            Arrays float32 by name, such as `mean` (N, D) and `log_variance` (N, D); of tokens
+            `Ragged`, without padding.
+
+        Raises:
+            UserError: If a file is no picture.
+            OSError: If it cannot be read.
+        """
+        if self.takes_regions:
+            return self._embed(tf.data.Dataset.from_tensor_slices(_regions(images)), len(images))
+        if isinstance(images, str | Path) or not all(isinstance(i, str | Path) for i in images):
+            raise ArgumentError("images are a list of paths of photos")
+        side, unreadable = self.config.data.image.size, list[Exception]()
+
+        def pixels() -> Iterator[tf.Tensor]:
+            try:
+                yield from map(self._pixels, images)
+            except (UnreadableError, OSError) as error:
+                unreadable.append(error if isinstance(error, OSError) else UserError(str(error)))
+                raise
+
+        spec = tf.TensorSpec([side, side, 3], tf.uint8)
+        try:
+            dataset = tf.data.Dataset.from_generator(pixels, output_signature=spec)
+            return self._embed(dataset, len(images))
+        except tf.errors.OpError as error:
+            # TensorFlow makes a traceback of what went wrong while a file was read.
+            raise (unreadable or [error])[0] from None
+
+    def embed_captions(self, texts: Sequence[str]) -> Arrays:
+        """Embeddings of texts, in order; see `embed_images`.
+
+        Raises:
+            ArgumentError: If these are no texts.
+        """
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise ArgumentError("captions are a list of texts")
+        return embed_captions(
+            self.model, list(texts), self.tokenizer, self.config.evaluation.batch_size
+        )
+
+    def score(self, images: Arrays, captions: Arrays, query: Side = "image") -> np.ndarray:
+        """Scores of all images with all captions, larger is better.
+
+        Args:
+            images: Embeddings of N images.
+            captions: Embeddings of M captions.
+            query: Which side asks, where the matcher scores by direction.
+
+        Returns:
+            Float32 (N, M).
+        """
+        matcher = self.model.matcher
+        return score_matrix(matcher, images, captions, TILE, query if matcher.DIRECTED else None)
+
+    def _embed(self, dataset: tf.data.Dataset, count: int) -> Arrays:
+        size = self.config.evaluation.batch_size
+        dataset = dataset.batch(size).prefetch(1)
+        return embed_batches(
+            self.model.image_tower, dataset, "embedding images", count, size, "images"
+        )
+
+    def _pixels(self, path: str | Path) -> tf.Tensor:
+        """What the model saw of a photo in its evaluation, uint8 (size, size, 3)."""
+        pixels = read_pixels(Path(path).read_bytes(), str(path))
+        return crop_for_evaluation(pixels, self.config.data.image)
+
+
+def _regions(images: Any) -> np.ndarray:
+    if isinstance(images, str | Path) or any(isinstance(image, str | Path) for image in images):
+        raise ArgumentError(
+            "the model takes features of regions, not photos: give an array (N, R, F)"
+        )
+    return np.asarray(images, np.float32)

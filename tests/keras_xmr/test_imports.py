@@ -1,0 +1,72 @@
+"""What `import keras_xmr` brings, and that Keras finds our classes after it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+import keras_xmr
+from keras_xmr.registration import StandIn, registered_classes
+
+ROOT = Path(__file__).parent.parent.parent
+
+WITHOUT_TENSORFLOW = """
+import sys
+import keras_xmr, keras_xmr.metrics, keras_xmr.relevance, keras_xmr.rerank, keras_xmr.judgements
+assert keras_xmr.__version__ and "losses" in dir(keras_xmr)
+assert keras_xmr.metrics.recall([[1.0, 0.0], [0.0, 1.0]])["i2t_recall_1"] == 1.0
+assert keras_xmr.rerank.fast([[1.0, 0.0]]).image_to_text.shape == (1, 2)
+assert not {"tensorflow", "keras"} & sys.modules.keys()
+import keras
+losses = ["NTXent", "Triplet"]
+config = {"losses": [{"module": None, "class_name": n, "registered_name": f"keras_xmr>{n}",
+                      "config": {}} for n in losses], "weights": [1.0, 1.0]}
+made = keras.layers.deserialize({"module": None, "class_name": "Objective",
+                                 "registered_name": "keras_xmr>Objective", "config": config})
+assert type(made).__module__ == "keras_xmr.model.objective", type(made)
+"""
+
+
+def python(script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_numpy_parts_need_no_tensorflow_and_keras_finds_classes_when_it_comes_later():
+    python(WITHOUT_TENSORFLOW)
+
+
+def test_every_registered_class_is_known_from_its_source():
+    known = {name: module for name, module, _ in registered_classes()}
+    assert len(known) > 60
+    for path in (ROOT / "keras_xmr").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                for decorator in map(ast.unparse, node.decorator_list):
+                    if "register_keras_serializable" in decorator:
+                        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+                        assert module in known.values(), path
+
+
+def test_a_stand_in_is_the_class_as_soon_as_it_is_asked():
+    stand_in = StandIn("keras_xmr.matchers.point", "Cosine")
+    assert isinstance(stand_in.from_config({}), keras_xmr.matchers.Cosine)
+    assert isinstance(stand_in(), keras_xmr.matchers.Cosine)
+    assert keras.saving.get_registered_object("keras_xmr>Cosine") is keras_xmr.matchers.Cosine
+
+
+def test_everything_that_is_exported_is_there():
+    for name in keras_xmr.__all__:
+        assert getattr(keras_xmr, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = keras_xmr.nothing
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = keras_xmr.metrics.nothing

@@ -1,0 +1,143 @@
+"""The value of a loss for embeddings, without a model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_xmr import losses, matchers
+from keras_xmr.errors import ArgumentError
+
+IMAGE_OF = np.array([0, 0, 1, 2, 3, 3])
+POSITIVES = np.arange(4)[:, None] == IMAGE_OF
+
+
+def points(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, 6)).astype(np.float32)
+
+
+def embedding(kind: str, count: int, seed: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    vectors = random.normal(size=(count, 2, 6)).astype(np.float32)
+    if kind == "gaussian":
+        return {"mean": vectors[:, 0], "log_variance": vectors[:, 1] - 2.0}
+    mask = random.random((count, 6)).astype(np.float32)
+    return {"points": vectors, "residuals": vectors, "mask": mask}
+
+
+IMAGES, CAPTIONS = points(4, 1), points(6, 2)
+RELEVANCE = np.random.default_rng(3).random((4, 6))
+LOGITS = {"matcher": matchers.MeanOnly(scale=1.0, shift=0.0)}
+OF_POINTS = ("NTXent", "SupervisedContrastive", "Triplet", "SmoothAP", "MMD", "Uniformity")
+OF_POINTS += ("VarianceAwareWeighting",)
+OF_GAUSSIANS = ("KLDivergence", "MahalanobisContrastive", "HypergraphContrastive")
+OF_SETS = ("Diversity", "SetUniformity", "DynamicOrthogonality")
+CASES = [
+    *((name, IMAGES, CAPTIONS, {}) for name in OF_POINTS),
+    *((name, IMAGES, CAPTIONS, LOGITS) for name in ("SoftContrastive", "ProbabilisticMatching")),
+    ("DAA", IMAGES, CAPTIONS, {"relevance": RELEVANCE}),
+    *((n, embedding("gaussian", 4, 1), embedding("gaussian", 6, 2), {}) for n in OF_GAUSSIANS),
+    *((name, embedding("set", 4, 1), CAPTIONS, {}) for name in OF_SETS),
+]
+
+
+@pytest.mark.parametrize(("name", "images", "captions", "more"), CASES, ids=[c[0] for c in CASES])
+def test_every_loss_has_a_value_for_embeddings(name, images, captions, more):
+    loss = getattr(losses, name)()
+    given = loss.of(images, captions, IMAGE_OF, **more)
+    assert given.shape == ()
+    assert np.isfinite(given)
+    np.testing.assert_allclose(loss.of(images, captions, positives=POSITIVES, **more), given)
+
+
+def test_every_loss_is_among_the_cases():
+    every = {name for name in losses.__all__ if name not in ("Loss", "Relations")}
+    assert {name for name, *_ in CASES} == every
+
+
+def test_it_is_the_value_that_a_model_minimises():
+    loss = losses.SmoothAP(temperature=0.1)
+    unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (IMAGES, CAPTIONS)]
+    scores = tf.constant(unit[0] @ unit[1].T)
+    parts = loss(scores, {}, {}, {"positives": tf.constant(POSITIVES)})
+    expected = sum(float(part) for part in parts.values())
+    np.testing.assert_allclose(loss.of(IMAGES, CAPTIONS, IMAGE_OF), expected, rtol=1e-5)
+
+
+def test_without_image_of_rows_belong_together():
+    loss = losses.NTXent()
+    np.testing.assert_array_equal(
+        loss.of(IMAGES, CAPTIONS[:4]), loss.of(IMAGES, CAPTIONS[:4], [0, 1, 2, 3])
+    )
+
+
+def test_it_has_gradients_in_a_graph_too():
+    loss = losses.NTXent()
+
+    @tf.function
+    def gradient(images, captions, image_of):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            value = loss.of(images, captions, image_of)
+        return tape.gradient(value, images)
+
+    found = gradient(tf.constant(IMAGES), tf.constant(CAPTIONS), tf.constant(IMAGE_OF))
+    assert np.abs(found).min() > 0
+
+
+ONE_WRONG = {
+    "6 captions: give image_of": (IMAGES, CAPTIONS),
+    r"shape \(6,\), not int64 of shape \(5,\)": (IMAGES, CAPTIONS, IMAGE_OF[:5]),
+    r"whole numbers of shape \(6,\), not float64": (IMAGES, CAPTIONS, IMAGE_OF / 1),
+    r"image_of\[5\] is 4, but there are 4 images": (IMAGES, CAPTIONS, [0, 0, 1, 2, 3, 4]),
+    r"image_of\[0\] is -1": (IMAGES, CAPTIONS, IMAGE_OF - 1),
+    "images: embeddings are float tensors, not texts": (["a dog"] * 4, CAPTIONS, IMAGE_OF),
+    "captions: embeddings are float tensors, not texts": (IMAGES, np.array(["a"] * 6), IMAGE_OF),
+    "not int64": (IMAGES, np.ones((6, 6), np.int64), IMAGE_OF),
+    "6 dimensions and captions in 5": (IMAGES, CAPTIONS[:, :5], IMAGE_OF),
+    r"captions: 'mean' has the shape \(6,\), not \(N, D\)": (IMAGES, CAPTIONS[:, 0], IMAGE_OF),
+    "no kind of embedding has the keys": (IMAGES, {"vector": CAPTIONS}, IMAGE_OF),
+    "of as many items": (
+        {"mean": IMAGES, "log_variance": IMAGES[:3]},
+        CAPTIONS,
+        IMAGE_OF,
+    ),
+}
+
+
+@pytest.mark.parametrize("says", ONE_WRONG)
+def test_a_wrong_call_says_what_is_right(says):
+    with pytest.raises(ArgumentError, match=says):
+        losses.SmoothAP().of(*ONE_WRONG[says])
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "more", "says"),
+    [
+        ("KLDivergence", IMAGES, {}, "of the kind gaussian, not on point and point: give a dict"),
+        ("Diversity", IMAGES, {}, "reads residuals of an embedding, which neither side has"),
+        ("SoftContrastive", IMAGES, {}, "log-odds of a match: take a matcher"),
+        ("SoftContrastive", IMAGES, {"matcher": matchers.Cosine()}, "log-odds of a match"),
+        ("DAA", IMAGES, {}, r"give relevance, float \(4, 6\), such as keras_xmr.relevance.cider"),
+        ("DAA", IMAGES, {"relevance": RELEVANCE[:3]}, r"of shape \(4, 6\), not \(3, 6\)"),
+        ("DAA", embedding("set", 4, 1), {"relevance": RELEVANCE}, 'take similarity="scores"'),
+        ("SmoothAP", IMAGES, {"relevance": RELEVANCE}, "reads no relevance"),
+        ("SmoothAP", IMAGES, {"positives": POSITIVES}, "both say who matches whom"),
+        ("SmoothAP", IMAGES, {"matcher": matchers.MaxCosine()}, "of the kinds set and set"),
+        ("VarianceAwareWeighting", embedding("gaussian", 4, 1), {}, "not gaussian and point"),
+    ],
+)
+def test_a_loss_says_what_it_needs(name, images, more, says):
+    with pytest.raises(ArgumentError, match=says):
+        getattr(losses, name)().of(images, CAPTIONS, IMAGE_OF, **more)
+
+
+def test_a_loss_that_is_called_like_one_of_keras_says_how():
+    with pytest.raises(ArgumentError, match=r"is \.of\(images, captions, image_of\)"):
+        losses.SmoothAP()(IMAGES, CAPTIONS)
+
+
+def test_a_matcher_takes_tensors():
+    scores = matchers.Cosine()(IMAGES, CAPTIONS)
+    np.testing.assert_array_equal(scores, matchers.Cosine()({"mean": IMAGES}, {"mean": CAPTIONS}))

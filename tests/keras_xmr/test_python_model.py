@@ -1,0 +1,235 @@
+"""A model of towers, a matcher and a loss, built, trained and evaluated in Python."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import keras_xmr
+from keras_xmr import losses, matchers
+from keras_xmr.errors import ArgumentError
+from keras_xmr.metrics import Recall, retrieval
+
+PAIRS = 24
+IMAGE_IDS = np.arange(PAIRS) // 2
+_RANDOM = np.random.default_rng(0)
+CAPTIONS = _RANDOM.normal(size=(PAIRS, 3)).astype(np.float32)
+IMAGES = _RANDOM.normal(size=(PAIRS // 2, 4)).astype(np.float32)
+X = {"image": IMAGES[IMAGE_IDS], "caption": CAPTIONS}
+
+
+def tower(width: int, dimension: int = 5) -> keras.Model:
+    inputs = keras.Input((width,))
+    return keras.Model(inputs, keras.layers.Dense(dimension)(inputs))
+
+
+def model(loss=None, **options) -> keras_xmr.Retriever:
+    keras.utils.set_random_seed(0)
+    loss = loss or losses.NTXent()
+    return keras_xmr.Retriever(tower(4), tower(3), matchers.Cosine(), loss, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[keras_xmr.Retriever, dict]:
+    made = model()
+    metrics = [Recall(k=2), Recall(k=2, direction="text_to_image")]
+    made.compile(keras.optimizers.Adam(0.05), metrics=metrics)
+    history = made.fit(X, IMAGE_IDS, batch_size=12, epochs=12, verbose=0, shuffle=False)
+    return made, history.history
+
+
+def test_towers_of_bare_tensors_train(fitted):
+    made, history = fitted
+    assert made.image_tower.output.keys() == {"mean"}
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    assert history["recall_2"][-1] > history["recall_2"][0]
+
+
+def test_the_metric_is_recall_within_the_batch(fitted):
+    made, _ = fitted
+    found = made.evaluate(X, IMAGE_IDS, batch_size=PAIRS, verbose=0, return_dict=True)
+    embedded = made(X)
+    scores = np.array(made.score(embedded["image"], embedded["caption"]))
+    right = IMAGE_IDS[:, None] == IMAGE_IDS
+    expected = keras_xmr.metrics.recall(scores, right, k=[2])
+    both = (expected["i2t_recall_2"] + expected["t2i_recall_2"]) / 2
+    np.testing.assert_allclose(found["recall_2"], both, rtol=1e-6)
+    np.testing.assert_allclose(found["recall_2_text_to_image"], expected["t2i_recall_2"], rtol=1e-6)
+
+
+def test_recall_asks_a_directed_matcher_both_ways():
+    recall = Recall(k=1, direction="text_to_image")
+    scores = np.eye(3, dtype=np.float32)
+    recall.update_state(scores > 0, scores, scores[::-1])
+    np.testing.assert_allclose(recall.result(), 1 / 3)
+    recall.reset_state()
+    recall.update_state(scores > 0, np.ones((3, 3), np.float32))
+    assert float(recall.result()) == 0.0  # ties count against the model
+
+
+def test_pairs_of_one_image_are_all_right():
+    made = model()
+    made.compile(keras.optimizers.SGD(0.0))
+    together = made.evaluate(X, IMAGE_IDS, batch_size=PAIRS, verbose=0, return_dict=True)
+    embedded = made(X)
+    towers = [embedded[side]["mean"] for side in ("image", "caption")]
+    expected = losses.NTXent().of(*towers, positives=IMAGE_IDS[:, None] == IMAGE_IDS)
+    np.testing.assert_allclose(together["loss"], expected, rtol=1e-5)
+
+
+def test_a_compiled_model_loads_with_its_metrics(fitted, tmp_path):
+    made, _ = fitted
+    made.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert [metric.get_config()["k"] for metric in loaded.recalls] == [2, 2]
+    for one in (made, loaded):
+        one.reset_metrics()
+    ours, theirs = (
+        one.evaluate(X, IMAGE_IDS, batch_size=PAIRS, verbose=0, return_dict=True)
+        for one in (made, loaded)
+    )
+    assert ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_evaluate_ranks_everything(fitted):
+    made, _ = fitted
+    found = keras_xmr.evaluate(made, IMAGES, CAPTIONS, IMAGE_IDS, batch_size=7)
+    images = made.image_tower(IMAGES)
+    scores = np.array(made.score(images, made.text_tower(CAPTIONS)))
+    assert found == retrieval(scores, IMAGE_IDS)
+    assert found["rsum"] > 3
+    right = keras_xmr.Judgements.from_pairs(IMAGE_IDS, len(IMAGES))
+    assert keras_xmr.evaluate(made, IMAGES, CAPTIONS, judgements=right) == found
+
+
+def test_several_losses_sequential_towers_and_a_pair_of_arrays():
+    image_tower = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
+    objective = [losses.NTXent(), losses.Uniformity()]
+    made = keras_xmr.Retriever(
+        image_tower, tower(3), matchers.Cosine(), objective, judgements="classes"
+    )
+    made.compile("adam")
+    history = made.fit((X["image"], CAPTIONS), IMAGE_IDS % 3, batch_size=12, verbose=0).history
+    assert history["loss"][0] == pytest.approx(
+        history["nt_xent"][0] + history["uniformity"][0], rel=1e-5
+    )
+
+
+def functional(shape: tuple[int, ...]) -> keras.Model:
+    inputs = keras.Input(shape)
+    return keras.Model(inputs, keras.layers.Dense(5)(inputs))
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ((tower(4), tower(3), matchers.Cosine(), "mse"), "the loss is one of keras_xmr.losses"),
+        ((tower(4), tower(3), matchers.Cosine(), losses.NTXent), "the class NTXent itself"),
+        ((tower(4), tower(3), matchers.Cosine, losses.NTXent()), "the class Cosine itself"),
+        ((tower(4), tower(3), "cosine", losses.NTXent()), "not 'cosine'"),
+        (
+            (tower(4), tower(3), matchers.MatchProbability(), losses.NTXent()),
+            "scores images and captions of the kinds gaussian and gaussian, not point and point",
+        ),
+        ((tower(4), tower(3), matchers.Cosine(), losses.KLDivergence()), "of the kind gaussian"),
+        ((tower(4), tower(3), matchers.Cosine(), losses.SoftContrastive()), "log-odds of a match"),
+        ((tower(4), tower(3, 7), matchers.Cosine(), losses.NTXent()), "5 dimensions and captions"),
+        (
+            (functional((3, 2)), tower(3), matchers.Cosine(), losses.NTXent()),
+            r"the image tower: 'mean' has the shape \(None, 3, 5\)",
+        ),
+        (
+            (tower(4), keras.Sequential(), matchers.Cosine(), losses.NTXent()),
+            "the text tower is a functional model",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(parts, says):
+    with pytest.raises(ArgumentError, match=says):
+        keras_xmr.Retriever(*parts)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "says"),
+    [
+        (X, None, r"learns from \(x, image_ids\)"),
+        (X, IMAGE_IDS.astype(np.float32), "y is float32"),
+        (X, IMAGE_IDS.astype(str), "it has to be the numbers of the images"),
+        (X["image"], IMAGE_IDS, r"not on one tensor of shape \(24, 4\)"),
+        ({"image": X["image"]}, IMAGE_IDS, r"a dict with the keys \['image'\]"),
+        ((IMAGES, CAPTIONS), IMAGE_IDS, "Repeat an image for each of its captions"),
+        ((X["image"], ["a dog"] * PAIRS), IMAGE_IDS, "captions are texts, but the tower takes"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(fitted, x, y, says):
+    with pytest.raises(ArgumentError, match=says):
+        fitted[0].fit(x, y, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"loss": "mse"}, r"given to Retriever"),
+        ({"metrics": ["accuracy"]}, "not 'accuracy'"),
+    ],
+)
+def test_compile_takes_no_loss_and_metrics_of_scores_alone(options, says):
+    with pytest.raises(ArgumentError, match=says):
+        model().compile("adam", **options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((IMAGES, CAPTIONS), "12 images and 24 captions: give image_of"),
+        ((IMAGES, ["a dog"] * 3), "captions are texts"),
+        ((IMAGES, CAPTIONS, IMAGE_IDS + 1), "there are 12 images"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(fitted, arguments, says):
+    with pytest.raises(ArgumentError, match=says):
+        keras_xmr.evaluate(fitted[0], *arguments)
+
+
+def test_functions_of_scores_say_what_they_take():
+    scores = np.eye(3)
+    for wrong, says in (
+        ([0, 1], r"shape \(3,\)"),
+        (np.ones((2, 3)), r"judgements of shape \(2, 3\)"),
+        (-scores, "below 0"),
+        (np.array([["a"]]), "not <U1"),
+    ):
+        with pytest.raises(ArgumentError, match=says):
+            keras_xmr.metrics.recall(scores, wrong)
+    with pytest.raises(ArgumentError, match="a matrix"):
+        keras_xmr.metrics.recall(np.ones(3))
+    with pytest.raises(ArgumentError, match="from 1 on"):
+        keras_xmr.metrics.recall(scores, k=[0])
+    with pytest.raises(ArgumentError, match="from 1 on"):
+        Recall(k=0)
+    with pytest.raises(ArgumentError, match="a list of texts"):
+        keras_xmr.relevance.cider("a dog", [0])
+    with pytest.raises(ArgumentError, match="for each of the 2 captions"):
+        keras_xmr.relevance.cider(["a dog", "a cat"], [0])
+
+
+def test_functions_are_what_the_rooms_compute(random):
+    scores = random.normal(size=(3, 6)).astype(np.float32)
+    image_of = np.array([0, 0, 1, 1, 2, 2])
+    right = keras_xmr.Judgements.from_pairs(image_of, 3)
+    expected = retrieval(scores, right)
+    for given in (right, image_of, image_of.tolist(), right.grades, right.grades.toarray() > 0):
+        found = keras_xmr.metrics.recall(scores, given)
+        assert found == {name: expected[name] for name in found}
+        assert len(found) == 6
+    texts = ["a dog runs", "the dog runs", "two men", "men walk", "a cat", "the small cat"]
+    relevance = keras_xmr.relevance.cider(texts, image_of)
+    assert relevance.shape == (3, 6)
+    assert (relevance.argmax(axis=0) == image_of).all()
+    from keras_xmr.reranking import FastReranking
+
+    np.testing.assert_array_equal(
+        keras_xmr.rerank.fast(scores, preset="cub").image_to_text,
+        FastReranking(preset="cub")(scores).image_to_text,
+    )
