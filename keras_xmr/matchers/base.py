@@ -29,6 +29,11 @@ class Matcher(keras.layers.Layer):
     The same matcher serves training, evaluation in tiles, and export: a score depends on
     nothing but its image and its caption.
 
+    How images are searched by it: `AUGMENTATION` names the vectors of `keras_xmr.index` under
+    which images with large scores have large inner products with the query, and `REDUCES` says
+    whether these rank exactly as the matcher does. If not, they give candidates that the matcher
+    scores itself, and `score_bound` may prove that no other image was missed.
+
     Some score by direction: the score of a pair depends on which of the two is the query. They
     set `DIRECTED` and implement `call(image, caption, query="image")`, which returns (images,
     captions) whichever side the query is.
@@ -37,6 +42,8 @@ class Matcher(keras.layers.Layer):
     ACCEPTS: ClassVar[tuple[tuple[str, str], ...]]
     LOGITS: ClassVar[bool] = False
     DIRECTED: ClassVar[bool] = False
+    AUGMENTATION: ClassVar[str]
+    REDUCES: ClassVar[bool] = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
@@ -80,6 +87,24 @@ class Matcher(keras.layers.Layer):
         """
         del side, seed
         return embedding
+
+    def search_constants(self) -> dict[str, float]:
+        """The numbers that the augmentation of the query needs of the matcher, by name."""
+        return {}
+
+    def score_bound(self, similarity: Tensor, image: Embedding, caption: Embedding) -> Tensor:
+        """The largest score that an image can have which the augmentation puts no higher.
+
+        Args:
+            similarity: Inner products of the augmentation with each query (M,).
+            image: Any image of the gallery, prepared.
+            caption: The queries, prepared.
+
+        Returns:
+            A bound for each query (M,); None if none is known.
+        """
+        del similarity, image, caption
+        return None
 
     def follow(self, losses: Iterable[Any]) -> None:
         """Takes from the losses of its model what both know and they learn; see `Loss.SHARES`."""

@@ -32,6 +32,7 @@ class MatchProbability(LogitMatcher, SampledMatcher):
 
     ACCEPTS = (("gaussian", "gaussian"),)
     LOGITS = True
+    AUGMENTATION = "squared_samples"
 
     def __init__(
         self,
@@ -65,6 +66,8 @@ class MeanOnly(LogitMatcher):
 
     ACCEPTS = (("point", "point"), ("gaussian", "gaussian"))
     LOGITS = True
+    AUGMENTATION = "mean_l2"
+    REDUCES = True
 
     def __init__(self, *, scale: float = 30.0, shift: float = 30.0, **kwargs: Any) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)
@@ -85,6 +88,8 @@ class ClosedFormSampled(LogitMatcher):
 
     ACCEPTS = (("gaussian", "gaussian"),)
     LOGITS = True
+    AUGMENTATION = "closed_form_sampled"
+    REDUCES = True
 
     def __init__(self, *, scale: float = 5.0, shift: float = 5.0, **kwargs: Any) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)
@@ -107,6 +112,7 @@ class AverageL2(SampledMatcher):
     """
 
     ACCEPTS = (("gaussian", "gaussian"),)
+    AUGMENTATION = "sample_means"
 
     def __init__(
         self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
@@ -116,6 +122,11 @@ class AverageL2(SampledMatcher):
     def call(self, image: Embedding, caption: Embedding) -> Any:
         distance = distances.sampled_euclidean(image["samples"], caption["samples"])
         return -ops.mean(distance, axis=(1, 3))
+
+    def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
+        """Minus the distance of the means of the samples: that of all pairs is no smaller."""
+        mean = ops.mean(caption["samples"], axis=1)
+        return -ops.sqrt(ops.relu(ops.sum(mean * mean, axis=1) - 2.0 * similarity))
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -129,6 +140,7 @@ class JensenShannon(SampledMatcher):
     """
 
     ACCEPTS = (("gaussian", "gaussian"),)
+    AUGMENTATION = "kl_both"
 
     def __init__(
         self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
@@ -161,6 +173,7 @@ class ELK(_ClosedForm):
     """Logarithm of the expected likelihood kernel."""
 
     ACCEPTS = (("gaussian", "gaussian"),)
+    AUGMENTATION = "smoothed_mahalanobis"
 
     def score(self, *gaussians: Any) -> Any:
         return distances.log_expected_likelihood(*gaussians)
@@ -171,6 +184,8 @@ class Wasserstein(_ClosedForm):
     """Minus the squared 2-Wasserstein distance."""
 
     ACCEPTS = (("gaussian", "gaussian"),)
+    AUGMENTATION = "wasserstein"
+    REDUCES = True
 
     def score(self, *gaussians: Any) -> Any:
         return -distances.wasserstein_squared(*gaussians)
@@ -181,6 +196,8 @@ class KL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the image to the caption."""
 
     ACCEPTS = (("gaussian", "gaussian"),)
+    AUGMENTATION = "kl_to_query"
+    REDUCES = True
 
     def score(self, *gaussians: Any) -> Any:
         return -distances.kl_divergence(*gaussians)
@@ -191,6 +208,8 @@ class ReverseKL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the caption to the image."""
 
     ACCEPTS = (("gaussian", "gaussian"),)
+    AUGMENTATION = "kl_from_query"
+    REDUCES = True
 
     def score(self, mean_1: Any, log_variance_1: Any, mean_2: Any, log_variance_2: Any) -> Any:
         back = distances.kl_divergence(mean_2, log_variance_2, mean_1, log_variance_1)
@@ -202,6 +221,8 @@ class SymmetricKL(_ClosedForm):
     """Minus the mean of both Kullback-Leibler divergences, the "js" of the released PCME code."""
 
     ACCEPTS = (("gaussian", "gaussian"),)
+    AUGMENTATION = "kl_both"
+    REDUCES = True
 
     def score(self, *gaussians: Any) -> Any:
         return -distances.symmetric_kl(*gaussians)
@@ -212,6 +233,7 @@ class Bhattacharyya(_ClosedForm):
     """Minus the Bhattacharyya distance."""
 
     ACCEPTS = (("gaussian", "gaussian"),)
+    AUGMENTATION = "smoothed_mahalanobis"
 
     def score(self, *gaussians: Any) -> Any:
         return -distances.bhattacharyya(*gaussians)

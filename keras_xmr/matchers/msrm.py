@@ -25,6 +25,8 @@ class Mahalanobis(Matcher):
 
     ACCEPTS = (("gaussian", "gaussian"),)
     DIRECTED = True
+    AUGMENTATION = "mahalanobis"
+    REDUCES = True
 
     def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
         return -_mahalanobis(image, caption, query)
@@ -49,6 +51,8 @@ class MahalanobisCosine(Matcher):
 
     ACCEPTS = (("gaussian", "gaussian"),)
     DIRECTED = True
+    AUGMENTATION = "mahalanobis_cosine"
+    REDUCES = True
 
     def __init__(
         self,
@@ -66,12 +70,17 @@ class MahalanobisCosine(Matcher):
         for loss in losses:
             self._followed.scalars |= {name: getattr(loss, name) for name in loss.SHARES}
 
+    def _scalars(self) -> dict[str, Any]:
+        own = {"cosine_scale": self.cosine_scale, "temperature": self.temperature}
+        return own | self._followed.scalars
+
     def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
-        scalars = self._followed.scalars
-        cosine = distances.cosine(image["mean"], caption["mean"])
-        cosine_scale = scalars.get("cosine_scale", self.cosine_scale)
-        temperature = scalars.get("temperature", self.temperature)
-        return cosine_scale * cosine - temperature * _mahalanobis(image, caption, query)
+        scalars = self._scalars()
+        cosine = scalars["cosine_scale"] * distances.cosine(image["mean"], caption["mean"])
+        return cosine - scalars["temperature"] * _mahalanobis(image, caption, query)
+
+    def search_constants(self) -> dict[str, float]:
+        return {name: float(value) for name, value in self._scalars().items()}
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

@@ -16,6 +16,8 @@ class Cosine(Matcher):
     """Cosine of the angle between two embeddings; of Gaussians, between their means."""
 
     ACCEPTS = (("point", "point"), ("gaussian", "gaussian"))
+    AUGMENTATION = "mean_cosine"
+    REDUCES = True
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return distances.cosine(image["mean"], caption["mean"])
@@ -30,6 +32,7 @@ class OrderEmbedding(Matcher):
     """
 
     ACCEPTS = (("point", "point"),)
+    AUGMENTATION = "order"
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return -distances.order_violation(image["mean"], caption["mean"])

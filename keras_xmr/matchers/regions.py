@@ -33,6 +33,7 @@ class _Similarity(Matcher):
     numbers: in training too, where tiles are computed once more for their gradients.
     """
 
+    AUGMENTATION = "token_means"
     STATISTICS = 0
 
     def __init__(
@@ -316,6 +317,7 @@ class SGRAF(Matcher):
     """
 
     ACCEPTS = (("tokens", "tokens"),)
+    AUGMENTATION = "token_means"
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -21,6 +22,8 @@ class MaxCosine(Matcher):
     """
 
     ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
+    AUGMENTATION = "set_points"
+    REDUCES = True
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return ops.max(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
@@ -31,6 +34,8 @@ class MeanCosine(Matcher):
     """Mean of the cosines of all of the image's points with all of the caption's."""
 
     ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
+    AUGMENTATION = "set_means"
+    REDUCES = True
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         # The mean of all inner products is the inner product of the means.
@@ -55,6 +60,7 @@ class SmoothChamfer(Matcher):
     """
 
     ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
+    AUGMENTATION = "set_points"
 
     def __init__(self, *, alpha: PositiveFloat = 16.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -65,6 +71,11 @@ class SmoothChamfer(Matcher):
         of_images = ops.mean(ops.logsumexp(scaled, axis=3), axis=1)
         of_captions = ops.mean(ops.logsumexp(scaled, axis=1), axis=2)
         return (of_images + of_captions) / (2.0 * self.alpha)
+
+    def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
+        """The largest cosine, and what both smooth maxima can add to it: log K / alpha each."""
+        sizes = points(image).shape[1] * points(caption).shape[1]
+        return similarity + math.log(sizes) / (2.0 * self.alpha)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"alpha": self.alpha}

@@ -1,0 +1,1 @@
+"""Search of a folder of photos by a finished run."""

@@ -1,0 +1,208 @@
+"""Every inner product is computed: the backend that all others are measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
+from keras_xmr.index.backends.base import Backend, BackendError, Found, Precision, best
+from keras_xmr.index.manifests import read_manifest, write_manifest
+
+_BLOCK = 1 << 22
+"""Numbers of a block of vectors that is multiplied at once: 16 MB of float32."""
+
+_SEGMENTS = 16
+"""More segments than this are written as one."""
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Items that were added together.
+
+    Attributes:
+        ids: Int64 (items,), ascending.
+        vectors: (items, K, D); memory-mapped once it is saved.
+        files: The SHA-256 of its files by their names; none until it is saved.
+    """
+
+    ids: np.ndarray
+    vectors: np.ndarray
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+class Exact(Backend):
+    """Memory-mapped vectors, and products of matrices block by block, with nothing but NumPy.
+
+    Args:
+        folder: Where they are saved.
+        shape: K rows of D numbers of an item.
+        precision: How numbers are kept. Float16 halves the disk and rounds to 11 bits.
+    """
+
+    NAME = "exact"
+
+    def __init__(
+        self, folder: Path, shape: tuple[int, int], *, precision: Precision = "float32"
+    ) -> None:
+        self.folder = folder
+        self.shape = shape
+        self.precision = precision
+        self._segments: list[_Segment] = []
+        self._removed = np.empty(0, np.int64)
+        self._written = 0
+
+    @classmethod
+    def open(cls, folder: Path, writing: bool = False) -> Exact:
+        if writing:
+            remove_asides(folder)
+        found = read_manifest(folder, _VERSION)
+        backend = cls(folder, tuple(found["shape"]), precision=found["precision"])
+        try:
+            backend._segments = [_open(folder, files) for files in found["segments"]]
+        except FileNotFoundError:
+            # A writer may have joined segments since the manifest was read.
+            if read_manifest(folder, _VERSION) != found:
+                return cls.open(folder, writing)
+            raise
+        backend._removed = np.array(found["removed"], np.int64)
+        backend._written = found["written"]
+        return backend
+
+    @property
+    def ids(self) -> np.ndarray:
+        ids = np.concatenate([np.empty(0, np.int64), *(s.ids for s in self._segments)])
+        return np.sort(ids[~np.isin(ids, self._removed)])
+
+    def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        self.check_new(ids, vectors, self.shape)
+        known = np.concatenate([np.empty(0, np.int64), *(s.ids for s in self._segments)])
+        if np.isin(ids, known).any():
+            raise BackendError("an id that was removed is not used again")
+        if len(ids):
+            order = np.argsort(ids)
+            kept = np.ascontiguousarray(vectors[order], self.precision)
+            if not np.isfinite(kept).all():
+                raise BackendError(f"a vector holds a number that {self.precision} cannot hold")
+            self._segments.append(_Segment(np.asarray(ids, np.int64)[order], kept))
+
+    def remove(self, ids: np.ndarray) -> None:
+        gone = np.intersect1d(ids, self.ids)
+        self._removed = np.union1d(self._removed, gone)
+
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
+        ids = np.empty((len(queries), 0), np.int64)
+        found = Found(ids, np.empty(ids.shape, np.float32))
+        for block_ids, vectors in self._blocks(_BLOCK // max(1, int(np.prod(self.shape)))):
+            keep = self._kept(block_ids, allowed)
+            if not keep.any():
+                continue
+            scores = _scores(queries, vectors)
+            scores[:, ~keep] = -np.inf
+            found = _merge(found, block_ids, scores, k)
+        return best(found.ids, found.scores, k)
+
+    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for ids, vectors in self._blocks(size):
+            keep = self._kept(ids, None)
+            if keep.any():
+                yield ids[keep], vectors[keep].astype(np.float32)
+
+    def save(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if len(self._segments) > _SEGMENTS or len(self._removed) > len(self):
+            self._join()
+        self._segments = [s if s.files else self._write(s) for s in self._segments]
+        content = {"shape": self.shape, "precision": self.precision, "written": self._written}
+        segments = [dict(segment.files) for segment in self._segments]
+        content |= {"segments": segments, "removed": self._removed.tolist()}
+        write_manifest(self.folder, _VERSION, content)
+        kept = {name for files in segments for name in files}
+        for path in self.folder.glob("*.npy"):
+            # Readers that have it mapped keep it until they close it.
+            if path.name not in kept and not path.name.startswith("."):
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._segments = []
+
+    def verify(self) -> None:
+        for segment in self._segments:
+            for name, sha256 in segment.files.items():
+                if checksum(self.folder / name) != sha256:
+                    raise _damaged(self.folder / name, "its checksum is another")
+
+    def _kept(self, ids: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
+        keep = ~np.isin(ids, self._removed) if len(self._removed) else np.ones(len(ids), bool)
+        return keep if allowed is None else keep & np.isin(ids, allowed)
+
+    def _blocks(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for segment in self._segments:
+            for start in range(0, len(segment.ids), size):
+                part = slice(start, start + size)
+                yield segment.ids[part], segment.vectors[part]
+
+    def _join(self) -> None:
+        """Makes one segment of all, without what was removed."""
+        keep = [self._kept(s.ids, None) for s in self._segments]
+        pairs = list(zip(self._segments, keep, strict=True))
+        ids = np.concatenate([s.ids[k] for s, k in pairs])
+        self._segments = [_Segment(ids, np.concatenate([s.vectors[k] for s, k in pairs]))]
+        self._removed = self._removed[:0]
+
+    def _write(self, segment: _Segment) -> _Segment:
+        self._written += 1
+        files = {}
+        for name, array in (("ids", segment.ids), ("vectors", segment.vectors)):
+            path = self.folder / f"{self._written:06d}.{name}.npy"
+            aside = aside_of(path, ".npy")
+            np.save(aside, array)
+            put_in_place(aside, path)
+            files[path.name] = checksum(path)
+        return _open(self.folder, files)
+
+
+def _open(folder: Path, files: Mapping[str, str]) -> _Segment:
+    ids, vectors = (folder / name for name in files)
+    try:
+        segment = _Segment(np.load(ids), np.load(vectors, mmap_mode="r"), files)
+    except FileNotFoundError:
+        raise
+    except NO_ARRAY as error:
+        raise _damaged(vectors, str(error)) from None
+    if len(segment.ids) != len(segment.vectors):
+        raise _damaged(vectors, f"{len(segment.vectors)} items for {len(segment.ids)} ids")
+    return segment
+
+
+def _damaged(path: Path, why: str) -> BackendError:
+    return BackendError(f"{path} is damaged ({why}); delete the index and build it again")
+
+
+def _scores(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """The largest inner products (M, N) of queries (M, K', D) and items (N, K, D)."""
+    (many, query_rows, width), (items, rows, _) = queries.shape, vectors.shape
+    flat = np.asarray(vectors, np.float32).reshape(-1, width)
+    products = queries.reshape(-1, width) @ flat.T
+    if query_rows == rows == 1:
+        return products
+    return products.reshape(many, query_rows, items, rows).max(axis=(1, 3))
+
+
+def _merge(found: Found, ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
+    """The best of what was found before and of a block, in no order."""
+    if scores.shape[1] > k:
+        top = np.argpartition(scores, -k, axis=1)[:, -k:]
+        scores, ids_of = np.take_along_axis(scores, top, axis=1), ids[top]
+    else:
+        ids_of = np.broadcast_to(ids, scores.shape)
+    return best(
+        np.concatenate([found.ids, ids_of], axis=1),
+        np.concatenate([found.scores, scores], axis=1),
+        k,
+    )

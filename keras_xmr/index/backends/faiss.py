@@ -1,0 +1,273 @@
+"""Approximate search in process with faiss: a graph of neighbours, and compressed vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import faiss
+import numpy as np
+
+from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
+from keras_xmr.index.backends.base import Backend, BackendError, Found, best
+from keras_xmr.index.manifests import read_manifest, write_manifest
+
+_VERSION = 1
+_MOST_TRAINING = 100_000
+_FEW = 20_000
+"""So many rows that a filter leaves are looked at one by one: a graph would lose its way."""
+
+
+class _Faiss(Backend):
+    """What the backends of faiss share: which row belongs to which item, and files.
+
+    Rows are never taken out of faiss: those of removed items are passed over, and `save` makes the
+    whole anew once half of them are.
+    """
+
+    OPTIONS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, folder: Path, shape: tuple[int, int]) -> None:
+        self.folder = folder
+        self.shape = shape
+        self._index: Any = None
+        self._ids = np.empty(0, np.int64)
+        self._kept = np.empty(0, bool)
+        self._written = 0
+
+    def _make(self, vectors: np.ndarray) -> Any:
+        """An empty faiss index, trained on vectors (rows, D) if it has to be."""
+        raise NotImplementedError
+
+    def _parameters(self, selector: Any, wanted: int) -> Any:
+        """The parameters of a search for so many among the rows that a selector keeps."""
+        raise NotImplementedError
+
+    @classmethod
+    def open(cls, folder: Path, writing: bool = False) -> _Faiss:
+        if writing:
+            remove_asides(folder)
+        found = read_manifest(folder, _VERSION)
+        if found["backend"] != cls.NAME:
+            raise BackendError(f"{folder} was made by the backend {found['backend']}")
+        backend = cls(folder, tuple(found["shape"]), **found["options"])
+        backend._written = found["written"]
+        try:
+            backend._read(found["files"])
+        except BackendError:
+            # A writer may have put newer files there since the manifest was read.
+            if read_manifest(folder, _VERSION) == found:
+                raise
+            return cls.open(folder, writing)
+        return backend
+
+    @property
+    def ids(self) -> np.ndarray:
+        return np.unique(self._ids[self._kept])
+
+    def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        self.check_new(ids, vectors, self.shape)
+        if not len(ids):
+            return
+        order = np.argsort(ids)
+        rows = np.ascontiguousarray(vectors[order], np.float32).reshape(-1, self.shape[1])
+        if self._index is None:
+            self._index = self._make(rows)
+        self._index.add(rows)
+        self._ids = np.concatenate([self._ids, np.repeat(ids[order], self.shape[0])])
+        self._kept = np.concatenate([self._kept, np.ones(len(rows), bool)])
+
+    def remove(self, ids: np.ndarray) -> None:
+        self._kept &= ~np.isin(self._ids, ids)
+
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
+        keep = self._kept if allowed is None else self._kept & np.isin(self._ids, allowed)
+        many, rows = queries.shape[:2]
+        if not keep.any():
+            nothing = np.empty((many, 0), np.int64)
+            return best(nothing, np.empty(nothing.shape, np.float32), k)
+        if allowed is not None and keep.sum() <= _FEW:
+            return self._scan(queries, k, np.flatnonzero(keep))
+        wanted = min(k * self.shape[0], int(keep.sum()))
+        packed = np.packbits(keep, bitorder="little")
+        parameters = self._parameters(faiss.IDSelectorBitmap(packed), wanted)
+        flat = np.ascontiguousarray(queries.reshape(many * rows, -1), np.float32)
+        scores, places = self._index.search(flat, wanted, params=parameters)
+        ids = np.where(places < 0, -1, self._ids[places])
+        scores = np.where(places < 0, -np.inf, scores).astype(np.float32)
+        return _one_an_item(ids.reshape(many, -1), scores.reshape(many, -1), k)
+
+    def _scan(self, queries: np.ndarray, k: int, places: np.ndarray) -> Found:
+        """Scores some rows one by one."""
+        flat = queries.reshape(-1, queries.shape[-1])
+        products = flat @ self._index.reconstruct_batch(places).T
+        products = products.reshape(*queries.shape[:2], -1).max(axis=1)
+        ids = np.broadcast_to(self._ids[places], products.shape)
+        return _one_an_item(ids, products, k)
+
+    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """All items; where the backend compresses vectors, as they were compressed."""
+        ids = self.ids
+        places = np.flatnonzero(self._kept)
+        places = places[np.argsort(self._ids[places], kind="stable")].reshape(len(ids), -1)
+        for start in range(0, len(ids), size):
+            part = places[start : start + size]
+            vectors = self._index.reconstruct_batch(part.reshape(-1))
+            yield ids[start : start + size], vectors.reshape(len(part), *self.shape)
+
+    def save(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if len(self._kept) > 2 * self._kept.sum():
+            self._compact()
+        self._written += 1
+        files = {}
+        if self._index is not None:
+            state = np.stack([self._ids, self._kept])
+            files |= self._put(f"{self._written:06d}.faiss", self._write_index)
+            files |= self._put(f"{self._written:06d}.npy", lambda aside: np.save(aside, state))
+        options = {name: getattr(self, name) for name in self.OPTIONS}
+        content = {"backend": self.NAME, "shape": self.shape, "options": options}
+        write_manifest(self.folder, _VERSION, content | {"files": files, "written": self._written})
+        for path in [*self.folder.glob("*.faiss"), *self.folder.glob("*.npy")]:
+            if path.name not in files and not path.name.startswith("."):
+                path.unlink(missing_ok=True)
+
+    def verify(self) -> None:
+        """They were compared when they were read."""
+
+    def close(self) -> None:
+        self._index = None
+        self._ids, self._kept = self._ids[:0], self._kept[:0]
+
+    def _put(self, name: str, write: Any) -> dict[str, str]:
+        aside = aside_of(self.folder / name, Path(name).suffix)
+        write(aside)
+        put_in_place(aside, self.folder / name)
+        return {name: checksum(self.folder / name)}
+
+    def _write_index(self, aside: Path) -> None:
+        faiss.write_index(self._index, str(aside))
+
+    def _read(self, files: dict[str, str]) -> None:
+        for name, sha256 in files.items():
+            path = self.folder / name
+            if not path.is_file() or checksum(path) != sha256:
+                raise BackendError(
+                    f"{path} is missing or damaged; delete the index and build it again"
+                )
+            if path.suffix == ".faiss":
+                self._index = faiss.read_index(str(path))
+                continue
+            try:
+                ids, kept = np.load(path)
+            except NO_ARRAY as error:
+                raise BackendError(f"{path} is damaged: {error}") from None
+            self._ids, self._kept = ids, kept.astype(bool)
+
+    def _compact(self) -> None:
+        parts = list(self.batches())
+        self.close()
+        if parts:
+            ids, vectors = zip(*parts, strict=True)
+            self.add(np.concatenate(ids), np.concatenate(vectors))
+
+
+class HNSW(_Faiss):
+    """A graph in which every vector knows some near ones (Malkov and Yashunin 2018).
+
+    Args:
+        folder: Where it is saved.
+        shape: K rows of D numbers of an item.
+        neighbours: How many each vector knows.
+        construction: How many are looked at when one is added.
+        breadth: How many are looked at in a search, and at least as many as are asked for.
+    """
+
+    NAME = "faiss_hnsw"
+    OPTIONS = ("neighbours", "construction", "breadth")
+
+    def __init__(
+        self,
+        folder: Path,
+        shape: tuple[int, int],
+        *,
+        neighbours: int = 32,
+        construction: int = 200,
+        breadth: int = 128,
+    ) -> None:
+        super().__init__(folder, shape)
+        self.neighbours = neighbours
+        self.construction = construction
+        self.breadth = breadth
+
+    def _make(self, vectors: np.ndarray) -> Any:
+        index = faiss.IndexHNSWFlat(self.shape[1], self.neighbours, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = self.construction
+        return index
+
+    def _parameters(self, selector: Any, wanted: int) -> Any:
+        return faiss.SearchParametersHNSW(efSearch=max(self.breadth, wanted), sel=selector)
+
+
+class IVFPQ(_Faiss):
+    """Vectors in cells, compressed to a few bytes (Jegou et al. 2011).
+
+    Scores are those of the compressed vectors. Whoever searches asks for more than are wanted, and
+    scores them again.
+
+    Args:
+        folder: Where it is saved.
+        shape: K rows of D numbers of an item.
+        cells: In how many cells vectors are; 0 takes 4 square roots of what is added first.
+        pieces: Into how many pieces a vector is cut, a byte each; 0 takes one for 4 numbers.
+        probed: How many cells a search looks at.
+    """
+
+    NAME = "faiss_ivf_pq"
+    OPTIONS = ("cells", "pieces", "probed")
+
+    def __init__(
+        self,
+        folder: Path,
+        shape: tuple[int, int],
+        *,
+        cells: int = 0,
+        pieces: int = 0,
+        probed: int = 32,
+    ) -> None:
+        super().__init__(folder, shape)
+        self.cells = cells
+        self.pieces = pieces
+        self.probed = probed
+
+    def _make(self, vectors: np.ndarray) -> Any:
+        width = self.shape[1]
+        # Faiss wants 39 vectors for a cell, and 256 for the 256 values of a byte.
+        cells = self.cells or max(1, min(int(4 * math.sqrt(len(vectors))), len(vectors) // 39))
+        bits = min(8, max(1, int(math.log2(max(2, len(vectors) / 39)))))
+        pieces = self.pieces or max(1, width // 4)
+        padded = -(-width // pieces) * pieces
+        described = f"Pad{padded},IVF{cells},PQ{pieces}x{bits}"
+        index = faiss.index_factory(width, described, faiss.METRIC_INNER_PRODUCT)
+        random = np.random.default_rng(0)
+        count = min(len(vectors), _MOST_TRAINING)
+        index.train(vectors[np.sort(random.choice(len(vectors), count, replace=False))])
+        faiss.extract_index_ivf(index).make_direct_map()
+        return index
+
+    def _parameters(self, selector: Any, wanted: int) -> Any:
+        inner = faiss.SearchParametersIVF(nprobe=self.probed, sel=selector)
+        return faiss.SearchParametersPreTransform(index_params=inner)
+
+
+def _one_an_item(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
+    """The k best items of rows that may be of the same item."""
+    order = np.lexsort((ids, -scores), axis=1)
+    ids, scores = (np.take_along_axis(a, order, axis=1) for a in (ids, scores))
+    for row, its_scores in zip(ids, scores, strict=True):
+        first = np.zeros(len(row), bool)
+        first[np.unique(row, return_index=True)[1]] = True
+        its_scores[~first] = -np.inf
+    return best(ids, scores, k)

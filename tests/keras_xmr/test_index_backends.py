@@ -1,0 +1,244 @@
+"""What every backend must do, whatever it is made of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from data_pipelines.errors import UserError
+from keras_xmr.index.backends import BACKENDS, BackendError, Exact, backend_class
+
+WIDTH = 12
+
+
+@pytest.fixture(params=BACKENDS)
+def kind(request):
+    if request.param != "exact":
+        pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+    return backend_class(request.param)
+
+
+def vectors(count, rows=1, seed=0):
+    found = np.random.default_rng(seed).normal(size=(count, rows, WIDTH))
+    return (found / np.linalg.norm(found, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def filled(kind, folder, count=400, rows=1, **options):
+    """A backend with items of the ids 10, 13, 16 and so on, which are not added in order."""
+    backend = kind(folder / "vectors", (rows, WIDTH), **options)
+    ids = 10 + 3 * np.random.default_rng(1).permutation(count)
+    backend.add(ids, vectors(count, rows))
+    return backend, ids
+
+
+def brute_force(ids, items, queries, k):
+    scores = np.einsum("qad,nbd->qnab", queries, items).max(axis=(2, 3))
+    return ids[np.argsort(-scores, axis=1)[:, :k]]
+
+
+def recall(found, expected):
+    return np.mean([np.isin(e, f).mean() for f, e in zip(found, expected, strict=True)])
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_it_finds_what_brute_force_finds(kind, rows, tmp_path):
+    backend, ids = filled(kind, tmp_path, rows=rows)
+    queries = vectors(20, rows=2, seed=5)
+    found = backend.search(queries, 10)
+    expected = brute_force(ids, vectors(400, rows), queries, 10)
+    assert found.ids.shape == (20, 10)
+    assert np.all(np.diff(found.scores, axis=1) <= 0)
+    assert all(len(set(row)) == 10 for row in found.ids)
+    if kind is Exact:
+        np.testing.assert_array_equal(found.ids, expected)
+    assert recall(found.ids, expected) >= {"faiss_ivf_pq": 0.3}.get(kind.NAME, 0.95)
+
+
+def test_iteration_is_complete_and_in_order(kind, tmp_path):
+    backend, ids = filled(kind, tmp_path)
+    batches = list(backend.batches(size=64))
+    np.testing.assert_array_equal(np.concatenate([i for i, _ in batches]), np.sort(ids))
+    kept = np.concatenate([v for _, v in batches])
+    assert kept.shape == (400, 1, WIDTH)
+    cosines = np.sum(kept * vectors(400)[np.argsort(ids)], axis=-1)
+    assert cosines.min() > {"faiss_ivf_pq": 0.3}.get(kind.NAME, 0.9999)
+
+
+def test_removed_items_are_gone_for_good(kind, tmp_path):
+    backend, ids = filled(kind, tmp_path)
+    queries = vectors(5, seed=5)
+    first = backend.search(queries, 1).ids[:, 0]
+    backend.remove(np.array([*first, 999_999]))
+    assert not np.isin(first, backend.search(queries, 50).ids).any()
+    backend.save()
+    again = kind.open(tmp_path / "vectors")
+    assert len(again) == 400 - len(set(first))
+    assert not np.isin(first, again.search(queries, 400).ids).any()
+    backend.remove(ids[: len(ids) * 3 // 4])
+    backend.save()  # By now more are removed than are there.
+    again = kind.open(tmp_path / "vectors")
+    assert set(again.ids) == set(backend.ids) == set(ids[len(ids) * 3 // 4 :]) - set(first)
+    assert set(again.search(queries, 400).ids.ravel()) <= {-1, *again.ids}
+
+
+def test_only_what_is_allowed_is_found(kind, tmp_path):
+    backend, ids = filled(kind, tmp_path)
+    allowed = np.sort(ids)[::40]
+    found = backend.search(vectors(4, seed=5), 20, allowed=allowed)
+    assert (found.ids >= 0).sum() >= 4 * 10 * (0.5 if kind.NAME == "faiss_ivf_pq" else 1)
+    assert set(found.ids.ravel()) <= {-1, *allowed}
+    assert (found.ids[:, 10:] == -1).all()
+    assert np.isneginf(found.scores[:, 10:]).all()
+    nothing = backend.search(vectors(4, seed=5), 3, allowed=np.empty(0, np.int64))
+    assert (nothing.ids == -1).all()
+
+
+def test_what_was_not_saved_is_not_there(kind, tmp_path):
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    backend.add(np.array([1, 2]), vectors(2, seed=3))
+    backend.remove(np.array([10]))
+    assert set(backend.ids) >= {1, 2}
+    assert set(kind.open(tmp_path / "vectors").ids) == set(range(10, 1210, 3))
+
+
+def test_two_readers_and_a_writer(kind, tmp_path):
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    readers = [kind.open(tmp_path / "vectors") for _ in range(2)]
+    before = [reader.search(vectors(3, seed=5), 5).ids for reader in readers]
+    for number in range(20):  # More than the exact one keeps apart.
+        backend.add(np.array([5000 + number]), vectors(1, seed=number))
+        backend.save()
+    for reader, ids in zip(readers, before, strict=True):
+        np.testing.assert_array_equal(reader.search(vectors(3, seed=5), 5).ids, ids)
+    assert len(kind.open(tmp_path / "vectors")) == 420
+
+
+def test_damage_is_named(kind, tmp_path):
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    backend.close()
+    folder = tmp_path / "vectors"
+    (folder / "manifest.json").write_text((folder / "manifest.json").read_text()[:-9])
+    with pytest.raises(UserError, match=r"manifest.json is damaged"):
+        kind.open(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(UserError, match=r"holds no index"):
+        kind.open(folder)
+
+
+def test_a_damaged_file_is_named(kind, tmp_path):
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    largest = max((tmp_path / "vectors").iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[-3] ^= 0xFF
+    largest.write_bytes(content)
+    with pytest.raises(BackendError, match=f"{largest.name} is .*damaged"):
+        kind.open(tmp_path / "vectors").verify()
+
+
+@pytest.mark.parametrize(
+    ("ids", "items", "message"),
+    [
+        ([10, 1], vectors(2), "there already"),
+        ([1, 1], vectors(2), "there already"),
+        ([1, 2], vectors(2)[..., :3], "shape"),
+        ([1, 2], vectors(2) * np.float32(np.inf), "not finite"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(kind, tmp_path, ids, items, message):
+    backend, _ = filled(kind, tmp_path)
+    with np.errstate(invalid="ignore"), pytest.raises(BackendError, match=message):
+        backend.add(np.array(ids), items)
+    assert len(backend) == 400
+
+
+def test_search_parameters_are_honoured(tmp_path):
+    pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+    queries = vectors(30, seed=5)
+    expected = filled(Exact, tmp_path / "e", 1000)[0].search(queries, 10).ids
+    for name, option, narrow, wide in (
+        ("faiss_hnsw", "breadth", {"neighbours": 4, "construction": 8}, 400),
+        ("faiss_ivf_pq", "probed", {"cells": 20, "pieces": 12}, 20),
+    ):
+        found = {}
+        for value in (1, wide):
+            options = narrow | {option: value}
+            backend, _ = filled(backend_class(name), tmp_path / f"{name}{value}", 1000, **options)
+            found[value] = recall(backend.search(queries, 10).ids, expected)
+            backend.save()
+            again = type(backend).open(tmp_path / f"{name}{value}" / "vectors")
+            assert getattr(again, option) == value
+        assert found[wide] > found[1] + 0.1, found
+
+
+def test_float16_halves_the_disk(tmp_path):
+    sizes = {}
+    for precision in ("float32", "float16"):
+        backend, _ = filled(Exact, tmp_path / precision, precision=precision)
+        backend.save()
+        sizes[precision] = max(p.stat().st_size for p in backend.folder.glob("*.vectors.npy"))
+        found = Exact.open(backend.folder).search(vectors(3, seed=5), 5)
+        assert found.scores.dtype == np.float32
+    assert sizes["float16"] < 0.51 * sizes["float32"]
+
+
+def test_what_float16_cannot_hold_is_refused(tmp_path):
+    backend = Exact(tmp_path, (1, WIDTH), precision="float16")
+    with np.errstate(over="ignore"), pytest.raises(BackendError, match="float16"):
+        backend.add(np.array([1]), np.full((1, 1, WIDTH), 1e6, np.float32))
+
+
+_WRITER = """
+COMMAND_LINE_OF_KERAS_XMR = True  # Which imports no TensorFlow.
+import sys
+from pathlib import Path
+import numpy as np
+from keras_xmr.index.backends import backend_class
+kind, folder = backend_class(sys.argv[1]), Path(sys.argv[2])
+backend = kind.open(folder, writing=True)
+print("ready", flush=True)
+number = 10_000
+while True:
+    backend.add(np.arange(number, number + 50), np.ones((50, 1, 12), np.float32))
+    backend.save()
+    number += 50
+"""
+
+
+def test_a_killed_writer_leaves_a_whole_index(kind, tmp_path):
+    backend, ids = filled(kind, tmp_path)
+    backend.save()
+    arguments = [sys.executable, "-c", _WRITER, kind.NAME, str(tmp_path / "vectors")]
+    writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, env=os.environ)
+    assert writer.stdout.readline() == b"ready\n"
+    for _ in range(10):
+        opened = kind.open(tmp_path / "vectors")
+        assert len(opened) % 50 == 0
+        assert set(ids) <= set(opened.ids)
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    opened = kind.open(tmp_path / "vectors", writing=True)
+    assert len(opened) % 50 == 0
+    opened.verify()
+    assert not list((tmp_path / "vectors").glob(".*"))
+
+
+def test_no_tensorflow_is_imported():
+    code = "import sys; COMMAND_LINE_OF_KERAS_XMR = True; import keras_xmr.index.backends"
+    check = f"{code}; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_an_unknown_backend_is_named():
+    with pytest.raises(BackendError, match="'annoy' is no backend; there are exact"):
+        backend_class("annoy")
