@@ -13,12 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.caption_features import CaptionFeatures
+from data_pipelines.caption_ids import CaptionIds, Drop
 from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.mixing import draw_mix, mix_image
 from data_pipelines.options import ImageOptions, TextOptions
 from data_pipelines.records import SplitRecords, parse
 from data_pipelines.samplers import Sampler
-from data_pipelines.text import Tokenizer, drop_words
+from data_pipelines.text import Tokenizer
 
 Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From the numbers of N images and of M captions to the relevance of each pair, float32 (N, M)."""
@@ -34,6 +35,7 @@ def training_batches(
     part: tuple[int, int] = (0, 1),
     relevance: Relevance | None = None,
     pieces: int = 1,
+    captions: CaptionIds | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of images and captions, from any step on.
 
@@ -47,6 +49,7 @@ def training_batches(
         part: Which part of every batch to yield, and of how many: one a worker.
         relevance: How relevant captions are to images, if the model learns from that.
         pieces: In how many batches, one after another, the part comes: one a device.
+        captions: The ids of all captions of the split, where they were made before.
 
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
@@ -66,7 +69,10 @@ def training_batches(
     Raises:
         ValueError: If the batches do not split into so many parts and pieces.
     """
-    loader = _Loader(records, sampler, image, part, relevance)
+    if captions is None and records.caption_features is None:
+        captions = CaptionIds.of([caption.text for caption in records.captions], tokenizer)
+    words = None if captions is None else _Words(captions, text.drop_words, sampler)
+    loader = _Loader(records, sampler, image, part, relevance, words)
     if loader.size % pieces:
         raise ValueError(f"a part of {loader.size} does not split into {pieces} pieces")
     labels = _padded_labels(records)
@@ -74,24 +80,21 @@ def training_batches(
     def item(loaded: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         parsed = parse(loaded["record"], records.region_shape, records.region_dtype)
         seed = tf.stack([tf.constant(sampler.seed, tf.int64), loaded["position"]])
-        seeds = tf.random.split(seed, 2)
         if records.holds == "images":
-            pixels = decode_for_training(parsed["encoded"], image, seeds[0])
+            pixels = decode_for_training(parsed["encoded"], image, seed)
         else:
             pixels = parsed["regions"]
         y = {name: loaded[name] for name in _IN_Y if name in loaded}
         if sampler.SEVERAL:
-            there = loaded["caption_id"] >= 0
-            y["caption_id"] = tf.boolean_mask(loaded["caption_id"], there)
+            y["caption_id"] = tf.boolean_mask(y["caption_id"], y["caption_id"] >= 0)
         if records.caption_features is not None:
             caption = _read_features(records.caption_features, y["caption_id"])
         elif sampler.SEVERAL:
-            own = tf.gather(parsed["texts"], tf.boolean_mask(loaded["caption"], there))
-            caption = _captions(own, tokenizer, text, seeds[1])
+            caption = loaded["words"][: tf.size(y["caption_id"])]
         else:
-            caption = _caption(parsed["texts"][loaded["caption"]], tokenizer, text, seeds[1])
+            caption = loaded["words"]
         if image.mixes:
-            seed = tf.random.experimental.stateless_fold_in(seed, 2)
+            seed = tf.random.experimental.stateless_fold_in(seed, 1)
             mixed_in, ratio, box = (loaded[f"mix_{name}"] for name in ("record", "ratio", "box"))
             pixels = mix_image(pixels, mixed_in, ratio, box, image, seed)
         if labels.shape[1]:
@@ -154,35 +157,6 @@ def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:
 _IN_Y = ("image_id", "caption_id", "mix_image_id", "mix_ratio", "relevance")
 
 
-def _caption(
-    caption: tf.Tensor, tokenizer: Tokenizer, options: TextOptions, seed: tf.Tensor
-) -> tf.Tensor:
-    """Ids int32 (L,) of one caption, augmented."""
-    ids = tokenizer.words(caption[None])[0]
-    if options.drop_words:
-        ids = drop_words(ids, options.drop_words, seed, tokenizer.blank)
-    return tokenizer.enclose(tf.RaggedTensor.from_tensor(ids[None]))[0]
-
-
-def _captions(
-    captions: tf.Tensor, tokenizer: Tokenizer, options: TextOptions, seed: tf.Tensor
-) -> tf.Tensor:
-    """Ids int32 (K, L) of the K captions of an image, each augmented on its own."""
-    if not options.drop_words:
-        return tokenizer(captions)
-
-    def one(number: tf.Tensor) -> tf.RaggedTensor:
-        seed_of_one = tf.random.experimental.stateless_fold_in(seed, number)
-        return _caption(captions[number], tokenizer, options, seed_of_one)
-
-    ids = tf.map_fn(
-        one,
-        tf.range(tf.size(captions)),
-        fn_output_signature=tf.RaggedTensorSpec([None], tf.int32),
-    )
-    return ids.to_tensor(tokenizer.pad)
-
-
 def _image_by_image(
     x: dict[str, tf.Tensor], y: dict[str, tf.Tensor]
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
@@ -196,14 +170,41 @@ def _image_by_image(
     return x | {"caption": tf.boolean_mask(x["caption"], there)}, y
 
 
+class _Words:
+    """The captions of a batch: their ids, augmented.
+
+    What is dropped is drawn for the whole batch, so it does not depend on who loads which part.
+    """
+
+    def __init__(self, captions: CaptionIds, share: float, sampler: Sampler) -> None:
+        self._captions = captions
+        self._share = share
+        self._sampler = sampler
+
+    def __call__(self, batch: np.ndarray, own: slice, step: int) -> np.ndarray:
+        """Ids int32 (N, L), or (N, captions, L), of the captions of the own part of a batch."""
+        numbers = self._sampler.captions(batch)
+        drop = None
+        if self._share:
+            random = np.random.default_rng([self._sampler.seed, step, _STREAM])
+            shape = (*numbers.shape, 2, self._captions.longest)
+            draws = random.random(shape, np.float32)[own]
+            drop = Drop(self._share, draws.reshape(-1, *shape[-2:]))
+        ids = self._captions.batch(numbers[own].ravel(), drop)
+        return ids.reshape(*numbers[own].shape, -1)
+
+
+_STREAM = 11  # sets these random numbers apart from others of the same seed and step
+
+
 class _Loader:
     """Reads what a step begins with: of this part of the batch, what the rest makes tensors of.
 
-    For each pair: the record of the image, the place of the caption among its captions, the
-    position of the pair in the training, the numbers of image and caption. An image with several
-    captions has all their places and numbers, padded with numbers of -1. Where images are
-    mixed, also the record of the image mixed in (empty where there is none), its number, the
-    ratio and the box. With relevance, that of all captions of the whole batch to the image.
+    For each pair: the record of the image, the position of the pair in the training, the numbers
+    of image and caption, and the ids of its words. An image with several captions has the numbers
+    and ids of all, padded with numbers of -1. Where images are mixed, also the record of the
+    image mixed in (empty where there is none), its number, the ratio and the box. With relevance,
+    that of all captions of the whole batch to the image.
     """
 
     def __init__(
@@ -213,6 +214,7 @@ class _Loader:
         image: ImageOptions,
         part: tuple[int, int],
         relevance: Relevance | None,
+        words: _Words | None,
     ) -> None:
         number, parts = part
         if sampler.batch_size % parts:
@@ -223,9 +225,12 @@ class _Loader:
         self._sampler = sampler
         self._image = image
         self._relevance = relevance
+        self._words = words
         self._epoch = lru_cache(maxsize=2)(sampler.epoch)
         captions = [None] if sampler.SEVERAL else []
-        self._types = _ITEM | dict.fromkeys(("caption", "caption_id"), (tf.int64, captions))
+        self._types = _ITEM | {"caption_id": (tf.int64, captions)}
+        if words is not None:
+            self._types |= {"words": (tf.int32, [*captions, None])}
         if image.mixes:
             self._types |= _MIX
         if relevance is not None:
@@ -243,15 +248,16 @@ class _Loader:
     def _load(self, step: np.int64) -> tuple[np.ndarray, ...]:
         records, sampler = self._records, self._sampler
         batch = self._epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
-        images, captions = sampler.images(batch[self._own]), sampler.captions(batch[self._own])
+        images = sampler.images(batch[self._own])
         first = step * sampler.batch_size + self._own.start
         loaded = {
             "record": np.array([records.read(image) for image in images], object),
-            "caption": (captions.T - records.first_caption[images]).T,
             "position": first + np.arange(self.size),
             "image_id": images,
-            "caption_id": captions,
+            "caption_id": sampler.captions(batch[self._own]),
         }
+        if self._words is not None:
+            loaded["words"] = self._words(batch, self._own, int(step))
         if self._image.mixes:
             loaded |= self._load_mix(batch, int(step))
         if self._relevance is not None:

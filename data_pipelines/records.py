@@ -110,7 +110,7 @@ def parse(
     region_shape: tuple[int | None, int] | None,
     region_dtype: str = "float32",
 ) -> dict[str, tf.Tensor]:
-    """Reads one record.
+    """Reads the image of one record.
 
     Args:
         serialized: A scalar string.
@@ -118,22 +118,19 @@ def parse(
         region_dtype: How the numbers of regions are kept: "float32", or "float16".
 
     Returns:
-        `texts`, strings (captions,), and `encoded`, a scalar string, or `regions`, float32
-        (R, F).
+        `encoded`, a scalar string, or `regions`, float32 (R, F).
     """
-    features: dict[str, Any] = {"caption/texts": tf.io.VarLenFeature(tf.string)}
+    scalar = tf.io.FixedLenFeature([], tf.string)
     if region_shape is None:
-        features["image/encoded"] = tf.io.FixedLenFeature([], tf.string)
-    else:
-        features["image/regions"] = tf.io.FixedLenFeature([], tf.string)
-        features["image/regions_shape"] = tf.io.FixedLenFeature([2], tf.int64)
-    example = tf.io.parse_single_example(serialized, features)
-    parsed = {"texts": tf.sparse.to_dense(example["caption/texts"])}
-    if region_shape is None:
-        return parsed | {"encoded": example["image/encoded"]}
+        encoded = tf.io.parse_single_example(serialized, {"image/encoded": scalar})
+        return {"encoded": encoded["image/encoded"]}
+    shape = tf.io.FixedLenFeature([2], tf.int64)
+    example = tf.io.parse_single_example(
+        serialized, {"image/regions": scalar, "image/regions_shape": shape}
+    )
     flat = tf.io.decode_raw(example["image/regions"], tf.as_dtype(region_dtype))
     regions = tf.reshape(tf.cast(flat, tf.float32), example["image/regions_shape"])
-    return parsed | {"regions": tf.ensure_shape(regions, region_shape)}
+    return {"regions": tf.ensure_shape(regions, region_shape)}
 
 
 class ShardWriter:

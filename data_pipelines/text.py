@@ -89,6 +89,8 @@ class Tokenizer(tf.Module, abc.ABC):
         vocabulary: What the ids stand for, by id.
         max_words: Longer captions are cut; `<start>` and `<end>` do not count.
         pad: The id of the padding.
+        start: The id that begins a caption; None for none.
+        end: The id that ends it; None for none.
         unknown: The id of words that are not in the vocabulary; None if there are none.
         blank: The id that a word becomes in random caption word dropping; None for none.
     """
@@ -96,6 +98,8 @@ class Tokenizer(tf.Module, abc.ABC):
     vocabulary: Sequence[str]
     max_words: int
     pad: int
+    start: int | None
+    end: int | None
     unknown: int | None
     blank: int | None
 
@@ -105,10 +109,6 @@ class Tokenizer(tf.Module, abc.ABC):
     @abc.abstractmethod
     def pieces(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
         """Ids int32 (N, words) of whole captions, without `<start>` and `<end>`."""
-
-    @abc.abstractmethod
-    def enclose(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Puts what begins and ends a caption around the ids (N, words) of each."""
 
     @abc.abstractmethod
     def text(self, ids: np.ndarray) -> str:
@@ -124,7 +124,12 @@ class Tokenizer(tf.Module, abc.ABC):
 
     def __call__(self, texts: tf.Tensor | Sequence[str]) -> tf.Tensor:
         """Ids int32 (N, L) of captions, between `<start>` and `<end>`, padded with `pad`."""
-        return self.enclose(self.words(texts)).to_tensor(self.pad)
+        ids = self.words(texts)
+
+        def column(value: int | None) -> list[tf.Tensor]:
+            return [] if value is None else [tf.fill([ids.nrows(), 1], value)]
+
+        return tf.concat([*column(self.start), ids, *column(self.end)], 1).to_tensor(self.pad)
 
 
 class WordTokenizer(Tokenizer):
@@ -135,7 +140,7 @@ class WordTokenizer(Tokenizer):
         max_words: Longer captions are cut.
     """
 
-    pad = SPECIAL.index(PAD)
+    pad, start, end = (SPECIAL.index(word) for word in (PAD, START, END))
     unknown = blank = SPECIAL.index(UNKNOWN)
 
     def __init__(self, vocabulary: Sequence[str], max_words: int) -> None:
@@ -152,10 +157,6 @@ class WordTokenizer(Tokenizer):
         """Ids int32 (N, words) of all words of captions, without `<start>` and `<end>`."""
         return tf.cast(self.table.lookup(split_words(texts)), tf.int32)
 
-    def enclose(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Puts `<start>` before and `<end>` after the ids (N, words) of each caption."""
-        return enclose(ids, SPECIAL.index(START), SPECIAL.index(END))
-
     def text(self, ids: np.ndarray) -> str:
         """The words of one caption from its ids (L,), without padding."""
         return " ".join(self.vocabulary[i] for i in ids if i != self.pad)
@@ -164,39 +165,3 @@ class WordTokenizer(Tokenizer):
         """The vocabulary, one word a line."""
         words = "".join(f"{word}\n" for word in self.vocabulary)
         return {VOCABULARY: words.encode("utf-8")}
-
-
-def enclose(ids: tf.RaggedTensor, start: int | None, end: int | None) -> tf.RaggedTensor:
-    """Puts an id before and an id after the ids (N, words) of each caption; None for none."""
-
-    def column(value: int | None) -> list[tf.Tensor]:
-        return [] if value is None else [tf.fill([ids.nrows(), 1], tf.constant(value, ids.dtype))]
-
-    return tf.concat([*column(start), ids, *column(end)], axis=1)
-
-
-def drop_words(
-    ids: tf.Tensor, share: float, seed: tf.Tensor, blank: int | None = SPECIAL.index(UNKNOWN)
-) -> tf.Tensor:
-    """Random caption word dropping, as in the released code of Chun et al. 2021.
-
-    Every word becomes `blank` with a probability of `share`; then `floor(share * words)` words,
-    drawn at random, are removed.
-
-    Args:
-        ids: Ids (words,) of one caption.
-        share: The probability, and the part that is removed.
-        seed: Stateless seed, int (2,).
-        blank: `<unk>`, or the mask of a vocabulary that has one; None only removes words.
-
-    Returns:
-        Ids of the words that are left, in order.
-    """
-    draws = tf.random.stateless_uniform([2, tf.size(ids)], seed)
-    if blank is None:
-        replaced = ids
-    else:
-        replaced = tf.where(draws[0] < share, tf.constant(blank, ids.dtype), ids)
-    removed = tf.cast(share * tf.cast(tf.size(ids), tf.float32), tf.int32)
-    kept = tf.sort(tf.argsort(draws[1])[removed:])
-    return tf.gather(replaced, kept)

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from data_pipelines.batches import training_batches
+from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.records import Records, SplitRecords, damage
 from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
@@ -88,6 +89,7 @@ def train(
         model = build_model(config, records, tokenizer, pretrained=not begun)
         if team.is_chief:
             folder.begin(config, tokenizer.files())
+        captions = CaptionIds.of([caption.text for caption in split.captions], tokenizer)
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
@@ -109,6 +111,7 @@ def train(
                     part=(team.workers.number, team.workers.count),
                     relevance=relevance,
                     pieces=team.devices,
+                    captions=captions,
                 )
                 trainer.fit(team.distribute(batches), span)
         trainer.finish(done.step)

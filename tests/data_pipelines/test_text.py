@@ -6,13 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from data_pipelines.caption_ids import CaptionIds, Drop, drop_words
 from data_pipelines.text import (
     SPECIAL,
     WordTokenizer,
     count_words,
-    drop_words,
     make_vocabulary,
     read_vocabulary,
     split_words,
@@ -67,12 +66,29 @@ def test_vocabulary_files_are_checked(tmp_path):
 
 
 def test_dropping_replaces_and_removes_in_order():
-    ids = tf.range(4, 44)
-    kept = [drop_words(ids, 0.25, tf.constant([3, seed])).numpy() for seed in range(200)]
-    assert {len(k) for k in kept} == {30}
-    replaced = np.mean([(k == 1).mean() for k in kept])
-    assert 0.22 < replaced < 0.28
+    ids, lengths = np.tile(np.arange(4, 44), (200, 1)), np.full(200, 40)
+    draws = np.random.default_rng(3).random((200, 2, 40))
+    kept, left = drop_words(ids, lengths, Drop(0.25, draws), 1)
+    kept = kept[:, :30]
+    assert (left == 30).all()
+    assert 0.22 < (kept == 1).mean() < 0.28
     for k in kept:
         assert (np.diff(k[k != 1]) > 0).all()
-    np.testing.assert_array_equal(drop_words(ids, 0.25, tf.constant([3, 5])), kept[5])
-    assert drop_words(tf.constant([4, 5, 6]), 0.1, tf.constant([0, 0])).shape == (3,)
+    removed = np.setdiff1d(
+        np.arange(4, 44), drop_words(ids, lengths, Drop(0.25, draws), None)[0][0, :30]
+    )
+    np.testing.assert_array_equal(removed, 4 + np.sort(np.argsort(draws[0, 1])[:10]))
+    _, left = drop_words(ids, np.arange(200) % 41, Drop(0.1, draws), 1)
+    np.testing.assert_array_equal(left, [n - n // 10 for n in np.arange(200) % 41])
+
+
+def test_captions_are_tokenised_once_as_one_by_one():
+    tokenizer = WordTokenizer([*SPECIAL, "dog", "a"], max_words=3)
+    texts = ["a dog", "a zebra sees a dog", "", "a", "dog dog dog"]
+    captions = CaptionIds.of(texts, tokenizer)
+    assert captions.longest == 3
+    for numbers in ([0, 1, 2, 3, 4], [3, 0], [2], [4, 4]):
+        expected = tokenizer([texts[number] for number in numbers])
+        np.testing.assert_array_equal(captions.batch(np.array(numbers)), expected)
+    padded = captions.batch(np.array([0, -1, 3]))
+    np.testing.assert_array_equal(padded, [[2, 5, 4, 3], [0, 0, 0, 0], [2, 5, 3, 0]])

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.text import Tokenizer, enclose
+from data_pipelines.text import Tokenizer
 
 if TYPE_CHECKING:
     import keras_hub
@@ -51,12 +51,12 @@ class SubwordTokenizer(Tokenizer):
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         self.vocabulary = _vocabulary(tokenizer)
-        self._start = getattr(tokenizer, "start_token_id", None)
-        self._end = getattr(tokenizer, "end_token_id", None)
+        self.start = getattr(tokenizer, "start_token_id", None)
+        self.end = getattr(tokenizer, "end_token_id", None)
         self.unknown = _unknown(tokenizer)
         mask = getattr(tokenizer, "mask_token_id", None)
         self.blank = self.unknown if mask is None else mask
-        special = (self._start is not None) + (self._end is not None)
+        special = (self.start is not None) + (self.end is not None)
         self.max_words = max_words if max_tokens is None else min(max_words, max_tokens - special)
         # Called eagerly, KerasHub would take other code, which need not agree to the last id.
         self._tokenize = tf.function(
@@ -84,17 +84,13 @@ class SubwordTokenizer(Tokenizer):
         # Byte-pair encoding gives -1 for bytes that a small vocabulary does not have.
         return tf.ragged.boolean_mask(ids, ids >= 0)
 
-    def enclose(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Puts the first and the last token, where the encoder knows any, around captions."""
-        return enclose(ids, self._start, self._end)
-
     def text(self, ids: np.ndarray) -> str:
         """One caption from its ids (L,), without padding."""
         known = np.asarray(ids, np.int32)
         parts = [known[known >= 0]]
         if type(self.tokenizer).__name__ == "CLIPTokenizer":
             # KerasHub would forget the spaces, which are marks at the ends of words.
-            closed = [i == self._start or self.vocabulary[i].endswith("</w>") for i in parts[0]]
+            closed = [i == self.start or self.vocabulary[i].endswith("</w>") for i in parts[0]]
             parts = np.split(parts[0], np.flatnonzero(closed) + 1)
         return " ".join(self._detokenize(part[None]).numpy()[0].decode("utf-8") for part in parts)
 
