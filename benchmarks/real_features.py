@@ -2,10 +2,11 @@
 
 Photos stand in images/ of a folder, their captions in captions.csv (see the README). They are cut
 into seven parts; in a fold one tests, the next one validates, and the others train. Features are
-computed once, by the encoders of the presets; each fold is written in the layout of SCAN, a config
-is trained on it (`--methods`), and the ranks of what is asked for are kept, a JSON line a run, in
-results.jsonl of the work folder. What is there already is not computed again, so a run that was
-stopped goes on. Baselines (benchmarks/baselines.py) see the same features, averaged.
+computed once, by the encoders of the presets, or read (`--features`). Each fold is written in the
+layout of SCAN, a config is trained on it (`--methods`), and the ranks of what is asked for are
+kept, a JSON line a run, in results.jsonl of the work folder. What is there already is not computed
+again, so a run that was stopped goes on. Baselines (benchmarks/baselines.py) see the same features,
+averaged.
 
 Intervals are 95 % by paired bootstrap over photos, each with its captions, of all folds.
 
@@ -18,6 +19,7 @@ Intervals are 95 % by paired bootstrap over photos, each with its captions, of a
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -114,14 +116,19 @@ def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
 
 
 def _plan(photos: Photos, options: argparse.Namespace) -> Iterator[tuple[str, int, int, int]]:
-    """What is to be run: method, size, fold and seed. What has no chance in it has one seed."""
-    for size in options.train_sizes or [None]:
-        for fold in range(options.folds):
-            count = len(photos.fold(fold, size)["train"])
-            for method in [*BASELINES, *options.methods]:
-                once = method in ("ridge", "cca", "cca_of_roots")
-                for seed in range(1 if once else options.seeds):
-                    yield method, count, fold, seed
+    """What is to be run: method, size, fold and seed. What has no chance in it has one seed.
+
+    Seeds come last, so that what was stopped has the same of all methods, or nearly.
+    """
+    places = itertools.product(
+        range(options.seeds),
+        options.train_sizes or [None],
+        range(options.folds),
+        [*BASELINES, *options.methods],
+    )
+    for seed, size, fold, method in places:
+        if seed == 0 or method not in ("ridge", "cca", "cca_of_roots"):
+            yield method, len(photos.fold(fold, size)["train"]), fold, seed
 
 
 def write_fold(photos: Photos, rows: dict[str, np.ndarray], folder: Path) -> None:
@@ -160,13 +167,11 @@ def train(method: str, folder: Path, seed: int, options: argparse.Namespace) -> 
     if not config.data.is_prepared:
         run.prepare()
     run.train()
-    dev, ranks = (
-        _ranks(evaluate_split(run.model, run.records, split, run.tokenizer, config, brief=True))
-        for split in ("val", "test")
-    )
+    dev = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
+    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, config, brief=True)
     keras.backend.clear_session()
     shutil.rmtree(config.folder)
-    return float(recalls(dev).sum()), ranks
+    return dev, _ranks(evaluation)
 
 
 def _ranks(evaluation: Any) -> Ranks:
@@ -178,9 +183,11 @@ def _ranks(evaluation: Any) -> Ranks:
 def read_photos(options: argparse.Namespace) -> Photos:
     """Features of the work folder, which are computed if it has none."""
     path = options.work / "features.npz"
-    made_of = json.dumps(
-        [str(options.photos), options.splits, str(options.image_preset), str(options.text_preset)]
+    photos, presets = (
+        options.features or options.photos,
+        [options.image_preset, options.text_preset],
     )
+    made_of = json.dumps([str(photos), options.splits, *map(str, presets)])
     if not path.exists():
         options.work.mkdir(parents=True, exist_ok=True)
         draft = path.with_name("draft.npz")
@@ -190,7 +197,8 @@ def read_photos(options: argparse.Namespace) -> Photos:
     if str(kept["made_of"]) != made_of:
         raise SystemExit(f"{path} was made of other photos or presets; name another --work")
     captions = [list(each) for each in kept["captions"]]
-    parts = _parts(kept["split"] if options.splits else None, len(captions))
+    given = options.splits or options.features
+    parts = _parts(kept["split"] if given else None, len(captions))
     return Photos(kept["features"], kept["sentences"], captions, parts)
 
 
@@ -206,15 +214,17 @@ def _parts(split: np.ndarray | None, count: int) -> list[np.ndarray]:
 
 def _features(options: argparse.Namespace) -> dict[str, np.ndarray]:
     """Features, sentences, captions and splits of the photos that can be read."""
-    from data_pipelines.images import to_jpeg
-    from data_pipelines.sources import CsvSource
+    from data_pipelines.sources import CsvSource, RegionsSource
     from data_pipelines.sources.base import Problems, UnreadableError
 
-    source = CsvSource(root=options.photos, splits=options.splits)
-    files, captions, splits = [], [], []
+    if options.features:
+        source: Any = RegionsSource(root=options.features)
+    else:
+        source = CsvSource(root=options.photos, splits=options.splits)
+    read, captions, splits = [], [], []
     for entry in source.entries(Problems()):
         try:
-            files.append(to_jpeg(source.read(entry).data, entry.key))
+            read.append(_read(source, entry))
         except UnreadableError as error:
             print(f"left out: {error}")
             continue
@@ -224,11 +234,20 @@ def _features(options: argparse.Namespace) -> dict[str, np.ndarray]:
     captions = [each[:least] for each in captions]
     sentences = _of_sentences([text for each in captions for text in each], options.text_preset)
     return {
-        "features": _of_images(files, options.image_preset),
-        "sentences": sentences.reshape(len(files), least, -1),
+        "features": np.stack(read) if options.features else _of_images(read, options.image_preset),
+        "sentences": sentences.reshape(len(read), least, -1),
         "captions": np.array(captions),
         "split": np.array(splits),
     }
+
+
+def _read(source: Any, entry: Any) -> Any:
+    """A JPEG file, or features (R, F) where a source has such."""
+    from data_pipelines.images import to_jpeg
+
+    if source.holds == "regions":
+        return source.read(entry).features.astype(np.float16)
+    return to_jpeg(source.read(entry).data, entry.key)
 
 
 def _of_images(files: list[bytes], preset: str) -> np.ndarray:
@@ -278,6 +297,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     whole = {"type": int, "metavar": "N"}
     parser.add_argument("--photos", type=Path, help="folder with images/ and captions.csv")
+    parser.add_argument(
+        "--features", type=Path, help="folder with {train,dev,test}_ims.npy and _caps.txt instead"
+    )
     parser.add_argument("--splits", help="its file of splits, if test and val are to be parts")
     parser.add_argument("--work", type=Path, default=Path("data/real_features"))
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
@@ -287,7 +309,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--folds", default=5, choices=range(1, PARTS + 1), **whole)
     parser.add_argument("--seeds", default=1, **whole)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--against", default="cca", help="what differences are taken to")
+    parser.add_argument(
+        "--against", type=_list, default="cca,dual_encoder", help="what differences are taken to"
+    )
     parser.add_argument("--results", type=Path, action="append", help="tables of finished runs")
     parser.add_argument(
         "--figure",
@@ -295,8 +319,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="PNG for a learning curve of baselines and the first of the methods",
     )
     options = parser.parse_args(arguments)
-    if not (options.photos or options.results):
-        parser.error("name a folder with --photos, or files of results with --results")
+    if not (options.photos or options.features or options.results):
+        parser.error("name a folder with --photos or --features, or finished runs with --results")
     return options
 
 

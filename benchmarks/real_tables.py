@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,24 +76,31 @@ def _result(line: dict[str, Any]) -> Result:
     return Result(match["method"], *numbers, (images, captions))
 
 
-def result_lines(results: Sequence[Result], size: int, against: str = "cca") -> Iterator[str]:
-    """Lines of a table in Markdown: recalls, RSUM, and the difference to one of the methods.
+def result_lines(
+    results: Sequence[Result], size: int, against: Sequence[str] = ("cca",)
+) -> Iterator[str]:
+    """Lines of a table in Markdown: recalls, RSUM, and the differences to some of the methods.
 
-    A difference is over the folds that both have, and says how many where some are missing.
+    A difference is over the folds that both have. The last cell says of how many folds, and how
+    many seeds of each, the row is the mean.
 
     Args:
         results: All results.
         size: How many photos trained.
-        against: The method that others are set beside.
+        against: The methods that others are set beside.
     """
     folds = by_fold(results, size)
-    yield f"| | i2t R@1 | R@5 | R@10 | t2i R@1 | R@5 | R@10 | RSUM | to {_label(against)} | folds |"
-    yield "| --- |" + " ---: |" * 9
+    runs = Counter(result.method for result in results if result.size == size)
+    to = " | ".join(f"to {_label(other)}" for other in against)
+    yield f"| | i2t R@1 | R@5 | R@10 | t2i R@1 | R@5 | R@10 | RSUM | {to} | folds x seeds |"
+    yield "| --- |" + " ---: |" * (8 + len(against))
     for method in sorted(folds, key=lambda name: _rsum(folds[name])):
         cells = [f"{number:.1f}" for number in _recalls(folds[method])]
         cells.append(f"**{_rsum(folds[method]):.1f}**")
-        cells.append("" if method == against else _apart(folds[method], folds.get(against, {})))
-        yield f"| {_label(method)} | {' | '.join(cells)} | {len(folds[method])} |"
+        cells += [_apart(folds, method, other) for other in against]
+        count = len(folds[method])
+        cells.append(f"{count} x {runs[method] / count:.2g}")
+        yield f"| {_label(method)} | {' | '.join(cells)} |"
 
 
 def by_fold(results: Sequence[Result], size: int) -> dict[str, dict[int, Answers]]:
@@ -180,8 +187,9 @@ def _resampled(folds: list[Answers]) -> np.ndarray:
     return found[0] + found[1]
 
 
-def _apart(folds: dict[int, Answers], others: dict[int, Answers]) -> str:
-    if not folds.keys() & others.keys():
+def _apart(folds: dict[str, dict[int, Answers]], method: str, other: str) -> str:
+    mine, theirs = folds[method], folds.get(other, {})
+    if method == other or not mine.keys() & theirs.keys():
         return ""
-    found = apart(folds, others)
+    found = apart(mine, theirs)
     return f"{found.value:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -32,36 +31,27 @@ def tables(bench):
     return importlib.import_module("real_tables")
 
 
-def made_up(work: Path, photos: int = 105) -> None:
+def made_up(folder: Path, photos: int = 105) -> None:
     """Photos of one region: six words each, of which a caption has four, and a feature a word."""
     random = np.random.default_rng(0)
     words = sorted(set(presets.WORDS.split()))
     true = np.stack([random.permutation(len(words))[:6] for _ in range(photos)])
-    said = np.stack([[random.permutation(own)[:4] for _ in range(2)] for own in true])
     features = np.eye(len(words))[true].sum(axis=1) + 0.1 * random.random((photos, len(words)))
-    work.mkdir()
-    np.savez(
-        work / "features.npz",
-        made_of=json.dumps(["photos", None, "image", "text"]),
-        features=features[:, None].astype(np.float16),
-        sentences=np.eye(len(words), dtype=np.float32)[said].sum(axis=2),
-        captions=np.array([[" ".join(words[i] for i in one) for one in two] for two in said]),
-        split=np.array(["train"] * photos),
-    )
+    folder.mkdir()
+    for split, rows in (("train", slice(30, None)), ("dev", slice(15, 30)), ("test", slice(15))):
+        np.save(folder / f"{split}_ims.npy", features[rows, None].astype(np.float32))
+        said = [random.permutation(own)[:4] for own in true[rows] for _ in range(5)]
+        lines = [" ".join(words[i] for i in one) for one in said]
+        (folder / f"{split}_caps.txt").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
 def arguments(bench, tmp_path_factory):
     folder = tmp_path_factory.mktemp("real")
-    made_up(folder / "work")
-    arguments = ["--photos=photos", f"--work={folder / 'work'}", "--folds=1", "--seeds=1"]
-    arguments += ["--image-preset=image", "--text-preset=text", f"--methods={NAMES[-1]}"]
-    sets = (
-        "model.text.encoder={name: word_embedding, dimension: 8}",
-        "train.phases.0.epochs=1",
-        "train.batch_size=32",
-        "model.dimension=8",
-    )
+    made_up(folder / "given")
+    arguments = [f"--features={folder / 'given'}", f"--work={folder / 'work'}", "--folds=1"]
+    arguments += [f"--text-preset={presets.bert(folder / 'text')}", f"--methods={NAMES[-1]}"]
+    sets = ("train.phases.0.epochs=1", "train.batch_size=32", "model.dimension=8")
     return [*arguments, *(f"--set={key}" for key in sets)]
 
 
@@ -77,8 +67,12 @@ def test_table_has_a_row_for_all_and_finished_runs_are_read(bench, arguments, ca
     bench.main(arguments)
     first = capsys.readouterr().out
     table = first[first.index("75 photos train") :]
-    assert all(f"| {label} |" in table for label in ("CCA", "`csv_pretrained_nt_xent`"))
-    assert len(rows(table)) == len(NAMES) - 1
+    found = rows(table)
+    assert len(found) == len(NAMES)
+    # A column for the difference to CCA, and one for that to the dual encoder.
+    assert [found["CCA"].index(""), found["linear dual encoder"].index("")] == [8, 9]
+    assert found["`csv_pretrained_nt_xent`"][-1] == "1 x 1"
+    assert float(found["`csv_pretrained_nt_xent`"][7].strip("*")) > 300
     monkeypatch.setattr(bench, "train", None)
     bench.main(arguments)
     assert capsys.readouterr().out.strip() == table.strip()

@@ -51,21 +51,22 @@ def frozen_caption_features(
     )
     splits = [records.split(split) for split in SPLITS[:2] if split in records.splits]
     batch = config.evaluation.batch_size
-    ids = tokenizer(tf.constant([caption.text for caption in splits[0].captions[:2]]))
-    check_constant(
-        _KEY,
-        "text.encoder",
-        config.model.text.encoder.name,
-        encoder,
-        lambda training=False: encode(ids, training=training)[0],
-    )
     folder = records.folder / FOLDER / _digest(encoder, splits, tokenizer, config)
     _LOGGER.info("caption features: %s", folder)
-    for split in splits:
-        if CaptionFeatures.open(folder, split.split) is None:
-            texts = [caption.text for caption in split.captions]
-            encoded = _encoded(encode, texts, tokenizer, batch)
-            write_caption_features(folder, split.split, encoded)
+    missing = [split for split in splits if CaptionFeatures.open(folder, split.split) is None]
+    if missing:
+        # Features that are there were written by an encoder that had passed.
+        ids = tokenizer(tf.constant([caption.text for caption in splits[0].captions[:2]]))
+        check_constant(
+            _KEY,
+            "text.encoder",
+            config.model.text.encoder.name,
+            encoder,
+            lambda training=False: encode(ids, training=training)[0],
+        )
+    for split in missing:
+        texts = [caption.text for caption in split.captions]
+        write_caption_features(folder, split.split, _encoded(encode, texts, tokenizer, batch))
     return folder
 
 

@@ -128,7 +128,10 @@ def test_features_are_written_once_in_half_precision_and_in_order(folder, monkey
         expected = features_of(model.image_tower)(pixels)
         found = next(iter(image_batches(kept, one.config.data.image, 40)))
         np.testing.assert_allclose(found, expected, rtol=5e-4, atol=1e-6)
-    again = frozen_features(model, one.records, one.config)
+    with monkeypatch.context() as patch:
+        # Whoever wrote them was asked already whether its features are always the same.
+        patch.setattr("keras_xmr.training.features.check_constant", None)
+        again = frozen_features(model, one.records, one.config)
     assert len(calls) == 19
     assert again.manifest == features.manifest
     model.image_tower.get_layer("encoder").set_weights(
@@ -191,7 +194,7 @@ def test_an_encoder_that_is_random_though_frozen_is_refused(folder, monkeypatch)
         return keras.layers.Dropout(0.5)(found), mask
 
     monkeypatch.setattr(SmallCNN, "features", with_dropout)
-    four = run(folder, "name=four", ON)
+    four = run(folder, "name=four", ON, "seed=4")
     with pytest.raises(EncoderError, match="random in training even if they are frozen"):
         frozen_features(frozen_model(four), four.records, four.config)
 

@@ -107,7 +107,10 @@ def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, mo
     run, model, tokenizer, records = computed
     written = {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()}
     assert len(written) == 4  # two files a split, training and validation
-    again = frozen_caption_features(model, run.records, tokenizer, run.config)
+    with monkeypatch.context() as patch:
+        # Whoever wrote them was asked already whether its features are always the same.
+        patch.setattr("keras_xmr.training.caption_features.check_constant", None)
+        again = frozen_caption_features(model, run.records, tokenizer, run.config)
     assert again == records.caption_features
     assert {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()} == written
     places = {records.caption_features}
