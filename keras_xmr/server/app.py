@@ -1,0 +1,28 @@
+"""Puts the application together."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from keras_xmr.server import page, routes
+from keras_xmr.server.errors import add_error_handlers
+from keras_xmr.server.gate import Gate
+from keras_xmr.server.service import Service
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application of a service.
+
+    FastAPI's own pages of documentation load scripts from elsewhere, so there are none;
+    `/openapi.json` describes the requests.
+
+    Args:
+        service: What it asks.
+    """
+    app = FastAPI(title="keras_xmr", docs_url=None, redoc_url=None)
+    app.state.service = service
+    app.include_router(routes.router)
+    app.include_router(page.router)
+    add_error_handlers(app)
+    app.add_middleware(Gate, settings=service.settings, measures=service.measures)
+    return app

@@ -1,0 +1,78 @@
+"""Marks of right and wrong hits, kept as judgements."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from pathlib import Path
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import write_aside
+from keras_xmr.judgements.files import read_csv
+
+COLUMNS = ("image", "caption", "grade")
+
+
+class Marks:
+    """A CSV file `image,caption,grade`, as `read_judgements` reads it.
+
+    A pair stands in it once: a new mark replaces the old one. The file is read again for every
+    mark, since people edit it, and it is replaced as a whole.
+
+    Args:
+        path: The file, which need not be there yet; None takes no marks.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._turn = threading.Lock()
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether marks can be set at all."""
+        return self._path is not None
+
+    def of_caption(self, caption: str) -> dict[str, float]:
+        """The grades of images for a caption, by the names of the images."""
+        caption = plain(caption)
+        return {image: grade for (image, text), grade in self._read().items() if text == caption}
+
+    def set(self, image: str, caption: str, grade: float | None) -> int:
+        """Sets the grade of a pair, or takes it back if it is None.
+
+        Returns:
+            How many pairs are marked now.
+
+        Raises:
+            UserError: If marks are not taken, or the file is damaged or cannot be written.
+        """
+        if self._path is None:
+            raise UserError("this server takes no marks")
+        with self._turn:
+            marks = self._read()
+            marks.pop((image, plain(caption)), None)
+            if grade is not None:
+                marks[image, plain(caption)] = grade
+            self._write(self._path, marks)
+        return len(marks)
+
+    def _read(self) -> dict[tuple[str, str], float]:
+        if self._path is None or not self._path.exists():
+            return {}
+        return {pair: grade for _, pair, grade in read_csv(self._path)}
+
+    def _write(self, path: Path, marks: dict[tuple[str, str], float]) -> None:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows((*pair, f"{grade:g}") for pair, grade in marks.items())
+        try:
+            write_aside(path, text.getvalue().encode("utf-8"))
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def plain(caption: str) -> str:
+    """A caption in one line, without characters that do not show, as the file holds it."""
+    return " ".join("".join(c if c.isprintable() else " " for c in caption).split())

@@ -1,0 +1,68 @@
+"""The page at `/`, and its style and script."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader
+
+from keras_xmr.index import MAX_PARTS, MAX_TEXT
+from keras_xmr.server.errors import NotFoundError
+from keras_xmr.server.routes import TheService
+from keras_xmr.server.service import Service
+
+router = APIRouter(include_in_schema=False)
+
+_KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_TEMPLATES = Environment(loader=PackageLoader("keras_xmr.server"), autoescape=True)
+
+
+@router.get("/")
+def page(service: TheService) -> HTMLResponse:
+    """The page, with what it needs to know of the index."""
+    return HTMLResponse(_TEMPLATES.get_template("page.html").render(**_facts(service)))
+
+
+@router.get("/static/{name}")
+def static(name: str) -> Response:
+    """A file of the page."""
+    if name not in _KINDS:
+        raise NotFoundError("there is no such page")
+    # The page asks with `?v=`, which changes with the file.
+    return Response(
+        _content(name), media_type=_KINDS[name], headers={"Cache-Control": "max-age=86400"}
+    )
+
+
+def _facts(service: Service) -> dict[str, Any]:
+    index = service.index
+    days = sorted(photo.taken[:10] for photo in index.photos() if photo.taken)
+    return {
+        "photos": len(index),
+        "name": index.run.name,
+        "folders": [folder for folder in index.folders() if folder],
+        "tags": index.tags(),
+        "broken": len(index.broken()),
+        "first_day": days[0] if days else "",
+        "last_day": days[-1] if days else "",
+        "marks": service.marks.are_taken,
+        "max_text": MAX_TEXT,
+        "max_parts": MAX_PARTS,
+        "max_images": service.settings.max_images,
+        "version": _version,
+    }
+
+
+@cache
+def _content(name: str) -> bytes:
+    return resources.files(__package__).joinpath("static", name).read_bytes()
+
+
+def _version(name: str) -> str:
+    """The address of a file of the page, which is new whenever the file is."""
+    return f"/static/{name}?v={hashlib.sha256(_content(name)).hexdigest()[:12]}"

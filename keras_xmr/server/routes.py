@@ -1,0 +1,142 @@
+"""The JSON of the server."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Response, UploadFile
+from starlette.concurrency import run_in_threadpool
+
+from data_pipelines.errors import UserError
+from keras_xmr.server.measures import CONTENT_TYPE
+from keras_xmr.server.requests import (
+    MarkRequest,
+    SampleRequest,
+    SearchRequest,
+    Text,
+    Texts,
+    WordsRequest,
+    parse_search,
+)
+from keras_xmr.server.service import Service
+from keras_xmr.server.uploads import read_uploads
+from keras_xmr.server.words import analyse
+
+SMALL, LARGE = 512, 1600
+"""The longer side of photos in the gallery, and of one that is looked at, in pixels."""
+
+router = APIRouter()
+
+
+def service_of(request: Request) -> Service:
+    """The service of the application that a request came to."""
+    service: Service = request.app.state.service
+    return service
+
+
+TheService = Annotated[Service, Depends(service_of)]
+Id = Annotated[int, Path(ge=0, lt=2**63)]
+
+
+@router.get("/search")
+def search_by_address(
+    service: TheService, request: Annotated[SearchRequest, Query()]
+) -> dict[str, Any]:
+    """Searches by texts and photos of the index: /search?texts=two+dogs&count=5."""
+    return service.search(request)
+
+
+@router.post("/search")
+def search(service: TheService, request: SearchRequest) -> dict[str, Any]:
+    """Searches by texts and photos of the index."""
+    return service.search(request)
+
+
+@router.get("/similar/{id_}")
+def similar_to_photo(
+    service: TheService, id_: Id, request: Annotated[SampleRequest, Query()]
+) -> dict[str, Any]:
+    """Photos that are like a photo of the index; needs no model."""
+    return service.search(SearchRequest(ids=(id_,), **request.model_dump()))
+
+
+@router.post("/similar")
+async def similar_to_images(
+    service: TheService,
+    images: Annotated[list[UploadFile], File()],
+    query: Annotated[str, Form()] = "",
+) -> dict[str, Any]:
+    """Photos that are like image files; `query` is JSON as /search takes it, for what else."""
+    uploads = await read_uploads(images, service.settings)
+    return await run_in_threadpool(service.search, parse_search(query), uploads)
+
+
+@router.post("/embed")
+async def embed(
+    service: TheService,
+    texts: Annotated[Texts, Form()] = (),
+    images: Annotated[list[UploadFile] | None, File()] = None,
+) -> dict[str, Any]:
+    """Embeddings of texts and image files, in their order."""
+    uploads = await read_uploads(images or [], service.settings)
+    if not (texts or uploads):
+        raise UserError("nothing to embed: give `texts`, `images` or both as fields of a form")
+    return await run_in_threadpool(service.embed, texts, uploads)
+
+
+@router.post("/words")
+def words(service: TheService, request: WordsRequest) -> dict[str, Any]:
+    """Which words of a text move its uncertainty, and which hits each brings."""
+    return analyse(service, request)
+
+
+@router.get("/marks")
+def marks(service: TheService, caption: Annotated[Text, Query()]) -> dict[str, Any]:
+    """The grades that photos were given for a caption, by path."""
+    return {"grades": service.marks.of_caption(caption)}
+
+
+@router.post("/marks")
+def mark(service: TheService, request: MarkRequest) -> dict[str, Any]:
+    """Marks a photo as right or wrong for a caption."""
+    path = service.photo(request.id).path
+    return {"marked": service.marks.set(path, request.caption, request.grade)}
+
+
+@router.get("/photos")
+def sample(service: TheService, request: Annotated[SampleRequest, Query()]) -> dict[str, Any]:
+    """Some photos from all over the index."""
+    return {"photos": [asdict(photo) for photo in service.sample(request)]}
+
+
+@router.get("/photos/{id_}")
+def photo(service: TheService, id_: Id) -> Response:
+    """A photo to look at, as a JPEG of at most 1,600 pixels a side."""
+    return _jpeg(service.thumbnail(id_, LARGE))
+
+
+@router.get("/thumbnails/{id_}")
+def thumbnail(service: TheService, id_: Id) -> Response:
+    """A photo for the gallery, as a JPEG of at most 512 pixels a side."""
+    return _jpeg(service.thumbnail(id_, SMALL))
+
+
+@router.get("/healthz")
+def health(service: TheService, response: Response) -> dict[str, Any]:
+    """Whether the server takes requests: 200, or 503 while it ends or the model is loaded."""
+    response.status_code = 200 if service.state == "ready" else 503
+    return {"status": service.state, "photos": len(service.index)}
+
+
+@router.get("/metrics")
+def metrics(service: TheService) -> Response:
+    """Counts of requests and their times, for Prometheus."""
+    return Response(service.measures.text(), media_type=CONTENT_TYPE)
+
+
+def _jpeg(data: bytes) -> Response:
+    # Ids are never used again, and a page asks with `?v=` for the version that it means.
+    return Response(
+        data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"}
+    )

@@ -1,0 +1,111 @@
+"""Runs the server until it is told to stop, and lets it finish what it has begun."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+
+import uvicorn
+
+from data_pipelines.errors import UserError
+from keras_xmr.server.app import create_app
+from keras_xmr.server.gate import hostname
+from keras_xmr.server.service import Service
+from keras_xmr.training.termination import TerminationNotice
+
+_LOG = logging.getLogger(__name__)
+_BACKLOG = 512
+DRAIN = 30
+"""Seconds that requests have to end once the server is told to stop."""
+
+
+class _Server(uvicorn.Server):
+    """A server that says that it ends as soon as it is told to."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.state = "draining"
+        await super().shutdown(sockets)
+
+
+def serve(service: Service, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serves until SIGTERM or Ctrl-C. What has been asked by then is answered first.
+
+    The page is there at once; the model is loaded meanwhile.
+
+    Args:
+        service: What is served.
+        host: The name or address to listen at.
+        port: The port, 0 for any that is free.
+        announce: Is told the address of the page once it can be asked for.
+
+    Raises:
+        UserError: If the port cannot be had, or the model does not belong to the index.
+    """
+    with TerminationNotice(), listen(host, port) as listener:
+        server = _Server(
+            uvicorn.Config(
+                create_app(service),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws="none",
+                timeout_graceful_shutdown=DRAIN,
+            ),
+            service,
+        )
+        failures: list[UserError] = []
+        loader = threading.Thread(
+            target=_load, args=(service, server, failures), name="loader", daemon=True
+        )
+        loader.start()
+        announce(address(host, listener.getsockname()[1]))
+        server.run(sockets=[listener])
+        service.close()
+    if failures:
+        raise failures[0]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listens at a port.
+
+    Raises:
+        UserError: If it cannot be had.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except socket.gaierror:
+        raise UserError(f"--host: {host!r} is no address of this machine") from None
+    except OSError as error:
+        raise UserError(
+            f"port {port} of {host} cannot be had ({error.strerror}); choose another with --port"
+        ) from None
+
+
+def address(host: str, port: int) -> str:
+    """Where the page is, for a browser on this machine."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}/"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    return host == "localhost" or host == "::1" or hostname(host).startswith("127.")
+
+
+def _load(service: Service, server: uvicorn.Server, failures: list[UserError]) -> None:
+    try:
+        service.warm_up()
+    except UserError as error:
+        failures.append(error)
+        server.should_exit = True
+    except Exception as error:
+        _LOG.exception("the model cannot be loaded")
+        failures.append(UserError(f"the model cannot be loaded: {error}"))
+        server.should_exit = True

@@ -1,0 +1,187 @@
+"""The index, the model and the marks behind the server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from data_pipelines.errors import UserError
+from keras_xmr.index import Photo, PhotoIndex, Searcher, SearchResult
+from keras_xmr.server.batching import BatchingEmbedder
+from keras_xmr.server.errors import NotFoundError
+from keras_xmr.server.marks import Marks
+from keras_xmr.server.measures import Measures
+from keras_xmr.server.requests import SampleRequest, SearchRequest
+from keras_xmr.server.settings import Settings
+from keras_xmr.server.uploads import Upload, check
+
+State = Literal["loading", "ready", "draining"]
+_LOOK_AFTER = 2.0
+_THUMBNAILS = 4096
+# Of these a few are in memory at once, whatever their size was.
+_SHRINKING = threading.BoundedSemaphore(2)
+
+
+class Service:
+    """What the routes ask: searches an index, and opens it again when it has been changed.
+
+    Args:
+        path: The index.
+        settings: Limits, and the file of the marks.
+        run: The run of the index, if it was moved since.
+        load: Loads what embeds queries when it is first needed, in place of the model of the run.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        run: Path | None = None,
+        load: Callable[[], Any] | None = None,
+    ) -> None:
+        self.settings, self.measures = settings, Measures()
+        self.marks = Marks(settings.marks)
+        self.state: State = "loading"
+        self.embedder = BatchingEmbedder(
+            load or (lambda: _model(run or self._index.run)),
+            settings.max_batch,
+            settings.max_waiting,
+            self.measures.count_batch,
+        )
+        self._path, self._turn = path, threading.Lock()
+        self._searcher, self._index = self._open()
+        self._looked = time.monotonic()
+        self._thumbnail = lru_cache(_THUMBNAILS)(self._shrink)
+        self.measures.watch("photos", "Photos in the index.", lambda: len(self.index))
+        self.measures.watch(
+            "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
+        )
+
+    @property
+    def index(self) -> PhotoIndex:
+        """The index as it is now."""
+        return self._index
+
+    def warm_up(self) -> None:
+        """Loads the model.
+
+        Raises:
+            UserError: If it is not the one that the index was made with.
+        """
+        self._searcher.warm_up()
+        if self.state == "loading":
+            self.state = "ready"
+
+    def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
+        """Searches; uploads that cannot be used are named beside the hits.
+
+        Raises:
+            UserError: If nothing is left to search by, or the request is not permitted.
+        """
+        self._refresh()
+        checked = self._check(uploads)
+        broken = [upload for upload in checked if upload.error]
+        images = [upload.data for upload in checked if not upload.error]
+        if broken and not (images or request.texts or request.ids):
+            raise UserError("; ".join(upload.error for upload in broken))
+        for id_ in request.ids:
+            self.photo(id_)
+        result = self.find(request, images)
+        return {**result.as_dict(), "broken": [_named(upload) for upload in broken]}
+
+    def find(self, request: SearchRequest, images: Sequence[bytes] = ()) -> SearchResult:
+        """Searches by what has been checked."""
+        query = request.query(images)
+        return self._searcher.search(query, count=request.count, filters=request.filters())
+
+    def photo(self, id_: int) -> Photo:
+        """A photo of the index.
+
+        Raises:
+            NotFoundError: If there is none of this id.
+        """
+        try:
+            return self._index.photo(id_)
+        except KeyError:
+            raise NotFoundError(f"there is no photo {id_} in the index") from None
+
+    def sample(self, request: SampleRequest) -> list[Photo]:
+        """Some photos from all over the index, in its order."""
+        self._refresh()
+        index = self._index
+        allowed = request.filters().allowed(index)
+        ids = (index.ids if allowed is None else allowed).tolist()
+        count = min(request.count, len(ids))
+        return [index.photo(ids[number * len(ids) // count]) for number in range(count)]
+
+    def thumbnail(self, id_: int, size: int) -> bytes:
+        """A photo as a small JPEG, made anew: no byte of the file itself leaves the server.
+
+        Raises:
+            NotFoundError: If there is no such photo, or its file is gone or broken.
+        """
+        photo = self.photo(id_)
+        try:
+            return self._thumbnail(self._index, id_, photo.sha256, size)
+        except (UserError, OSError) as error:
+            raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
+
+    def embed(self, texts: Sequence[str], uploads: Sequence[Upload]) -> dict[str, Any]:
+        """Embeddings of texts and images, as lists of numbers; a bad image has an error instead."""
+        checked = self._check(uploads)
+        good = [upload for upload in checked if not upload.error]
+        vectors = iter(_rows(self.embedder.embed_images([u.data for u in good])) if good else ())
+        return {
+            "fingerprint": self._index.fingerprint,
+            "kind": self._index.kind,
+            "texts": _rows(self.embedder.embed_texts(texts)) if texts else [],
+            "images": [_named(u) if u.error else next(vectors) for u in checked],
+        }
+
+    def close(self) -> None:
+        """Ends once everything that waits is done."""
+        self.embedder.close()
+        self._index.close()
+
+    def _open(self) -> tuple[Searcher, PhotoIndex]:
+        index = PhotoIndex.open(self._path)
+        return Searcher(index, embedder=self.embedder), index
+
+    def _check(self, uploads: Sequence[Upload]) -> list[Upload]:
+        checked = [check(upload, self.settings) for upload in uploads]
+        self.measures.count_broken(sum(bool(upload.error) for upload in checked))
+        return checked
+
+    def _refresh(self) -> None:
+        """Opens the index again if it has been changed; looks for that now and then."""
+        with self._turn:
+            if time.monotonic() - self._looked < _LOOK_AFTER:
+                return
+            self._looked = time.monotonic()
+            if not self._index.is_current():
+                # The old one is not closed: other threads may be searching it.
+                self._searcher, self._index = self._open()
+
+    def _shrink(self, index: PhotoIndex, id_: int, sha256: str, size: int) -> bytes:
+        with _SHRINKING:
+            return index.thumbnail(id_, size)
+
+
+def _model(run: Path) -> Any:
+    from keras_xmr.index.model import RunModel
+
+    return RunModel(run)
+
+
+def _named(upload: Upload) -> dict[str, str]:
+    return {"name": upload.name, "error": upload.error}
+
+
+def _rows(embedding: dict[str, Any]) -> list[dict[str, Any]]:
+    """The embedding of each item, as lists."""
+    lists = {name: array.tolist() for name, array in embedding.items()}
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]

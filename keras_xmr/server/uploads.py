@@ -1,0 +1,78 @@
+"""Images that clients send: read within limits, and checked one by one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import UploadFile
+
+from data_pipelines.errors import UserError
+from data_pipelines.pixels import naming, open_image, pixels_of
+from data_pipelines.sources import UnreadableError
+from keras_xmr.server.settings import Settings
+
+# A decoded image takes three bytes a pixel: few at once, however many clients there are.
+_DECODING = threading.BoundedSemaphore(2)
+_MAX_NAME = 100
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One image that a client has sent.
+
+    Attributes:
+        name: What the client calls it, shortened.
+        data: The bytes of the file.
+        error: Why it cannot be used; empty if it can.
+    """
+
+    name: str
+    data: bytes = b""
+    error: str = ""
+
+
+async def read_uploads(files: Sequence[UploadFile], settings: Settings) -> list[Upload]:
+    """Reads the files of a request; one that is too large has an error in place of its bytes.
+
+    Raises:
+        UserError: If there are too many.
+    """
+    if len(files) > settings.max_images:
+        raise UserError(
+            f"{len(files)} images in one request; at most {settings.max_images} are taken"
+        )
+    return [await _read(file, number, settings) for number, file in enumerate(files, 1)]
+
+
+def check(upload: Upload, settings: Settings) -> Upload:
+    """Decodes an upload as indexing does; one that cannot be decoded has an error from now on.
+
+    Format and size are read from the header first: nothing else is, where they do not fit.
+    """
+    if upload.error:
+        return upload
+    try:
+        with naming(upload.data, upload.name), _DECODING:
+            image = open_image(upload.data)
+            if image.width * image.height > settings.max_pixels:
+                raise UnreadableError(
+                    f"{upload.name} has {image.width * image.height:,} pixels; at most "
+                    f"{settings.max_pixels:,} are taken"
+                )
+            pixels_of(image, upload.data)
+    except UnreadableError as error:
+        return Upload(upload.name, error=str(error))
+    return upload
+
+
+async def _read(file: UploadFile, number: int, settings: Settings) -> Upload:
+    name = (file.filename or "")[:_MAX_NAME] or f"image {number}"
+    data = await file.read(settings.max_image_bytes + 1)
+    if not data:
+        return Upload(name, error=f"{name} is empty")
+    if len(data) > settings.max_image_bytes:
+        limit = settings.max_image_bytes
+        return Upload(name, error=f"{name} is too large: at most {limit:,} bytes are taken")
+    return Upload(name, data)
