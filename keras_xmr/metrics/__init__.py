@@ -8,6 +8,7 @@ matrix of equal scores is thus never better than chance.
 """
 
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
+from keras_xmr.metrics.chance import Verdict, chance, verdict
 from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
 from keras_xmr.metrics.names import COUNTS, metric_names
@@ -45,9 +46,11 @@ __all__ = [
     "Ranks",
     "RetrievalMetrics",
     "Table",
+    "Verdict",
     "all_metrics",
     "by_positives",
     "cell",
+    "chance",
     "evaluate_direction",
     "evaluate_folds",
     "evaluate_scores",
@@ -63,5 +66,6 @@ __all__ = [
     "reranked_title",
     "semantic_precision",
     "summarize",
+    "verdict",
     "write_queries",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from data_pipelines.tables import table
 from keras_xmr.metrics.breakdown import SHOWN, by_positives
+from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.measure import Measured
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 
@@ -26,6 +27,9 @@ _MANY = {
     "asp": "ASP",
     "asp_tf_idf": "ASP\n(TF-IDF)",
 }
+CHANCE = "chance"
+"""The row of what a random ranking has."""
+
 _NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "CxC"}
 
 
@@ -75,8 +79,10 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
 
 def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> list[Table]:
     summaries = {name: m.summary for name, m in metrics.items()}
+    summaries[CHANCE] = chance(next(iter(metrics.values())))
     tables = [_table(title, summaries, _MAIN, first)]
     tables.append(_table(f"{title}: many right answers", summaries, _many(summaries), first))
+    del summaries[CHANCE]
     if curve := _curve(set().union(*summaries.values())):
         tables.append(_curve_table(f"{title}: ASP of the first N by relevance", summaries, curve))
     name, best = next(iter(metrics.items()))
