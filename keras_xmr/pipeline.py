@@ -16,8 +16,9 @@ from data_pipelines.report import data_report
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
+from keras_xmr.evaluation.advice import advice, advice_before_training
 from keras_xmr.evaluation.report import save_scores, write_report
-from keras_xmr.evaluation.tables import embedding_lines, result_tables
+from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
@@ -61,7 +62,13 @@ def run(config: Config, step: str) -> None:
     _LOGGER.info("done in %d min %d s", minutes, seconds)
 
 
-def report(evaluation: Evaluation, split: SplitRecords, config: Config, folder: Path) -> None:
+def report(
+    evaluation: Evaluation,
+    split: SplitRecords,
+    config: Config,
+    folder: Path,
+    next_step: str | None = None,
+) -> None:
     """Prints what an evaluation found, and writes its reports.
 
     Args:
@@ -69,12 +76,14 @@ def report(evaluation: Evaluation, split: SplitRecords, config: Config, folder: 
         split: The split.
         config: Its `name` is the title, and it says whether scores are kept.
         folder: Where the files go.
+        next_step: What to try next, as a sentence.
     """
-    page = write_report(evaluation, split, config.name, folder)
+    page = write_report(evaluation, split, config.name, folder, next_step)
     if config.evaluation.save_scores:
         _LOGGER.info("scores: %s", save_scores(evaluation, folder))
     tables = [str(table) for table in result_tables(evaluation)]
-    print("\n" + "\n\n".join([*tables, *embedding_lines(evaluation)]) + "\n", flush=True)
+    first = " ".join(filter(None, [verdict_line(evaluation), next_step]))
+    print("\n" + "\n\n".join([first, *tables, *embedding_lines(evaluation)]) + "\n", flush=True)
     _LOGGER.info("report: %s", page)
 
 
@@ -121,6 +130,10 @@ class Run:
         if team.is_chief and self.folder.has_begun:
             kept = restore_tokenizer(self.config, self.folder.path)
             self.folder.check_tokenizer(kept.files(), tokenizer.files())
+        if team.is_chief and (
+            warning := advice_before_training(self.config, len(self.records.split("train")))
+        ):
+            _LOGGER.warning("%s", warning)
         model = train(self.config, self.folder, self.records, tokenizer, team)
         team.wait()
         if team.is_alone:
@@ -135,7 +148,11 @@ class Run:
                 self.model, self.records, split, self.tokenizer, self.config
             )
             report(
-                evaluation, self.records.split(split), self.config, self.folder.evaluation(split)
+                evaluation,
+                self.records.split(split),
+                self.config,
+                self.folder.evaluation(split),
+                advice(self.config, len(self.records.split("train"))),
             )
 
     def tune_reranker(self) -> None:

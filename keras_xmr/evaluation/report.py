@@ -15,7 +15,7 @@ from data_pipelines.records import SplitRecords, parse
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.plots import write_plots
 from keras_xmr.evaluation.reported_results import paper_as_dict
-from keras_xmr.evaluation.tables import embedding_lines, result_tables
+from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import write_queries
@@ -25,6 +25,7 @@ _EXAMPLES = 6
 _SHOWN = 6
 
 _STYLE = """
+.verdict { font-size: 17px; }
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
 .answers img { height: 110px; border: 4px solid #ccc; }
 .answers .right img, li.right { border-color: #2a2; color: #171; }
@@ -32,7 +33,13 @@ _STYLE = """
 """
 
 
-def write_report(evaluation: Evaluation, records: SplitRecords, title: str, folder: Path) -> Path:
+def write_report(
+    evaluation: Evaluation,
+    records: SplitRecords,
+    title: str,
+    folder: Path,
+    advice: str | None = None,
+) -> Path:
     """Writes `metrics.json`, `queries-<split>.npz`, plots and `report.html`.
 
     Args:
@@ -40,6 +47,7 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
         records: The split, for the examples.
         title: Name of the run.
         folder: Where the files go.
+        advice: What to try next, as a sentence.
 
     Returns:
         The page.
@@ -54,6 +62,8 @@ def write_report(evaluation: Evaluation, records: SplitRecords, title: str, fold
     write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)
     plots = write_plots(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
+    first = " ".join(filter(None, [verdict_line(evaluation), advice]))
+    parts.append(f'<p class="verdict">{html.escape(first)}</p>')
     parts += [html_table(table) for table in result_tables(evaluation)]
     parts += [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
     for name, path in plots.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.reported_results import paper_tables
-from keras_xmr.metrics import Table, measured_tables, reranked_title
+from keras_xmr.metrics import Table, measured_tables, reranked_title, verdict
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:
@@ -21,6 +21,12 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
     if evaluation.paper is not None:
         tables += paper_tables(evaluation, evaluation.paper)
     return tables
+
+
+def verdict_line(evaluation: Evaluation) -> str:
+    """Whether the model's own matcher is better than chance, in a sentence."""
+    own = evaluation.matchers[0]
+    return f"{own.name}: {verdict(own.metrics, evaluation.ground_truth.caption_image)}"
 
 
 def embedding_lines(evaluation: Evaluation) -> list[str]:

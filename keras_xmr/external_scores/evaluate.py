@@ -19,7 +19,14 @@ from keras_xmr.judgements import (
     read_ground_truth,
     read_labels,
 )
-from keras_xmr.metrics import Measured, measure, measured_tables, reranked_title, write_queries
+from keras_xmr.metrics import (
+    Measured,
+    measure,
+    measured_tables,
+    reranked_title,
+    verdict,
+    write_queries,
+)
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import Reranker, measure_reranked
 
@@ -89,7 +96,8 @@ def run(
     tables = measured_tables(title, {"scores": measured["scores"]}, "")
     for name in rerankers or ():
         tables += measured_tables(reranked_title(title, name), {name: measured[name]}, "")
-    print("\n" + "\n\n".join(map(str, tables)) + "\n", flush=True)
+    first = str(verdict(measured["scores"].metrics, truth.caption_image))
+    print("\n" + "\n\n".join([first, *map(str, tables)]) + "\n", flush=True)
     own.folder.mkdir(parents=True, exist_ok=True)
     figures = {
         "images": images,

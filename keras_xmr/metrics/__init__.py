@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
+from keras_xmr.metrics.chance import Verdict, chance, verdict
 from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.functions import recall, retrieval
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
@@ -57,9 +58,11 @@ __all__ = [
     "Recall",
     "RetrievalMetrics",
     "Table",
+    "Verdict",
     "all_metrics",
     "by_positives",
     "cell",
+    "chance",
     "evaluate_direction",
     "evaluate_folds",
     "evaluate_scores",
@@ -77,6 +80,7 @@ __all__ = [
     "retrieval",
     "semantic_precision",
     "summarize",
+    "verdict",
     "write_queries",
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,12 +67,16 @@ def evaluate_scores(
     i2t = evaluate_direction(positive_ranks(scores, judgements), precision_at)
     t2i = evaluate_direction(positive_ranks(columns, judgements.transpose()), precision_at)
     summary = both_directions(summarize(i2t), summarize(t2i))
-    summary["rsum"] = sum(
+    return RetrievalMetrics(summary | {"rsum": rsum(summary)}, i2t, t2i)
+
+
+def rsum(summary: Mapping[str, float]) -> float:
+    """The sum of the six recalls."""
+    return sum(
         summary.get(f"{direction}_recall_{k}", 0.0)
         for direction in ("i2t", "t2i")
         for k in RECALL_AT
     )
-    return RetrievalMetrics(summary, i2t, t2i)
 
 
 def both_directions(i2t: dict[str, float], t2i: dict[str, float]) -> dict[str, float]:

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 from data_pipelines.tables import table
 from keras_xmr.metrics.breakdown import SHOWN, by_positives
+from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.measure import Measured
 from keras_xmr.metrics.names import METRICS, RSUM, metric_title
 from keras_xmr.metrics.retrieval import RetrievalMetrics
+
+CHANCE = "chance"
+"""The row of what a random ranking has."""
 
 _NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "CxC"}
 
@@ -60,7 +64,8 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
 
 def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> list[Table]:
     summaries = {name: m.summary for name, m in metrics.items()}
-    tables = [_main_table(title, summaries, first), _many_table(title, summaries, first)]
+    with_chance = summaries | {CHANCE: chance(next(iter(metrics.values())))}
+    tables = [_main_table(title, with_chance, first), _many_table(title, with_chance, first)]
     if curve := _titles("curve", summaries):
         tables.append(_curve_table(f"{title}: ASP of the first N by relevance", summaries, curve))
     name, best = next(iter(metrics.items()))

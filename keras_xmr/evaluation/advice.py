@@ -1,0 +1,44 @@
+"""What to try next on photos of one's own."""
+
+from __future__ import annotations
+
+from keras_xmr.config.schema import Config
+
+_PAGE = "docs/own_photos.md"
+_FEW_FROM_SCRATCH = 5_000
+_ENOUGH = 500
+
+
+def advice_before_training(config: Config, images: int) -> str | None:
+    """What is known to go wrong with so many training images, or None.
+
+    Args:
+        config: What is trained.
+        images: How many images train.
+    """
+    if not _starts_from_scratch(config) or images >= _FEW_FROM_SCRATCH:
+        return None
+    return (
+        f"{config.name} learns to see from {images:,} photos alone, which ends near chance; "
+        f"begin with csv_pretrained ({_PAGE})"
+    )
+
+
+def advice(config: Config, images: int) -> str | None:
+    """What helps a trained model most, or None where nothing is known.
+
+    Args:
+        config: What was trained.
+        images: How many images trained.
+    """
+    if config.data.source.name != "csv":
+        return None
+    if _starts_from_scratch(config) and images < _FEW_FROM_SCRATCH:
+        return f"It learned to see from {images:,} photos. Try csv_pretrained ({_PAGE})."
+    if images < _ENOUGH:
+        return f"It learned from {images:,} photos. More of them help: see {_PAGE}."
+    return None
+
+
+def _starts_from_scratch(config: Config) -> bool:
+    return config.data.source.name == "csv" and config.model.image.encoder.name == "small_cnn"

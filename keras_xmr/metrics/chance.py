@@ -1,0 +1,99 @@
+"""What a random ranking reaches, and whether a model surely does better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_xmr.metrics.bootstrap import difference, resampled_means
+from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
+from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
+
+_RECALLS = [f"recall_{k}" for k in RECALL_AT]
+_RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a model ranks better than chance.
+
+    Attributes:
+        rsum: The sum of the six recalls, as a fraction (6 is perfect).
+        low: The lower end of its 95 % interval, by a bootstrap over images with their captions.
+        high: The upper end.
+        chance: What a random ranking has on the average.
+    """
+
+    rsum: float
+    low: float
+    high: float
+    chance: float
+
+    @property
+    def is_better_than_chance(self) -> bool:
+        """Whether the interval lies above chance."""
+        return self.low > self.chance
+
+    def __str__(self) -> str:
+        answer = "Better than chance" if self.is_better_than_chance else "No better than chance"
+        return (
+            f"{answer}: RSUM {100 * self.rsum:.1f} (95 % interval {100 * self.low:.1f} to "
+            f"{100 * self.high:.1f}), where a random ranking has {100 * self.chance:.1f} and a "
+            "perfect one 600."
+        )
+
+
+def chance(metrics: RetrievalMetrics) -> dict[str, float]:
+    """The expectation of metrics for a random ranking of the same queries and candidates.
+
+    Args:
+        metrics: Those of a model, for their queries and how many right answers each has.
+
+    Returns:
+        A summary with the names of `metrics.summary`; the median rank is not in it.
+    """
+    images, captions = metrics.image_to_text.positives, metrics.text_to_image.positives
+    found = both_directions(_expected(images, len(captions)), _expected(captions, len(images)))
+    return found | {"rsum": rsum(found)}
+
+
+def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
+    """Compares a model with chance.
+
+    Args:
+        metrics: Its metrics.
+        caption_image: The image that each caption was written for, int (captions,).
+    """
+    count = len(metrics.image_to_text.positives)
+    sides = (metrics.image_to_text, None), (metrics.text_to_image, caption_image)
+    resampled = np.zeros(_RESAMPLES)
+    for queries, groups in sides:
+        values = np.stack([queries.values[name] for name in _RECALLS], axis=1)
+        resampled += resampled_means(values, groups, count, _RESAMPLES).sum(axis=1)
+    total = metrics.summary["rsum"]
+    found = difference(total, resampled)
+    return Verdict(total, found.low, found.high, chance(metrics)["rsum"])
+
+
+def _expected(right: np.ndarray, candidates: int) -> dict[str, float]:
+    """Means over the queries that have right answers, of which `right` (queries,) says how many."""
+    right, n = right[right > 0].astype(np.float64), candidates
+    if not len(right):
+        return {}
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])[right.astype(int)]
+    others = (right - 1) / max(n - 1, 1)  # how often another right answer stands at a place
+    found = {
+        "r_precision": right / n,
+        "map_at_r": (harmonic * (1 - others) + right * others) / n,
+        "mean_rank": (n + 1) / (right + 1),
+    }
+    for k in RECALL_AT:
+        places = np.arange(min(k, n))
+        missed = np.maximum(n - right[:, None] - places, 0) / (n - places)
+        found[f"recall_{k}"] = 1 - missed.prod(axis=1)
+    for k in {*FOUND_AT, *PRECISION_AT}:
+        among = min(k, n) * right / n
+        found |= {f"found_{k}": among} if k in FOUND_AT else {}
+        found |= {f"precision_{k}": among / k} if k in PRECISION_AT else {}
+    return {name: float(values.mean()) for name, values in found.items()}

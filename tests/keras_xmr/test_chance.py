@@ -1,0 +1,69 @@
+"""What a random ranking has, against random rankings; and the verdict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.evaluation.advice import advice, advice_before_training
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import chance, evaluate_scores, verdict
+from keras_xmr.metrics.ranking import PRECISION_AT
+
+RIGHT = np.array([[1, 1, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0], [1, 0, 0, 1, 1, 1, 1]])
+
+
+def judged(right):
+    return Judgements(scipy.sparse.csr_array(np.asarray(right, np.float32)))
+
+
+def test_chance_is_the_mean_of_random_rankings(random):
+    judgements = judged(RIGHT)
+    found = [
+        evaluate_scores(random.normal(size=RIGHT.shape), judgements, PRECISION_AT)
+        for _ in range(3000)
+    ]
+    expected = chance(found[0])
+    names = set(found[0].summary) - {"i2t_median_rank", "t2i_median_rank"}
+    assert names == set(expected)
+    for name in names:
+        values = [each.summary[name] for each in found]
+        error = np.std(values) / np.sqrt(len(values))
+        assert abs(np.mean(values) - expected[name]) <= 4.5 * error + 1e-9, name
+
+
+def test_only_what_is_surely_better_than_chance_is_called_so(random):
+    images = np.repeat(np.arange(60), 5)
+    judgements = judged(np.equal.outer(np.arange(60), images))
+    noise = random.normal(size=judgements.shape)
+    blind = verdict(evaluate_scores(noise, judgements), images)
+    assert not blind.is_better_than_chance
+    assert blind.low < blind.rsum < blind.high
+    assert str(blind).startswith("No better than chance: RSUM")
+    seeing = verdict(
+        evaluate_scores(noise + np.equal.outer(np.arange(60), images), judgements), images
+    )
+    assert seeing.is_better_than_chance
+    assert seeing.chance == pytest.approx(blind.chance)
+    assert "where a random ranking has" in str(seeing)
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "before", "after"),
+    [
+        ("csv_pcme", 300, "begin with csv_pretrained", "Try csv_pretrained"),
+        ("csv_pcme", 50_000, None, None),
+        ("csv_pretrained", 300, None, "More of them help"),
+        ("csv_pretrained", 600, None, None),
+        ("scenes_pcme", 300, None, None),
+    ],
+)
+def test_few_photos_are_told_what_helps(name, images, before, after):
+    config = load_config(find_config(name))
+    for said, wanted in (
+        (advice_before_training(config, images), before),
+        (advice(config, images), after),
+    ):
+        assert (said is None) if wanted is None else wanted in said
