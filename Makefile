@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 CONFIGS ?= scenes_*
 SEEDS ?= 0,1,2
 
-.PHONY: help demo compare test quick lint types tests format clean
+.PHONY: help demo compare test quick lint types tests docs format clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ types: $(VENV)/.installed  ## Type checker
 
 tests: $(VENV)/.installed  ## The test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+docs: $(VENV)/.installed  ## The pages of docs/ with the reference, as a site in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 format: $(VENV)/.installed  ## Rewrite the code as the formatter and linter want it
 	$(BIN)/ruff format .
