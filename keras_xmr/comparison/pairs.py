@@ -140,8 +140,8 @@ def _means(
         recalls = [whole[name] for name in whole if "_recall_" in name]
         whole[RSUM] = np.sum(recalls, axis=0)
         for side, metric in itertools.product(DIRECTIONS, _COMPARED):
-            parts = [f"{side}_{name}" for name in metric.mean_of]
-            if known := [whole.pop(name) for name in parts if name in whole]:
+            names = [f"{side}_{name}" for name in metric.mean_of]
+            if known := [whole.pop(name) for name in names if name in whole]:
                 whole[f"{side}_{metric.name}"] = np.mean(known, axis=0)
     return observed, resampled
 

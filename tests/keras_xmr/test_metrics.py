@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import oracles
 import pytest
@@ -217,7 +219,8 @@ def test_a_new_metric_is_a_measure_and_a_row_of_the_table(monkeypatch):
         i2t, t2i = (QueryMetrics({"first": s[:, 0]}, np.ones(len(s))) for s in (scores, scores.T))
         return RetrievalMetrics({"i2t_first": 3.0, "t2i_first": 4.0}, i2t, t2i)
 
-    monkeypatch.setattr("keras_xmr.metrics.measure.MEASURES", (first_score,))
+    module = sys.modules["keras_xmr.metrics.measure"]
+    monkeypatch.setattr(module, "MEASURES", (first_score,))
     monkeypatch.setitem(METRICS, "first", Metric("first", "1st", "count", "many"))
     scores = np.eye(3, dtype=np.float32)
     truth = GroundTruth(list("abc"), list("abc"), np.arange(3), Judgements.from_pairs([0, 1, 2], 3))
