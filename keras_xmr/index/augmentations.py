@@ -27,7 +27,9 @@ With mean mu, variances v = sigma^2 and D dimensions, G of the gallery and Q of 
 | set_means | mean of points of length 1 | mean of points of length 1 | D |
 | token_means | mean of the tokens, of length 1 | mean of the tokens, of length 1 | D |
 
-s follows from how large the numbers of the gallery are. Closed-form sampled distance: Chun 2024, Eq. 1; Mahalanobis: Wang et al. 2023, Eq. 4.
+t and l are the temperature and the scale of the matcher, and s follows from how large the numbers
+of the gallery are. Closed-form sampled distance: Chun 2024, Eq. 1; Mahalanobis: Wang et al. 2023,
+Eq. 4.
 """
 
 from __future__ import annotations

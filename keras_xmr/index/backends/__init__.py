@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from keras_xmr.index.backends.base import Backend, BackendError, Found, Precision
@@ -30,4 +29,4 @@ def backend_class(name: str) -> Any:
         raise BackendError(
             f"the backend {name} needs faiss: pip install 'keras-xmr[faiss]'"
         ) from None
-    return {"faiss_hnsw": faiss.HNSW, "faiss_ivf_pq": faiss.IVFPQ}[name]
+    return faiss.HNSW if name == "faiss_hnsw" else faiss.IVFPQ

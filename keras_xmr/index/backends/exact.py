@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -118,7 +119,11 @@ class Exact(Backend):
         if len(self._segments) > _SEGMENTS or len(self._removed) > len(self):
             self._join()
         self._segments = [s if s.files else self._write(s) for s in self._segments]
-        content = {"shape": self.shape, "precision": self.precision, "written": self._written}
+        content: dict[str, Any] = {
+            "shape": self.shape,
+            "precision": self.precision,
+            "written": self._written,
+        }
         segments = [dict(segment.files) for segment in self._segments]
         content |= {"segments": segments, "removed": self._removed.tolist()}
         write_manifest(self.folder, _VERSION, content)

@@ -110,8 +110,8 @@ class _Faiss(Backend):
     def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """All items; where the backend compresses vectors, as they were compressed."""
         ids = self.ids
-        places = np.flatnonzero(self._kept)
-        places = places[np.argsort(self._ids[places], kind="stable")].reshape(len(ids), -1)
+        kept = np.flatnonzero(self._kept)
+        places = kept[np.argsort(self._ids[kept], kind="stable")].reshape(len(ids), -1)
         for start in range(0, len(ids), size):
             part = places[start : start + size]
             vectors = self._index.reconstruct_batch(part.reshape(-1))
@@ -122,7 +122,7 @@ class _Faiss(Backend):
         if len(self._kept) > 2 * self._kept.sum():
             self._compact()
         self._written += 1
-        files = {}
+        files: dict[str, str] = {}
         if self._index is not None:
             state = np.stack([self._ids, self._kept])
             files |= self._put(f"{self._written:06d}.faiss", self._write_index)

@@ -1,0 +1,355 @@
+"""Embeds the photos of a folder, or what has changed of them since."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.abandoned import remove_abandoned
+from data_pipelines.errors import UserError
+from data_pipelines.files import aside_of, checksum
+from data_pipelines.locks import locked
+from data_pipelines.progress import Progress
+from data_pipelines.sources import UnreadableError
+from keras_xmr.index.augmentations import AUGMENTATIONS
+from keras_xmr.index.backends import Exact, backend_class
+from keras_xmr.index.calibration import calibrate_run, has_validation
+from keras_xmr.index.duplicates import near_duplicates
+from keras_xmr.index.gallery import ITEMS, PARTS, REFERENCE, VECTORS, VERSION, PhotoIndex
+from keras_xmr.index.manifests import MANIFEST, write_manifest
+from keras_xmr.index.model import RunModel
+from keras_xmr.index.photos import Photo, check_root, describe, find_photos, read_photo
+from keras_xmr.index.tags import read_tags
+
+_LOGGER = logging.getLogger(__name__)
+
+_PART = 512
+"""So many photos are kept at once: what a kill costs at most."""
+
+
+@dataclass
+class Report:
+    """What building an index did.
+
+    Attributes:
+        path: The folder of the index.
+        photos: How many photos it has now.
+        added: How many are new.
+        changed: How many were embedded again because their files changed.
+        removed: How many are gone.
+        kept: How many were there already.
+        duplicates: How many look like an earlier one.
+        broken: Photos that could not be read, and why, by path.
+        seconds: How long it took.
+    """
+
+    path: Path
+    photos: int = 0
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    kept: int = 0
+    duplicates: int = 0
+    broken: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def build_index(
+    run: Path,
+    images: Path,
+    path: Path | None = None,
+    backend: str = "exact",
+    tags: Path | None = None,
+    calibrate: bool = True,
+) -> Report:
+    """Builds an index of a folder of photos, or brings it up to date.
+
+    Photos are known by their path, size, time and, where these differ, their content: only new and
+    changed ones are embedded. What was finished before a kill is kept.
+
+    Args:
+        run: The folder of a finished run.
+        images: The folder of the photos.
+        path: The folder of the index; `index` in that of the run by default.
+        backend: The name of a backend; that of an index never changes.
+        tags: A CSV file with tags; see `read_tags`. None keeps those that there are.
+        calibrate: Whether answer sets are calibrated on the validation split, if they were not.
+
+    Raises:
+        UserError: If the run is not finished, the folder cannot be read, or the index was made by
+            another model, of another folder, or with another backend.
+        LockedError: If another process writes the index.
+    """
+    begin = time.perf_counter()
+    root = check_root(images)
+    found_tags = None if tags is None else read_tags(tags)
+    model = RunModel(run)
+    path = model.folder.path / "index" if path is None else path
+    backend_class(backend)
+    report = build_with(model, root, path, backend, found_tags, calibrate)
+    report.seconds = time.perf_counter() - begin
+    return report
+
+
+def build_with(
+    model: RunModel,
+    root: Path,
+    path: Path,
+    backend: str = "exact",
+    tags: Mapping[str, list[str]] | None = None,
+    calibrate: bool = False,
+) -> Report:
+    """Builds an index by a model; see `build_index`."""
+    with locked(path):
+        return _Builder(model, root, path, backend).build(calibrate, tags)
+
+
+class _Builder:
+    """Writes an index. Its manifest is written last, part by part; what it does not name is not
+    there."""
+
+    def __init__(self, model: RunModel, root: Path, path: Path, backend: str) -> None:
+        self.model, self.root, self.path = model, root, path
+        self.report = Report(path)
+        if (path / MANIFEST).exists():
+            self.content = dict(PhotoIndex.open(path).content)
+            self._check(backend)
+        else:
+            self.content = self._empty(backend)
+        self.augmentation = AUGMENTATIONS[self.content["augmentation"]]
+
+    def build(self, calibrate: bool, tags: Mapping[str, list[str]] | None) -> Report:
+        if tags is not None:
+            self.content["tags"] = dict(tags)
+        if calibrate and self.content["answer_sets"] is None:
+            self._calibrate()
+        for folder in (self.path / PARTS, self.path):
+            remove_abandoned(folder)
+        self._remove_strays()
+        new, gone = self._compare()
+        self._embed(new, gone)
+        self._finish()
+        return self.report
+
+    def _empty(self, backend: str) -> dict[str, Any]:
+        constants = self.model.constants
+        return {
+            "root": str(self.root),
+            "run": str(self.model.folder.path.resolve()),
+            "fingerprint": self.model.fingerprint,
+            "matcher": self.model.matcher_name,
+            "kind": self.model.kind,
+            "augmentation": constants["AUGMENTATION"],
+            "reduces": bool(constants.get("REDUCES")),
+            "backend": backend,
+            "precision": "float32",
+            "answer_sets": None,
+            "log_sigma": None,
+            "parts": [],
+            "next_id": 0,
+            "next_part": 0,
+            "removed": [],
+            "touched": {},
+            "broken": {},
+            "duplicates": {},
+            "tags": {},
+        }
+
+    def _check(self, backend: str) -> None:
+        """Refuses to go on with an index of something else."""
+        other = f"name another folder with --index, or delete {self.path}"
+        if self.content["fingerprint"] != self.model.fingerprint:
+            raise UserError(
+                f"{self.path} was made by another model than {self.model.folder.path}; {other}"
+            )
+        if self.content["root"] != str(self.root):
+            raise UserError(f"{self.path} has the photos of {self.content['root']}; {other}")
+        if self.content["backend"] != backend:
+            raise UserError(f"{self.path} has the backend {self.content['backend']}; {other}")
+
+    def _calibrate(self) -> None:
+        if not has_validation(self.model):
+            _LOGGER.warning(
+                "without answer sets: the records of the run (%s) are not there, or have no "
+                "validation split",
+                self.model.config.data.records,
+            )
+            return
+        found = calibrate_run(self.model)
+        self.content["answer_sets"] = found.answer_sets.as_dict()
+        self.content["log_sigma"] = found.log_sigma
+        if not self.content["parts"]:
+            self.content["precision"] = found.precision
+        aside = aside_of(self.path / REFERENCE, ".npz")
+        np.savez(aside, **dict(found.reference))  # type: ignore[arg-type]
+        os.replace(aside, self.path / REFERENCE)
+
+    def _remove_strays(self) -> None:
+        """Removes what a killed build had begun."""
+        folder = self.path / PARTS
+        folder.mkdir(exist_ok=True)
+        for part in folder.iterdir():
+            if part.name not in self.content["parts"]:
+                shutil.rmtree(part)
+
+    def _compare(self) -> tuple[list[tuple[str, os.stat_result]], dict[str, int]]:
+        """What is to be embedded, and the ids of what is gone or changed, by path."""
+        known = {photo.path: photo for photo in PhotoIndex(self.path, self.content).photos()}
+        there = dict(find_photos(self.root, self.path.resolve()))
+        new = [(p, status) for p, status in there.items() if not self._is_known(p, status, known)]
+        self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in there}
+        changed = {p for p, _ in new} & known.keys()
+        gone = {p: photo.id for p, photo in known.items() if p not in there or p in changed}
+        self.report.kept = len(known) - len(gone)
+        self.report.removed = len(gone) - len(changed)
+        return new, gone
+
+    def _is_known(self, path: str, status: os.stat_result, known: Mapping[str, Photo]) -> bool:
+        """Whether nothing has to be done for a file."""
+        now = [status.st_size, status.st_mtime_ns]
+        if path in self.content["broken"]:
+            return bool(self.content["broken"][path]["status"] == now)
+        photo = known.get(path)
+        if photo is None or photo.bytes != status.st_size:
+            return False
+        if photo.modified != status.st_mtime_ns:
+            if checksum(self.root / path) != photo.sha256:
+                return False
+            self.content["touched"][str(photo.id)] = {"modified": status.st_mtime_ns}
+        return True
+
+    def _embed(self, new: list[tuple[str, os.stat_result]], gone: dict[str, int]) -> None:
+        """Embeds photos part by part. One that has changed goes when its new self comes."""
+        paths = {path for path, _ in new}
+        self._remove([number for path, number in gone.items() if path not in paths])
+        with Progress("embedding photos", len(new), "photos") as bar, _Readers(self) as readers:
+            for start in range(0, len(new), _PART):
+                some = new[start : start + _PART]
+                items, arrays = self._embed_some(readers, some, bar)
+                old = [gone[path] for path, _ in some if path in gone]
+                self.report.changed += sum(item.path in gone for item in items)
+                self.report.added += sum(item.path not in gone for item in items)
+                self._keep(items, arrays, old)
+
+    def _embed_some(
+        self, readers: _Readers, some: list[tuple[str, os.stat_result]], bar: Progress
+    ) -> tuple[list[Photo], dict[str, np.ndarray]]:
+        batch = self.model.config.evaluation.batch_size
+        items: list[Photo] = []
+        found: list[dict[str, np.ndarray]] = []
+        for start in range(0, len(some), batch):
+            pixels = []
+            for (path, status), read in readers.read(some[start : start + batch]):
+                self.content["broken"].pop(path, None)
+                try:
+                    data, seen = read()
+                    items.append(describe(self.content["next_id"], path, data, status, seen))
+                except UnreadableError as error:
+                    told = [status.st_size, status.st_mtime_ns]
+                    self.content["broken"][path] = {"why": str(error), "status": told}
+                    continue
+                pixels.append(seen)
+                self.content["next_id"] += 1
+            if pixels:
+                found.append(self.model.embed_pixels(np.stack(pixels)))
+            bar.update(len(some[start : start + batch]))
+        names = found[0] if found else {}
+        return items, {name: np.concatenate([f[name] for f in found]) for name in names}
+
+    def _keep(self, items: list[Photo], arrays: dict[str, np.ndarray], old: list[int]) -> None:
+        """Writes a part, and names it in the manifest."""
+        if items:
+            _refuse_non_finite(arrays, items)
+            name = f"{self.content['next_part']:06d}"
+            aside = aside_of(self.path / PARTS / name)
+            aside.mkdir()
+            (aside / ITEMS).write_text(json.dumps([item.as_dict() for item in items]), "utf-8")
+            for key, values in arrays.items():
+                np.save(aside / f"{key}.npy", values)
+            os.replace(aside, self.path / PARTS / name)
+            self.content["parts"] = [*self.content["parts"], name]
+            self.content["next_part"] += 1
+        self._remove(old)
+
+    def _remove(self, ids: list[int]) -> None:
+        self.content["removed"] = sorted({*self.content["removed"], *ids})
+        write_manifest(self.path, VERSION, self.content)
+
+    def _finish(self) -> None:
+        """Brings the vectors up to date with the parts, and looks for near-duplicates."""
+        index = PhotoIndex(self.path, self.content)
+        self._bring_up_to_date(index)
+        found = near_duplicates(index.photos())
+        self.content["duplicates"] = {str(number): first for number, first in found.items()}
+        write_manifest(self.path, VERSION, self.content)
+        self.report.photos, self.report.duplicates = len(index), len(found)
+        self.report.broken = index.broken()
+
+    def _bring_up_to_date(self, index: PhotoIndex) -> None:
+        folder = self.path / VECTORS
+        kind, vectors = backend_class(self.content["backend"]), None
+        if (folder / MANIFEST).exists():
+            vectors = kind.open(folder, writing=True)
+            vectors.remove(np.setdiff1d(vectors.ids, index.ids))
+        there = np.empty(0, np.int64) if vectors is None else vectors.ids
+        missing = np.setdiff1d(index.ids, there)
+        for start in range(0, len(missing), 1 << 16):
+            some = missing[start : start + (1 << 16)]
+            added = self._vectors_of(index, some)
+            if vectors is None:
+                options = {"precision": self.content["precision"]} if kind is Exact else {}
+                vectors = kind(folder, added.shape[1:], **options)
+            vectors.add(some, added)
+        if vectors is not None:
+            vectors.save()
+
+    def _vectors_of(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
+        parts = []
+        for start in range(0, len(ids), 1024):
+            embedded = index.embeddings(ids[start : start + 1024])
+            parts.append(self.augmentation.gallery_vectors(self.model.prepare(embedded, "image")))
+        return np.concatenate(parts)
+
+
+class _Readers:
+    """Reads and decodes photos in threads, in order."""
+
+    def __init__(self, builder: _Builder) -> None:
+        self._root, self._model = builder.root, builder.model
+        self._pool = ThreadPoolExecutor(max(2, os.cpu_count() or 1))
+
+    def read(self, some: list[tuple[str, os.stat_result]]) -> Iterator[tuple[Any, Any]]:
+        """Each photo, and a function that gives its bytes and pixels, or raises."""
+        jobs = [self._pool.submit(self._one, path) for path, _ in some]
+        for item, job in zip(some, jobs, strict=True):
+            yield item, job.result
+
+    def _one(self, path: str) -> tuple[bytes, np.ndarray]:
+        data = read_photo(self._root, path)
+        return data, self._model.pixels(data, path)
+
+    def __enter__(self) -> _Readers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> None:
+    for values in arrays.values():
+        finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        if not finite.all():
+            path = items[int(np.argmin(finite))].path
+            raise UserError(
+                f"the model makes numbers of {path} that are not finite; train it again"
+            )

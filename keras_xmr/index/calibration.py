@@ -1,0 +1,199 @@
+"""Calibrates answer sets on the validation split of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.options import MANIFEST
+from data_pipelines.progress import Progress
+from data_pipelines.records import Records, SplitRecords
+from keras_xmr.evaluation.evaluate import ground_truth
+from keras_xmr.evaluation.uncertainty import bins, log_sigma
+from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
+from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
+from keras_xmr.index.backends import Precision
+from keras_xmr.index.model import Arrays, RunModel
+
+REFERENCE = 256
+"""So many training photos are the reference of scores."""
+
+_MOST = 1000
+"""So many photos of the validation split are looked at, drawn with a seed."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the validation split tells.
+
+    Attributes:
+        answer_sets: The cut-offs.
+        reference: Embeddings of training photos.
+        log_sigma: Uncertainties of the captions, ascending; None where it is not informative.
+        precision: What may hold the vectors without changing a top 10.
+    """
+
+    answer_sets: AnswerSets
+    reference: Arrays
+    log_sigma: list[float] | None
+    precision: Precision
+
+
+def has_validation(model: RunModel) -> bool:
+    """Whether the records of the run are there, with a validation split."""
+    folder = model.config.data.records
+    return (folder / MANIFEST).exists() and len(Records.open(folder).split("val")) > 0
+
+
+def calibrate_run(model: RunModel) -> Calibration:
+    """Calibrates the answer sets of a run.
+
+    Args:
+        model: Its model.
+    """
+    records = Records.open(model.config.data.records)
+    return calibrate_split(model, records, "val")
+
+
+def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibration:
+    """Calibrates on a split."""
+    asked = SplitQueries.embed(model, records, split)
+    reference = embed_reference(model, records)
+    scores, right = asked.scores(model), asked.right
+    against = model.score(reference, asked.captions).T
+    found = calibrate(standardise(scores, against), right, asked.groups)
+    return Calibration(
+        found, reference, _informative(asked, scores), choose_precision(model, asked)
+    )
+
+
+def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
+    """Embeddings of photos of the training split, drawn with a seed."""
+    images = _some(len(records.split("train")), REFERENCE)
+    return _embed_images(model, records, "train", images, "  embedding the reference")
+
+
+@dataclass(frozen=True)
+class SplitQueries:
+    """Embedded photos of a split, and the captions that ask for them.
+
+    Attributes:
+        images: Embeddings of the photos.
+        captions: Embeddings of the captions.
+        right: Bool (captions, photos).
+        groups: The photo that each caption was written for (captions,).
+    """
+
+    images: Arrays
+    captions: Arrays
+    right: np.ndarray
+    groups: np.ndarray
+
+    @classmethod
+    def embed(cls, model: RunModel, records: Records, split: Any) -> SplitQueries:
+        """Embeds a split, or a part of a large one."""
+        part: SplitRecords = records.split(split)
+        images = _some(len(part), _MOST)
+        captions = np.flatnonzero(np.isin(part.caption_image, images))
+        known = ground_truth(records, part, model.config.data.judgements)
+        relation = known.further.get("truth", known.judgements)
+        texts = [part.captions[int(c)].text for c in captions]
+        return cls(
+            _embed_images(model, records, split, images, f"  embedding photos of {split}"),
+            _embed_texts(model, texts),
+            relation.grades[images][:, captions].toarray().T > 0,
+            part.caption_image[captions],
+        )
+
+    def scores(self, model: RunModel) -> np.ndarray:
+        """Scores (captions, photos)."""
+        found = [model.score(self.images, p).T for p in _parts(self.captions, 256)]
+        return np.concatenate(found)
+
+
+def choose_precision(model: RunModel, asked: SplitQueries) -> Precision:
+    """Float16, if the vectors may be held so, and that changes no top 10 of the split."""
+    augmentation = AUGMENTATIONS[model.constants["AUGMENTATION"]]
+    if not (augmentation.half and model.constants.get("REDUCES")):
+        return "float32"
+    images = augmentation.gallery_vectors(model.prepare(asked.images, "image"))
+    known = Reference(model.search_constants(), asked.images)
+    queries = augmentation.query_vectors(model.prepare(asked.captions, "caption"), known)
+    rounded = images.astype(np.float16).astype(np.float32)
+    same = np.array_equal(_top(queries, images), _top(queries, rounded))
+    return "float16" if same else "float32"
+
+
+def _top(queries: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """The ten best images of each query, as sets."""
+    rows, width = images.shape[1:]
+    scores = queries.reshape(-1, width) @ images.reshape(-1, width).T
+    shape = (len(queries), queries.shape[1], len(images), rows)
+    best = np.argsort(-scores.reshape(shape).max(axis=(1, 3)), axis=1, kind="stable")
+    return np.sort(best[:, :10], axis=1)
+
+
+def _informative(asked: SplitQueries, scores: np.ndarray) -> list[float] | None:
+    """Uncertainties of the captions, if the more uncertain ones surely fail more often."""
+    sigma = log_sigma(asked.captions)
+    if sigma is None:
+        return None
+    first = np.argmax(scores, axis=1)
+    hit = asked.right[np.arange(len(first)), first].astype(float)
+    measured = bins(sigma, hit, independent=len(np.unique(asked.groups)))
+    return np.sort(sigma).tolist() if measured.is_informative else None
+
+
+def _some(count: int, most: int) -> np.ndarray:
+    """All numbers below a count, or so many drawn with a seed, ascending."""
+    return np.sort(np.random.default_rng(0).permutation(count)[:most])
+
+
+def _embed_images(
+    model: RunModel, records: Records, split: str, images: np.ndarray, description: str
+) -> dict[str, np.ndarray]:
+    batch = model.config.evaluation.batch_size
+    found = []
+    with Progress(description, len(images), "photos") as bar:
+        for start in range(0, len(images), batch):
+            some = images[start : start + batch]
+            found.append(model.embed_pixels(model.pixels_of_records(records, split, some)))
+            bar.update(len(some))
+    return join(found)
+
+
+def _embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
+    batch = model.config.evaluation.batch_size
+    found = []
+    with Progress("  embedding captions", len(texts), "captions") as bar:
+        for start in range(0, len(texts), batch):
+            found.append(model.embed_texts(texts[start : start + batch]))
+            bar.update(len(texts[start : start + batch]))
+    return join(found)
+
+
+def join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Embeddings one after another; tokens are padded to the longest."""
+    found = {}
+    for name in parts[0]:
+        arrays = [part[name] for part in parts]
+        if name in ("tokens", "mask"):
+            longest = max(array.shape[1] for array in arrays)
+            arrays = [_padded(array, longest) for array in arrays]
+        found[name] = np.concatenate(arrays)
+    return found
+
+
+def _padded(array: np.ndarray, length: int) -> np.ndarray:
+    missing = [(0, 0), (0, length - array.shape[1])] + [(0, 0)] * (array.ndim - 2)
+    return np.pad(array, missing)
+
+
+def _parts(embedding: Arrays, size: int) -> list[dict[str, np.ndarray]]:
+    count = len(next(iter(embedding.values())))
+    return [
+        {name: values[start : start + size] for name, values in embedding.items()}
+        for start in range(0, count, size)
+    ]

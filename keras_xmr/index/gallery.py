@@ -1,0 +1,255 @@
+"""An index of photos, as it lies on the disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import NO_ARRAY
+from data_pipelines.sources import UnreadableError
+from data_pipelines.sources.base import inside
+from keras_xmr.index.answer_sets import AnswerSets
+from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
+from keras_xmr.index.backends import Backend, backend_class
+from keras_xmr.index.manifests import read_manifest
+from keras_xmr.index.photos import Photo, read_photo, thumbnail
+
+VERSION = 1
+
+PARTS, VECTORS, ITEMS, REFERENCE = "parts", "vectors", "photos.json", "reference.npz"
+
+_SAMPLE = 4096
+
+
+class PhotoIndex:
+    """Photos of a folder, embedded by a model. It is only read, and needs no TensorFlow.
+
+    Args:
+        path: The folder of the index.
+        content: Its manifest.
+
+    Attributes:
+        path: The folder of the index.
+        root: The folder of the photos.
+        run: The run whose model has embedded them.
+        fingerprint: Of that model.
+        matcher: The name of its matcher.
+        kind: The kind of its embeddings of images.
+        backend: The name of the backend.
+        reduces: Whether the vectors rank exactly as the matcher does.
+        answer_sets: What makes answers with a promise; None if it was not calibrated.
+    """
+
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        self.path = path
+        self.content = content
+        self.root = Path(content["root"])
+        self.run = Path(content["run"])
+        self.fingerprint: str = content["fingerprint"]
+        self.matcher: str = content["matcher"]
+        self.kind: str = content["kind"]
+        self.backend: str = content["backend"]
+        self.reduces: bool = content["reduces"]
+        found = content["answer_sets"]
+        self.answer_sets = None if found is None else AnswerSets.from_dict(found)
+
+    @classmethod
+    def open(cls, path: Path) -> PhotoIndex:
+        """Opens an index.
+
+        Raises:
+            UserError: If there is none, or it was damaged.
+        """
+        return cls(path, read_manifest(path, VERSION))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """How its embeddings became vectors."""
+        return AUGMENTATIONS[self.content["augmentation"]]
+
+    @cached_property
+    def vectors(self) -> Backend:
+        """The backend that searches."""
+        opened: Backend = backend_class(self.backend).open(self.path / VECTORS)
+        return opened
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What the photos were added in."""
+        return [Part(self.path / PARTS / name) for name in self.content["parts"]]
+
+    @cached_property
+    def _rows(self) -> dict[int, tuple[int, int, Photo]]:
+        """Of every photo that is there, by id: its part, its row in it, and what is known."""
+        removed, touched = set(self.content["removed"]), self.content["touched"]
+        found = {}
+        for number, part in enumerate(self.parts):
+            for row, told in enumerate(part.items):
+                if told["id"] not in removed:
+                    photo = Photo(**(told | touched.get(str(told["id"]), {})))
+                    found[photo.id] = (number, row, photo)
+        return found
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The ids of all photos, int64 (photos,), ascending."""
+        return np.array(sorted(self._rows), np.int64)
+
+    def photos(self) -> Sequence[Photo]:
+        """All photos, in the order of their ids."""
+        return [self._rows[i][2] for i in self.ids.tolist()]
+
+    def photo(self, number: int) -> Photo:
+        """A photo by its id.
+
+        Raises:
+            KeyError: If there is none.
+        """
+        return self._rows[number][2]
+
+    def embeddings(self, ids: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of some photos, in the order of the ids, float32.
+
+        Raises:
+            KeyError: If there is none of an id.
+        """
+        places = [self._rows[int(i)][:2] for i in ids]
+        numbers = np.array([part for part, _ in places], np.int64)
+        rows = np.array([row for _, row in places], np.int64)
+        found: dict[str, np.ndarray] = {}
+        for number in np.unique(numbers):
+            here = numbers == number
+            for name, values in self.parts[number].arrays.items():
+                empty = np.empty((len(rows), *values.shape[1:]), values.dtype)
+                found.setdefault(name, empty)[here] = values[rows[here]]
+        return found
+
+    @cached_property
+    def reference(self) -> dict[str, np.ndarray]:
+        """Embeddings of the photos that scores are held against.
+
+        Where nothing was calibrated, those of the index itself.
+        """
+        if self.answer_sets is None:
+            return {name: values[:256] for name, values in self.sample.items()}
+        try:
+            with np.load(self.path / REFERENCE) as arrays:
+                return dict(arrays)
+        except NO_ARRAY as error:
+            raise UserError(
+                f"{self.path / REFERENCE} is damaged ({error}); delete the index and build it again"
+            ) from None
+
+    @cached_property
+    def sample(self) -> dict[str, np.ndarray]:
+        """The embeddings of some photos, the same in every search."""
+        step = max(1, len(self.ids) // _SAMPLE)
+        return self.embeddings(self.ids[::step])
+
+    def photo_path(self, number: int) -> Path:
+        """The file of a photo.
+
+        Raises:
+            KeyError: If there is none of this id.
+            UserError: If it is not there any more, or lies outside of the root.
+        """
+        try:
+            path = inside(self.root, self.photo(number).path)
+        except UnreadableError as error:
+            raise UserError(str(error)) from None
+        if not path.is_file():
+            raise UserError(f"{path} is not there any more; run `index` again")
+        return path
+
+    def thumbnail(self, number: int, size: int = 256) -> bytes:
+        """A small JPEG of a photo, the right way up and on white.
+
+        Args:
+            number: The id of the photo.
+            size: The longer side, in pixels.
+
+        Raises:
+            KeyError: If there is none of this id.
+            UserError: If its file cannot be read any more.
+        """
+        path = self.photo(number).path
+        try:
+            return thumbnail(read_photo(self.root, path), path, size)
+        except UnreadableError as error:
+            raise UserError(f"{error}; run `index` again") from None
+
+    def duplicate_of(self, number: int) -> int | None:
+        """The id of the first photo that a photo looks like, or None."""
+        found: int | None = self.content["duplicates"].get(str(number))
+        return found
+
+    def tags_of(self, number: int) -> tuple[str, ...]:
+        """The tags of a photo."""
+        return tuple(self.content["tags"].get(self.photo(number).path, ()))
+
+    def tags(self) -> list[str]:
+        """All tags that a photo has."""
+        return sorted({tag for i in self._rows for tag in self.tags_of(i)})
+
+    def folders(self) -> list[str]:
+        """All folders that a photo is in, under the root."""
+        return sorted({photo.folder for _, _, photo in self._rows.values()})
+
+    def broken(self) -> dict[str, str]:
+        """Photos that could not be read, and why, by path."""
+        return {path: told["why"] for path, told in self.content["broken"].items()}
+
+    def is_current(self) -> bool:
+        """Whether nothing newer was written since it was opened."""
+        try:
+            return read_manifest(self.path, VERSION) == self.content
+        except UserError:
+            return False
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        if "vectors" in self.__dict__:
+            self.vectors.close()
+
+
+class Part:
+    """Photos that were added together: what is known of them, and their embeddings.
+
+    Args:
+        folder: Holds `photos.json` and an array for each tensor of the embedding.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def items(self) -> list[dict[str, Any]]:
+        """What is known of each photo."""
+        try:
+            found: list[dict[str, Any]] = json.loads((self.folder / ITEMS).read_bytes())
+        except (OSError, ValueError) as error:
+            raise self._damaged(error) from None
+        return found
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The tensors of the embedding by name, memory-mapped, with a row for each photo."""
+        try:
+            return {
+                path.stem: np.load(path, mmap_mode="r")
+                for path in sorted(self.folder.glob("*.npy"))
+            }
+        except NO_ARRAY as error:
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: Exception) -> UserError:
+        return UserError(f"{self.folder} is damaged ({error}); delete the index and build it again")

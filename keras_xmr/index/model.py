@@ -1,0 +1,223 @@
+"""The model of a finished run, as an index needs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import checksum
+from data_pipelines.images import decode_for_evaluation, to_jpeg
+from data_pipelines.records import Records, parse
+from data_pipelines.text import Tokenizer, split_words
+from keras_xmr import embeddings
+from keras_xmr.config.registry import components
+from keras_xmr.matchers.base import Side
+from keras_xmr.model.build import build_model, restore_tokenizer
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.run_folder import RunFolder, load_run
+from keras_xmr.training.train import load_trained
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class _Photos:
+    """All that a model of photos asks of its records."""
+
+    holds = "images"
+    region_shape = None
+
+
+class RunModel:
+    """Embeds photos and texts by the model of a finished run, and scores them.
+
+    The model is loaded when it is first needed. Several threads may use it.
+
+    Args:
+        run: The folder of the run.
+
+    Raises:
+        UserError: If the run is not finished, or its model does not look at photos.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.config = load_run(run)
+        self.folder = RunFolder(self.config)
+        if not self.folder.done.exists():
+            raise UserError(f"{run} holds no finished training; train it first")
+        if self.config.data.source.holds != "images":
+            raise UserError(
+                f"{run} was trained on precomputed features of regions. Photos cannot be indexed "
+                "with it; train a config with photos, such as csv_pretrained"
+            )
+        self.matcher_name: str = self.config.model.matcher.name
+        self.constants = components("matcher")[self.matcher_name].constants
+        self._lock = RLock()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What another model, other pixels or other words would change."""
+        self.folder.verify_tokenizer()
+        best = self.config.export.weights == "best" and self.folder.has_best
+        weights = self.folder.best_weights if best else self.folder.last_weights
+        if not weights.is_file():
+            self.folder.verify(weights)
+        told = self.config.model_dump(mode="json")
+        seen = {"size": self.config.data.image.size, "resize": self.config.data.image.resize}
+        kept = [told["model"]["matcher"], told["model"]["dimension"], seen, told["data"]["text"]]
+        content = json.dumps([checksum(weights), kept], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+        return restore_tokenizer(self.config, self.folder.path)
+
+    @cached_property
+    def model(self) -> Retriever:
+        """The trained model."""
+        photos: Any = _Photos()
+        model = build_model(self.config, photos, self.tokenizer, pretrained=False)
+        load_trained(model.without_optimizer(), self.config, self.folder)
+        return model
+
+    @property
+    def kind(self) -> str:
+        """The kind of its embeddings of images."""
+        return embeddings.kind(self.model.image_tower.output)
+
+    def load(self) -> None:
+        """Loads all that a query needs."""
+        with self._lock:
+            self.embed_texts(["a photo"])
+
+    def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """The embeddings of texts, a row each."""
+        with self._lock:
+            return _arrays(self._text_graph(self.tokenizer(list(texts))))
+
+    def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
+        """The embeddings of image files, a row each.
+
+        Raises:
+            UnreadableError: If one is broken; they are named by their place, from 1.
+        """
+        pixels = [self.pixels(f, f"photo {n}") for n, f in enumerate(files, start=1)]
+        return self.embed_pixels(np.stack(pixels))
+
+    def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of pixels uint8 (N, size, size, 3)."""
+        with self._lock:
+            return _arrays(self._image_graph(tf.constant(pixels)))
+
+    def pixels(self, data: bytes, name: str) -> np.ndarray:
+        """What the model sees of an image file, as evaluation does: uint8 (size, size, 3).
+
+        Raises:
+            UnreadableError: If it is broken.
+        """
+        found: np.ndarray = self._decode(to_jpeg(data, name)).numpy()
+        return found
+
+    def pixels_of_records(self, records: Records, split: str, images: np.ndarray) -> np.ndarray:
+        """What the model sees of some images of its records."""
+        part = records.split(split)  # type: ignore[arg-type]
+        jpegs = (parse(tf.constant(part.read(int(i))), None)["encoded"] for i in images)
+        return np.stack([self._decode(jpeg).numpy() for jpeg in jpegs])
+
+    def unknown_words(self, text: str) -> tuple[str, ...]:
+        """The words of a text that the model does not know, each once."""
+        unknown = self.tokenizer.unknown
+        with self._lock:
+            words = [word.decode() for word in split_words([text]).flat_values.numpy()]
+            words = list(dict.fromkeys(words))
+            if unknown is None or not words:
+                return ()
+            pieces = self.tokenizer.pieces(words)
+            return tuple(
+                w for w, ids in zip(words, pieces.to_list(), strict=True) if unknown in ids
+            )
+
+    def score(self, gallery: Arrays, query: Arrays) -> np.ndarray:
+        """Scores float32 (images, queries) by the model's own matcher."""
+        with self._lock:
+            found: np.ndarray = self._score(_tensors(gallery), _tensors(query)).numpy()
+            return found
+
+    def prepare(self, embedding: Arrays, side: Side) -> dict[str, np.ndarray]:
+        """An embedding with what the matcher draws from it."""
+        with self._lock:
+            return _arrays(self.model.matcher.prepare(_tensors(embedding), side))
+
+    def search_constants(self) -> dict[str, float]:
+        """The numbers of the matcher that searches need."""
+        return dict(self.model.matcher.search_constants())
+
+    def score_bound(
+        self, similarity: np.ndarray, gallery: Arrays, query: Arrays
+    ) -> np.ndarray | None:
+        """The largest score of what has no larger similarity (queries,); None if none is known."""
+        with self._lock:
+            image, caption = (
+                _tensors(found)
+                for found in (self.prepare(gallery, "image"), self.prepare(query, "caption"))
+            )
+            similar = tf.constant(similarity, tf.float32)
+            bound = self.model.matcher.score_bound(similar, image, caption)
+            return None if bound is None else np.array(bound)
+
+    def probability(self, scores: np.ndarray) -> np.ndarray | None:
+        """Probabilities of a match, where scores are their log-odds."""
+        if not self.constants.get("LOGITS"):
+            return None
+        return np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
+
+    @cached_property
+    def _decode(self) -> Any:
+        return tf.function(
+            lambda jpeg: decode_for_evaluation(jpeg, self.config.data.image),
+            input_signature=[tf.TensorSpec([], tf.string)],
+        )
+
+    @cached_property
+    def _image_graph(self) -> Any:
+        return _graph(self.model.image_tower)
+
+    @cached_property
+    def _text_graph(self) -> Any:
+        return _graph(self.model.text_tower)
+
+    @cached_property
+    def _score(self) -> Any:
+        matcher = self.model.matcher
+        options = {"query": "caption"} if matcher.DIRECTED else {}
+
+        def score(gallery: Any, query: Any) -> Any:
+            image, caption = matcher.prepare(gallery, "image"), matcher.prepare(query, "caption")
+            return matcher(image, caption, **options)
+
+        return tf.function(score, reduce_retracing=True)
+
+
+def _graph(tower: Any) -> Any:
+    spec = tf.TensorSpec(tower.input.shape, tower.input.dtype)
+    return tf.function(
+        lambda inputs: embeddings.for_matching(tower(inputs, training=False)),
+        input_signature=[spec],
+    )
+
+
+def _arrays(embedding: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(values) for name, values in embedding.items()}
+
+
+def _tensors(embedding: Arrays) -> dict[str, Any]:
+    return {name: tf.constant(values) for name, values in embedding.items()}

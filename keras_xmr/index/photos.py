@@ -1,0 +1,179 @@
+"""The photos of a folder: which there are, what is known of each, and small versions of them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from data_pipelines.errors import UserError
+from data_pipelines.pixels import naming, open_image, orientation, read_pixels
+from data_pipelines.sources import UnreadableError
+from data_pipelines.sources.base import inside
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"})
+"""What the names of photos end in, in small letters."""
+
+_EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
+
+
+@dataclass(frozen=True, slots=True)
+class Photo:
+    """A photo of an index.
+
+    Attributes:
+        id: Its number, which no other photo of the index will ever have.
+        path: Under the root of the photos, with `/`.
+        bytes: Length of its file.
+        modified: When its file was changed, in nanoseconds.
+        sha256: Of its file.
+        taken: When it was taken, as EXIF data have it, else when its file was changed; ISO.
+        width: Of the photo the right way up, in pixels.
+        height: Likewise.
+        look: What it looks like, for near-duplicates: 128 bits in hexadecimal digits.
+    """
+
+    id: int
+    path: str
+    bytes: int
+    modified: int
+    sha256: str
+    taken: str
+    width: int
+    height: int
+    look: str
+
+    @property
+    def folder(self) -> str:
+        """The folder that it is in, under the root; empty for the root itself."""
+        return self.path.rpartition("/")[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, os.stat_result]]:
+    """The photos under a folder, in the order of their names, with what the disk says of them.
+
+    Hidden files and folders are passed over, and links to folders are not followed.
+
+    Args:
+        root: The folder.
+        without: A folder that is passed over, such as that of the index.
+
+    Yields:
+        The path under the root, with `/`, and its status.
+    """
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(
+            f for f in folders if not f.startswith(".") and Path(folder, f) != without
+        )
+        for name in sorted(files):
+            path = Path(folder, name)
+            if path.suffix.lower() in SUFFIXES and not name.startswith("."):
+                try:
+                    yield path.relative_to(root).as_posix(), path.stat()
+                except OSError:
+                    continue  # It went away meanwhile, or is a link to nothing.
+
+
+def check_root(root: Path) -> Path:
+    """The folder of photos, absolute.
+
+    Raises:
+        UserError: If it is no folder, or cannot be read.
+    """
+    if not root.is_dir():
+        raise UserError(f"{root} is no folder; name the folder of your photos")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise UserError(f"{root} cannot be read; permit it")
+    return root.resolve()
+
+
+def read_photo(root: Path, path: str) -> bytes:
+    """The bytes of a photo.
+
+    Raises:
+        UnreadableError: If it lies outside of the root, or cannot be read.
+    """
+    file = inside(root, path)
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def describe(number: int, path: str, data: bytes, status: os.stat_result, pixels: Any) -> Photo:
+    """What an index knows of a photo.
+
+    Args:
+        number: Its id.
+        path: Under the root.
+        data: The bytes of its file.
+        status: What the disk says of it.
+        pixels: What a model sees of it, uint8 (H, W, 3).
+
+    Raises:
+        UnreadableError: If its header cannot be read.
+    """
+    with naming(data, path):
+        image = open_image(data)
+        turned = image.format != "TIFF" and orientation(image.info.get("exif", b"")) >= 5
+        width, height = image.size[::-1] if turned else image.size
+        taken = _taken(image) or datetime.fromtimestamp(status.st_mtime)
+    return Photo(
+        id=number,
+        path=path,
+        bytes=status.st_size,
+        modified=status.st_mtime_ns,
+        sha256=hashlib.sha256(data).hexdigest(),
+        taken=taken.isoformat(timespec="seconds"),
+        width=width,
+        height=height,
+        look=look(pixels),
+    )
+
+
+def look(pixels: np.ndarray) -> str:
+    """128 bits that tell which neighbours of a small grey version are brighter, left and above."""
+    small = Image.fromarray(np.asarray(pixels)).convert("L").resize((9, 9), Image.Resampling.BOX)
+    grey = np.asarray(small, np.int16)
+    across, down = np.diff(grey, axis=1)[:8] > 0, np.diff(grey, axis=0)[:, :8] > 0
+    return np.packbits(np.concatenate([across.ravel(), down.ravel()])).tobytes().hex()
+
+
+def thumbnail(data: bytes, name: str, size: int) -> bytes:
+    """A small JPEG of a photo, the right way up and on white.
+
+    Args:
+        data: The bytes of its file.
+        name: Its name, for the message.
+        size: The longer side, in pixels.
+
+    Raises:
+        UnreadableError: If it is broken.
+    """
+    image = Image.fromarray(read_pixels(data, name))
+    image.thumbnail((size, size))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return buffer.getvalue()
+
+
+def _taken(image: Image.Image) -> datetime | None:
+    """When a photo was taken, by its EXIF data."""
+    try:
+        exif = image.getexif()
+        text = exif.get_ifd(_EXIF).get(_TAKEN) or exif.get(_CHANGED)
+        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S")
+    except Exception:  # Of EXIF data anything may be broken, and nothing of it is needed.
+        return None

@@ -1,0 +1,193 @@
+"""What is asked of an index, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from keras_xmr.index.answer_sets import Verdict
+
+if TYPE_CHECKING:
+    from keras_xmr.index.gallery import PhotoIndex
+
+MAX_COUNT, MAX_TEXT, MAX_PARTS = 1000, 2000, 16
+"""Most photos of an answer, characters of a text, and parts of a query."""
+
+
+class QueryError(UserError):
+    """A query cannot be answered; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """What photos should fit, and what not.
+
+    Attributes:
+        texts: Texts that they should fit; of several the mean counts.
+        images: Bytes of image files that they should be like.
+        ids: Photos of the index that they should be like.
+        unlike: Texts that they should not fit.
+    """
+
+    texts: tuple[str, ...] = ()
+    images: tuple[bytes, ...] = ()
+    ids: tuple[int, ...] = ()
+    unlike: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuses what cannot be answered.
+
+        Raises:
+            QueryError: If nothing is asked, or too much, or a text has no words.
+        """
+        wanted = len(self.texts) + len(self.images) + len(self.ids)
+        if wanted == 0:
+            raise QueryError("nothing is asked: give a text, or a photo")
+        if wanted + len(self.unlike) > MAX_PARTS:
+            raise QueryError(f"a query has at most {MAX_PARTS} parts")
+        for text in (*self.texts, *self.unlike):
+            if len(text) > MAX_TEXT:
+                raise QueryError(f"a text has at most {MAX_TEXT:,} characters, not {len(text):,}")
+            if not any(character.isalnum() for character in text):
+                raise QueryError(f"the text {text!r} has no words")
+
+    @property
+    def is_one_text(self) -> bool:
+        """Whether it is what answer sets were calibrated for."""
+        return len(self.texts) == 1 and not (self.images or self.ids or self.unlike)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which photos are looked at.
+
+    Attributes:
+        folder: A folder under the root, with all that is in it; None for all.
+        since: The first day on which they were taken.
+        until: The last day.
+        tags: Tags that they must all have.
+    """
+
+    folder: str | None = None
+    since: date | None = None
+    until: date | None = None
+    tags: tuple[str, ...] = ()
+
+    def allowed(self, index: PhotoIndex) -> np.ndarray | None:
+        """The ids of the photos that pass, int64 ascending; None for all."""
+        if self == Filters():
+            return None
+        folder = (self.folder or "").strip("/")
+        prefix = f"{folder}/" if folder not in ("", ".") else ""
+        since = "" if self.since is None else self.since.isoformat()
+        until = "9999" if self.until is None else f"{self.until.isoformat()}T99"
+        passed = [
+            photo.id
+            for photo in index.photos()
+            if photo.path.startswith(prefix)
+            and since <= photo.taken <= until
+            and set(self.tags) <= set(index.tags_of(photo.id))
+        ]
+        return np.array(passed, np.int64)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A photo that was found.
+
+    Attributes:
+        id: Of the photo.
+        path: Under the root of the photos, with `/`.
+        score: By the model's own matcher; of a query of several parts, how many deviations it lies
+            above other photos.
+        probability: Of a match, where scores are log-odds.
+        in_answer: Whether it is in the answer set; None if there is none.
+        taken: When it was taken, ISO.
+        width: In pixels, the right way up.
+        height: Likewise.
+        duplicate_of: The id of the first photo that it looks like.
+        tags: Its tags.
+    """
+
+    id: int
+    path: str
+    score: float
+    probability: float | None
+    in_answer: bool | None
+    taken: str
+    width: int
+    height: int
+    duplicate_of: int | None
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How many photos are to be believed.
+
+    Attributes:
+        size: How many photos are in the answer set.
+        is_least: Whether there may be more: not all were scored.
+        cutoff: The lowest score of the answer set; None if every photo is in it.
+        share: The part of the right photos that it holds.
+        confidence: For what part of the queries.
+        verdict: Whether there is a right photo at all.
+        sentence: All of this, for people.
+    """
+
+    size: int
+    is_least: bool
+    cutoff: float | None
+    share: float
+    confidence: float
+    verdict: Verdict
+    sentence: str
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search has found.
+
+    Attributes:
+        hits: The photos, the best first.
+        searched: How many photos passed the filters.
+        answer: How many of them are to be believed; None without a calibration for such a query.
+        unknown_words: Words that the model does not know.
+        uncertainty: How uncertain the query is, as a percentile of the captions of validation;
+            None where uncertainty was not measured to tell anything.
+        certified: Whether these are surely the best by the model's own matcher; None where no
+            bound is known.
+        notes: What else to know, in sentences.
+        seconds: How long it took.
+    """
+
+    hits: tuple[Hit, ...]
+    searched: int
+    answer: Answer | None
+    unknown_words: tuple[str, ...]
+    uncertainty: float | None
+    certified: bool | None
+    notes: tuple[str, ...]
+    seconds: float
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+
+def sentence(size: int, is_least: bool, verdict: Verdict, share: float, confidence: float) -> str:
+    """The answer set for people."""
+    if verdict == "nothing":
+        return "Probably nothing here: no photo is as good as right ones are 9 times of 10."
+    many = "This photo holds" if size == 1 else f"These {size:,} photos hold"
+    if is_least:
+        many = f"More than {size:,} photos, of which these are the first, hold"
+    promise = f"{many} at least {share:.0%} of the right ones, {10 * confidence:.0f} times of 10"
+    if verdict == "unsure":
+        return f"{promise}, if there are any: that is not sure."
+    return f"{promise}."

@@ -1,0 +1,348 @@
+"""Searches an index: candidates by vectors, then scores by the model's own matcher."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from data_pipelines.sources import UnreadableError
+from keras_xmr.index.answer_sets import centre_and_scale
+from keras_xmr.index.augmentations import Reference
+from keras_xmr.index.gallery import PhotoIndex
+from keras_xmr.index.query import (
+    MAX_COUNT,
+    Answer,
+    Filters,
+    Hit,
+    Query,
+    QueryError,
+    SearchResult,
+    sentence,
+)
+
+if TYPE_CHECKING:
+    from keras_xmr.index.model import RunModel
+
+_FEW = 2000
+"""So many photos are all scored by the matcher. Of more, at least so many are candidates."""
+
+_MOST = 32_000
+"""So many candidates are scored at most."""
+
+_TILE = 2000
+_ALL = Filters()
+
+
+class Searcher:
+    """Answers queries about an index. Several threads may use it.
+
+    Args:
+        index: The index.
+        run: Where the run of the index is now; None if it was not moved.
+        embedder: What embeds and scores in place of the model of the run, for tests.
+    """
+
+    def __init__(
+        self, index: PhotoIndex, run: Path | None = None, embedder: Any | None = None
+    ) -> None:
+        self.index = index
+        self._run = index.run if run is None else run
+        self._embedder = embedder
+        self._checked = False
+
+    def warm_up(self) -> None:
+        """Loads the model, and answers a query, so that the next one is quick.
+
+        Raises:
+            UserError: If the run is not there, or its model is not that of the index.
+        """
+        if len(self.index):
+            self.search(Query(texts=("a photo",)), count=1)
+
+    @property
+    def model(self) -> RunModel:
+        """The model that has embedded the index.
+
+        Raises:
+            UserError: If the run is not there, or its model is another.
+        """
+        if self._embedder is None:
+            from keras_xmr.index.model import RunModel
+
+            self._embedder = RunModel(self._run)
+        if not self._checked:
+            if self._embedder.fingerprint != self.index.fingerprint:
+                raise UserError(
+                    f"{self.index.path} was made by another model than that of {self._run}; build "
+                    "it again with this run, or name the run that made it with --run"
+                )
+            self._checked = True
+        model: RunModel = self._embedder
+        return model
+
+    def search(self, query: Query, count: int = 20, filters: Filters = _ALL) -> SearchResult:
+        """Finds the photos that fit a query best.
+
+        Args:
+            query: What is asked.
+            count: How many hits, at most `MAX_COUNT`.
+            filters: Which photos are looked at.
+
+        Raises:
+            UserError: If the query cannot be answered, or the model is another.
+        """
+        begin = time.perf_counter()
+        query.check()
+        if not 1 <= count <= MAX_COUNT:
+            raise QueryError(f"a search gives 1 to {MAX_COUNT:,} photos, not {count:,}")
+        found = self._find(query, count, self._allowed(query, filters))
+        answer = self._answer(query, found)
+        return SearchResult(
+            hits=tuple(self._hits(found, answer, count)),
+            searched=found.searched,
+            answer=answer,
+            unknown_words=self._unknown(query),
+            uncertainty=self._uncertainty(found),
+            certified=found.certified,
+            notes=tuple(self._notes(query, found)),
+            seconds=time.perf_counter() - begin,
+        )
+
+    def _allowed(self, query: Query, filters: Filters) -> np.ndarray | None:
+        """The photos that are looked at: those that pass, but not those that are asked about."""
+        allowed = filters.allowed(self.index)
+        if not query.ids:
+            return allowed
+        return np.setdiff1d(self.index.ids if allowed is None else allowed, query.ids)
+
+    def _find(self, query: Query, count: int, allowed: np.ndarray | None) -> _Scored:
+        parts = self._parts(query)
+        searched = len(self.index) if allowed is None else len(allowed)
+        if not searched:
+            empty = np.empty(0)
+            return _Scored(empty.astype(np.int64), empty, empty, (0, 1), 0, False, parts)
+        wanted = max(4 * count, _FEW)
+        while True:
+            ids, lowest = self._candidates(parts, wanted, allowed, searched)
+            scored = self._score(query, parts, ids, searched)
+            scored.certified = self._certify(scored, lowest, count)
+            if len(ids) == searched or wanted >= _MOST or not self._is_short(scored):
+                return scored
+            wanted *= 4
+
+    def _is_short(self, scored: _Scored) -> bool:
+        """Whether more candidates would tell more."""
+        sets = self.index.answer_sets
+        in_answer = sets is not None and scored.is_one_text
+        return scored.certified is False or (
+            in_answer and sets is not None and bool(scored.standard[-1] >= sets.cutoff)
+        )
+
+    def _parts(self, query: Query) -> dict[str, np.ndarray]:
+        """The embeddings of all parts of a query, those that are unlike last."""
+        found = []
+        if query.texts:
+            found.append(self.model.embed_texts(list(query.texts)))
+        if query.images:
+            try:
+                found.append(self.model.embed_images(list(query.images)))
+            except UnreadableError as error:
+                raise QueryError(str(error)) from None
+        if query.ids:
+            try:
+                found.append(self.index.embeddings(query.ids))
+            except KeyError as error:
+                raise QueryError(f"there is no photo {error.args[0]} in the index") from None
+        if query.unlike:
+            found.append(self.model.embed_texts(list(query.unlike)))
+        if self.index.kind == "tokens" and (query.images or query.ids):
+            raise QueryError(
+                f"{self.index.matcher} compares regions with words, not photos with photos"
+            )
+        return _join(found)
+
+    def _candidates(
+        self,
+        parts: Mapping[str, np.ndarray],
+        wanted: int,
+        allowed: np.ndarray | None,
+        searched: int,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Ids of photos to score, and the lowest similarity of those of each part; None for all."""
+        if searched <= wanted:
+            return self.index.ids if allowed is None else allowed, None
+        known = Reference(self.model.search_constants(), self.index.sample)
+        prepared = self.model.prepare(parts, "caption")
+        vectors = self.index.augmentation.query_vectors(prepared, known)
+        found = self.index.vectors.search(vectors, wanted, allowed)
+        lowest = np.where(found.ids[:, -1] < 0, -np.inf, found.scores[:, -1])
+        return np.unique(found.ids[found.ids >= 0]), lowest
+
+    def _score(
+        self, query: Query, parts: Mapping[str, np.ndarray], ids: np.ndarray, searched: int
+    ) -> _Scored:
+        """Scores some photos by all parts of a query, and puts the best first."""
+        tiles = [self.index.embeddings(ids[i : i + _TILE]) for i in range(0, len(ids), _TILE)]
+        count = len(next(iter(parts.values())))
+        scores = np.concatenate(
+            [np.empty((0, count), np.float32), *(self.model.score(t, parts) for t in tiles)]
+        )
+        mean, deviation = centre_and_scale(self.model.score(self.index.reference, parts).T)
+        standard = (scores - mean) / deviation
+        unlike = len(query.unlike)
+        total = standard[:, : count - unlike].mean(axis=1)
+        if unlike:
+            # What fits it worse than other photos do is no better for that.
+            total = total - np.maximum(standard[:, -unlike:], 0.0).max(axis=1)
+        order = np.lexsort((ids, -(scores[:, 0] if count == 1 else total)))
+        own = scores[:, 0] if count == 1 else total
+        return _Scored(
+            ids[order],
+            own[order],
+            total[order],
+            (mean[0], deviation[0]),
+            searched,
+            query.is_one_text,
+            parts,
+        )
+
+    def _certify(self, scored: _Scored, lowest: np.ndarray | None, count: int) -> bool | None:
+        """Whether no photo that was not scored can be among the best."""
+        if lowest is None:
+            return True
+        if len(lowest) > 1:
+            return None
+        if self.index.backend != "exact":
+            return None
+        if self.index.reduces:
+            return True
+        bound = self.model.score_bound(lowest, self._some_photos(), scored.parts)
+        if bound is None:
+            return None
+        return bool(scored.scores[min(count, len(scored.scores)) - 1] >= bound[0])
+
+    def _some_photos(self) -> dict[str, np.ndarray]:
+        return {name: values[:1] for name, values in self.index.sample.items()}
+
+    def _answer(self, query: Query, scored: _Scored) -> Answer | None:
+        sets = self.index.answer_sets
+        if sets is None or not query.is_one_text or not len(scored.ids):
+            return None
+        size = int(np.sum(scored.standard >= sets.cutoff))
+        is_least = size == len(scored.ids) < scored.searched
+        verdict = sets.verdict(float(scored.standard[0]), scored.searched)
+        mean, deviation = scored.scale
+        return Answer(
+            size=size,
+            is_least=is_least,
+            cutoff=float(mean + sets.cutoff * deviation) if np.isfinite(sets.cutoff) else None,
+            share=sets.share,
+            confidence=sets.confidence,
+            verdict=verdict,
+            sentence=sentence(size, is_least, verdict, sets.share, sets.confidence),
+        )
+
+    def _hits(self, scored: _Scored, answer: Answer | None, count: int) -> list[Hit]:
+        top = scored.scores[:count]
+        chances = self.model.probability(top) if len(scored.parts_of) == 1 else None
+        found = []
+        for rank, (number, score) in enumerate(zip(scored.ids[:count].tolist(), top, strict=True)):
+            photo = self.index.photo(number)
+            found.append(
+                Hit(
+                    id=number,
+                    path=photo.path,
+                    score=float(score),
+                    probability=None if chances is None else float(chances[rank]),
+                    in_answer=None if answer is None else rank < answer.size,
+                    taken=photo.taken,
+                    width=photo.width,
+                    height=photo.height,
+                    duplicate_of=self.index.duplicate_of(number),
+                    tags=self.index.tags_of(number),
+                )
+            )
+        return found
+
+    def _unknown(self, query: Query) -> tuple[str, ...]:
+        words = (w for t in (*query.texts, *query.unlike) for w in self.model.unknown_words(t))
+        return tuple(dict.fromkeys(words))
+
+    def _uncertainty(self, scored: _Scored) -> float | None:
+        known = self.index.content["log_sigma"]
+        if known is None or not scored.is_one_text:
+            return None
+        own = 0.5 * float(scored.parts["log_variance"].mean())
+        return float(100.0 * np.searchsorted(np.array(known), own) / len(known))
+
+    def _notes(self, query: Query, scored: _Scored) -> list[str]:
+        notes = []
+        if not scored.searched:
+            notes.append("No photo passes the filters.")
+        if self.index.answer_sets is None:
+            notes.append("Without a calibration nothing is said of how many photos are right.")
+        elif not query.is_one_text:
+            notes.append("How many photos are right was calibrated for single texts alone.")
+        if scored.certified is not True and len(scored.ids) < scored.searched:
+            notes.append(
+                f"{len(scored.ids):,} of {scored.searched:,} photos were scored by "
+                f"{self.index.matcher}; others may be better."
+            )
+        if self.index.kind == "gaussian" and self.index.content["log_sigma"] is None:
+            notes.append("This model's uncertainty is not informative, so none is shown.")
+        return notes
+
+
+@dataclass
+class _Scored:
+    """Photos that were scored, the best first.
+
+    Attributes:
+        ids: Of the photos.
+        scores: What they are ranked by.
+        standard: The same in deviations of the reference.
+        scale: Mean and deviation of the scores of the reference with the first part.
+        searched: How many photos passed the filters.
+        is_one_text: Whether answer sets are calibrated for such a query.
+        parts: The embeddings of the parts of the query.
+        certified: Whether these are surely the best.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+    standard: np.ndarray
+    scale: tuple[float, float]
+    searched: int
+    is_one_text: bool
+    parts: Mapping[str, np.ndarray]
+    certified: bool | None = None
+
+    @property
+    def parts_of(self) -> np.ndarray:
+        """Any tensor of the parts: its length is how many there are."""
+        return next(iter(self.parts.values()))
+
+
+def _join(found: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The embeddings of parts one after another.
+
+    Where texts are points and photos are sets, a point is a set of one; sets of different sizes
+    repeat a point, which changes no maximum.
+    """
+    if len({frozenset(part) for part in found}) > 1:
+        found = [p if "points" in p else {"points": p["mean"][:, None]} for p in found]
+    if "tokens" in found[0]:
+        longest = max(part["tokens"].shape[1] for part in found)
+        found = [{n: _padded(v, longest) for n, v in part.items()} for part in found]
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+
+def _padded(values: np.ndarray, length: int) -> np.ndarray:
+    missing = [(0, 0), (0, length - values.shape[1])] + [(0, 0)] * (values.ndim - 2)
+    return np.pad(values, missing)

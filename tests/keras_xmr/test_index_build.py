@@ -1,0 +1,228 @@
+"""Building an index: what is new, changed, removed, broken or twice there, and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from datasets import encoded
+from PIL import Image
+from small_index import StubEmbedder, photo, small_index, write_photos
+
+from data_pipelines.errors import UserError
+from keras_xmr.index import PhotoIndex, build
+from keras_xmr.index.build import build_with
+from keras_xmr.index.tags import read_tags
+
+
+@pytest.fixture
+def root(tmp_path):
+    write_photos(tmp_path / "photos")
+    return tmp_path / "photos"
+
+
+def built(root, stub=None, **options):
+    stub = stub or StubEmbedder()
+    report = build_with(stub, root, root.parent / "index", **options)
+    return report, PhotoIndex.open(root.parent / "index"), stub
+
+
+def paths(index):
+    return [photo.path for photo in index.photos()]
+
+
+def test_all_photos_are_there_with_what_is_known(root):
+    (root / "notes.txt").write_text("no photo")
+    (root / ".hidden.jpg").write_bytes(photo("red"))
+    report, index, _ = built(root)
+    assert (report.photos, report.added, report.kept) == (15, 15, 0)
+    assert paths(index) == sorted(paths(index))
+    first = index.photo(0)
+    assert (first.path, first.width, first.height) == ("blue/0.jpg", 40, 30)
+    assert index.photo_path(0).read_bytes() == (root / "blue/0.jpg").read_bytes()
+    assert index.folders() == ["blue", "green", "red", "white", "yellow"]
+    np.testing.assert_array_equal(index.vectors.ids, index.ids)
+    assert index.embeddings([3, 1])["mean"].shape == (2, 3)
+
+
+def test_only_what_is_new_or_changed_is_embedded(root):
+    built(root)
+    (root / "red/0.jpg").write_bytes(photo("green", 77))
+    os.utime(root / "red/1.jpg", (1, 1))  # Another time, the same content.
+    (root / "red/2.jpg").unlink()
+    (root / "red/3.jpg").write_bytes(photo("red", 78))
+    report, index, stub = built(root)
+    assert (report.added, report.changed, report.removed, report.kept) == (1, 1, 1, 13)
+    assert stub.embedded == 2
+    assert len(index) == 15
+    assert set(index.vectors.ids) == set(index.ids)
+    assert "red/2.jpg" not in paths(index)
+    numbers = {p.path: p.id for p in index.photos()}
+    assert min(numbers["red/0.jpg"], numbers["red/3.jpg"]) == 15  # An id is not used again.
+    report, _, stub = built(root)
+    assert (stub.embedded, report.kept) == (0, 15)
+
+
+def test_broken_photos_are_named_and_tried_again_once_they_change(root):
+    whole = photo("red", 5)
+    (root / "cut.jpg").write_bytes(whole[: len(whole) // 8])
+    (root / "empty.png").write_bytes(b"")
+    report, index, _ = built(root)
+    assert report.photos == 15
+    assert sorted(report.broken) == ["cut.jpg", "empty.png"] == sorted(index.broken())
+    assert "cut.jpg is" in report.broken["cut.jpg"]
+    (root / "cut.jpg").write_bytes(whole)
+    report, index, stub = built(root)
+    assert stub.embedded == 1
+    assert list(report.broken) == ["empty.png"]
+    (root / "empty.png").unlink()
+    assert built(root)[0].broken == {}
+
+
+def test_a_photo_that_breaks_is_gone(root):
+    built(root)
+    (root / "red/0.jpg").write_bytes(b"nothing of a photo")
+    report, index, _ = built(root)
+    assert (len(index), list(report.broken)) == (14, ["red/0.jpg"])
+    assert set(index.vectors.ids) == set(index.ids)
+
+
+def test_a_killed_build_goes_on(root, monkeypatch):
+    monkeypatch.setattr(build, "_PART", 4)
+    stub = StubEmbedder()
+    embed = stub.embed_pixels
+
+    def killed(pixels):
+        if stub.embedded >= 8:
+            raise KeyboardInterrupt
+        return embed(pixels)
+
+    stub.embed_pixels = killed
+    with pytest.raises(KeyboardInterrupt):
+        built(root, stub)
+    (root.parent / "index/parts/000009").mkdir()  # As if it was killed before the manifest.
+    assert len(PhotoIndex.open(root.parent / "index")) == 8
+    report, index, stub = built(root)
+    assert stub.embedded == 7
+    assert (report.kept, report.added, len(index)) == (8, 7, 15)
+    assert set(index.vectors.ids) == set(index.ids)
+    assert len(list((root.parent / "index/parts").iterdir())) == 4
+
+
+def test_vectors_that_were_lost_are_made_again(root):
+    built(root)
+    shutil.rmtree(root.parent / "index/vectors")
+    _, index, stub = built(root)
+    assert stub.embedded == 0
+    np.testing.assert_array_equal(index.vectors.ids, index.ids)
+
+
+def test_near_duplicates_are_marked(tmp_path):
+    root = tmp_path / "photos"
+    root.mkdir()
+    random = np.random.default_rng(3)
+    picture = Image.fromarray(random.integers(0, 256, (9, 9, 3), np.uint8)).resize((90, 90))
+    (root / "a.jpg").write_bytes(encoded(picture))
+    (root / "b.jpg").write_bytes(encoded(picture.resize((64, 64)), quality=70))
+    (root / "c.png").write_bytes(encoded(picture, "PNG"))
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    (root / "d.jpg").write_bytes(encoded(picture.transpose(Image.Transpose.ROTATE_90), exif=turned))
+    (root / "e.jpg").write_bytes(encoded(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)))
+    for name in ("f", "g"):  # Plain areas are like any other.
+        (root / f"{name}.png").write_bytes(encoded(Image.new("RGB", (50, 50), "red"), "PNG"))
+    Image.new("RGB", (50, 50), "blue").save(root / "h.png")
+    report, index, _ = built(root)
+    assert [index.duplicate_of(i) for i in range(8)] == [None, 0, 0, 0, None, None, 5, None]
+    assert report.duplicates == 4
+
+
+def test_an_index_of_something_else_is_refused(root, tmp_path):
+    built(root)
+    with pytest.raises(UserError, match=r"was made by another model .*--index"):
+        built(root, StubEmbedder("other"))
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match="has the photos of"):
+        build_with(StubEmbedder(), tmp_path / "other", root.parent / "index")
+
+
+def test_links_that_lead_out_of_the_folder_are_not_followed(root, tmp_path):
+    (tmp_path / "secret.jpg").write_bytes(photo("red", 9))
+    (root / "link.jpg").symlink_to(tmp_path / "secret.jpg")
+    (root / "inner.jpg").symlink_to(root / "red/0.jpg")
+    (root / "nothing.jpg").symlink_to(root / "nowhere.jpg")
+    report, index, _ = built(root)
+    assert list(report.broken) == ["link.jpg"]
+    assert "points outside" in report.broken["link.jpg"]
+    assert "inner.jpg" in paths(index)
+
+
+def test_a_path_of_a_changed_index_stays_inside_the_root(tmp_path):
+    index = small_index(tmp_path)
+    part = next((tmp_path / "index/parts").iterdir()) / "photos.json"
+    items = json.loads(part.read_text())
+    items[0]["path"] = "../secret.jpg"
+    part.write_text(json.dumps(items))
+    (tmp_path / "secret.jpg").write_bytes(photo("red"))
+    index = PhotoIndex.open(tmp_path / "index")
+    with pytest.raises(UserError, match="points outside"):
+        index.photo_path(0)
+    with pytest.raises(UserError, match="points outside"):
+        index.thumbnail(0)
+
+
+def test_thumbnails_are_small_upright_and_on_white(tmp_path):
+    index = small_index(tmp_path)
+    shown = Image.open(__import__("io").BytesIO(index.thumbnail(0, size=20)))
+    assert (shown.format, shown.size) == ("JPEG", (20, 15))
+    index.photo_path(0).unlink()
+    with pytest.raises(UserError, match="run `index` again"):
+        index.thumbnail(0)
+
+
+def test_dates_are_those_of_exif(root):
+    taken = Image.Exif()
+    taken[0x0132] = "2019:07:03 10:20:30"
+    (root / "red/0.jpg").write_bytes(encoded(Image.new("RGB", (30, 30)), exif=taken))
+    broken = Image.Exif()
+    broken[0x0132] = "no date"
+    (root / "red/1.jpg").write_bytes(encoded(Image.new("RGB", (30, 30)), exif=broken))
+    _, index, _ = built(root)
+    dates = {p.path: p.taken for p in index.photos()}
+    assert dates["red/0.jpg"] == "2019-07-03T10:20:30"
+    assert dates["red/1.jpg"] > "2020"
+
+
+def test_tags_are_read_and_kept(root, tmp_path):
+    file = tmp_path / "tags.csv"
+    file.write_text("image,tag\nred/0.jpg,warm;old\nred/0.jpg,mine\nnowhere.jpg,lost\n")
+    _, index, _ = built(root, tags=read_tags(file))
+    number = next(p.id for p in index.photos() if p.path == "red/0.jpg")
+    assert index.tags_of(number) == ("mine", "old", "warm")
+    assert built(root)[1].tags() == ["mine", "old", "warm"]
+    file.write_text("photo,tag\n")
+    with pytest.raises(UserError, match="no column 'image'"):
+        read_tags(file)
+
+
+def test_a_newer_state_is_noticed(root):
+    _, index, _ = built(root)
+    assert index.is_current()
+    (root / "new.jpg").write_bytes(photo("blue", 55))
+    built(root)
+    assert not index.is_current()
+
+
+@pytest.mark.parametrize("backend", ["faiss_hnsw", "faiss_ivf_pq"])
+def test_other_backends_are_brought_up_to_date(backend, root):
+    pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+    built(root, backend=backend)
+    (root / "red/0.jpg").unlink()
+    (root / "new.jpg").write_bytes(photo("blue", 55))
+    _, index, _ = built(root, backend=backend)
+    assert set(index.vectors.ids) == set(index.ids)
+    with pytest.raises(UserError, match="has the backend"):
+        built(root)

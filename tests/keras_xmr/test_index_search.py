@@ -1,0 +1,193 @@
+"""Searching an index, with a model that knows colours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date
+
+import numpy as np
+import pytest
+from small_index import COLOURS, StubEmbedder, photo, small_index
+
+from data_pipelines.errors import UserError
+from keras_xmr.index import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
+from keras_xmr.index.answer_sets import AnswerSets
+from keras_xmr.index.build import build_with
+from keras_xmr.index.manifests import write_manifest
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    small_index(folder, tags={"red/0.jpg": ["warm", "mine"], "blue/1.jpg": ["mine"]})
+    return folder
+
+
+@pytest.fixture
+def searcher(folder):
+    return Searcher(PhotoIndex.open(folder / "index"), embedder=StubEmbedder())
+
+
+def folders(result):
+    return [hit.path.partition("/")[0] for hit in result.hits]
+
+
+def with_answer_sets(folder, **values):
+    index = PhotoIndex.open(folder / "index")
+    sets = {"cutoff": 0.8, "best_cutoff": 0.8, "accidents": [0.5, 0.6], "gallery": 15}
+    sets |= {"accident_weights": [0.45, 0.45], "queries": 2, "groups": 2} | values
+    content = index.content | {"answer_sets": AnswerSets(**sets).as_dict()}
+    np.savez(index.path / "reference.npz", mean=index.sample["mean"])
+    return Searcher(PhotoIndex(index.path, content), embedder=StubEmbedder())
+
+
+def test_texts_find_what_they_name(searcher):
+    for colour in COLOURS:
+        result = searcher.search(Query(texts=(f"{colour} thing",)), count=3)
+        assert folders(result) == [colour] * 3
+        assert result.unknown_words == ("thing",)
+        assert result.certified
+        assert result.searched == 15
+        scores = [hit.score for hit in result.hits]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_photos_find_what_looks_like_them(searcher):
+    result = searcher.search(Query(images=(photo("green", 999),)), count=3)
+    assert folders(result) == ["green"] * 3
+    own = searcher.index.photos()[0]
+    result = searcher.search(Query(ids=(own.id,)), count=2)
+    assert folders(result) == ["blue"] * 2
+    assert own.id not in {hit.id for hit in result.hits}
+
+
+def test_several_parts_count_together(searcher):
+    both = searcher.search(Query(texts=("red", "blue")), count=6)
+    assert set(folders(both)) == {"red", "blue"}
+    plain = searcher.search(Query(texts=("red",)), count=6)
+    assert set(folders(plain)) == {"red", "yellow"}
+    without = searcher.search(Query(texts=("red",), unlike=("yellow",)), count=15)
+    assert folders(without)[:3] == ["red"] * 3
+    assert without.answer is None
+
+
+def test_filters_leave_photos_out(searcher):
+    result = searcher.search(Query(texts=("red",)), 20, Filters(folder="blue"))
+    assert (set(folders(result)), result.searched) == ({"blue"}, 3)
+    assert searcher.search(Query(texts=("red",)), 20, Filters(folder="blu")).searched == 0
+    assert searcher.search(Query(texts=("red",)), 20, Filters(tags=("mine",))).searched == 2
+    assert searcher.search(Query(texts=("red",)), 20, Filters(tags=("mine", "warm"))).searched == 1
+    today = date.fromisoformat(searcher.index.photo(0).taken[:10])
+    assert searcher.search(Query(texts=("red",)), 5, Filters(since=today, until=today)).searched
+    result = searcher.search(Query(texts=("red",)), 5, Filters(until=date(2001, 1, 1)))
+    assert (result.hits, result.notes[0]) == ((), "No photo passes the filters.")
+
+
+@pytest.mark.parametrize(
+    ("query", "count", "message"),
+    [
+        (Query(), 5, "nothing is asked"),
+        (Query(unlike=("red",)), 5, "nothing is asked"),
+        (Query(texts=("!? ",)), 5, "has no words"),
+        (Query(texts=("x" * (MAX_TEXT + 1),)), 5, "at most 2,000 characters"),
+        (Query(texts=("red",) * 17), 5, "at most 16 parts"),
+        (Query(texts=("red",)), 0, "1 to 1,000 photos"),
+        (Query(ids=(999,)), 5, "no photo 999"),
+        (Query(images=(b"no photo at all",)), 5, "photo 1 is not an image"),
+    ],
+)
+def test_what_cannot_be_answered_is_said(searcher, query, count, message):
+    with pytest.raises(UserError, match=message):
+        searcher.search(query, count)
+
+
+def test_another_model_is_refused(folder):
+    index = PhotoIndex.open(folder / "index")
+    with pytest.raises(UserError, match=r"was made by another model .*--run"):
+        Searcher(index, embedder=StubEmbedder("other")).search(Query(texts=("red",)))
+
+
+def test_answer_sets_say_how_many(folder):
+    found = with_answer_sets(folder).search(Query(texts=("red",)), count=10)
+    answer = found.answer
+    assert [hit.in_answer for hit in found.hits] == [
+        hit.score >= answer.cutoff for hit in found.hits
+    ]
+    assert 3 <= answer.size < 10
+    assert answer.verdict == "found"
+    assert answer.sentence.startswith(f"These {answer.size} photos hold at least 80% of")
+    nothing = with_answer_sets(folder, best_cutoff=9.0).search(Query(texts=("red",)), count=10)
+    assert nothing.answer.verdict == "nothing"
+    assert nothing.answer.sentence.startswith("Probably nothing here")
+    unsure = with_answer_sets(folder, accidents=[9.0, 9.0]).search(Query(texts=("red",)))
+    assert unsure.answer.sentence.endswith("that is not sure.")
+    everything = with_answer_sets(folder, cutoff=-np.inf).search(Query(texts=("red",)))
+    assert (everything.answer.size, everything.answer.cutoff) == (15, None)
+
+
+def test_it_is_plain_data(folder):
+    result = with_answer_sets(folder).search(Query(texts=("red",)), count=2)
+    told = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+    assert told["answer"]["verdict"] == "found"
+    assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in result.hits]
+
+
+class Roundabout(StubEmbedder):
+    """Scores by something that its vectors only resemble, with a bound."""
+
+    def __init__(self, slack):
+        super().__init__()
+        self.slack = slack
+        self.scored = 0
+
+    def score(self, gallery, query):
+        self.scored += len(gallery["mean"])
+        found = super().score(gallery, query)
+        return found + self.slack * np.sin(1000 * found)
+
+    def score_bound(self, similarity, gallery, query):
+        return similarity + self.slack
+
+
+@pytest.mark.parametrize(("slack", "certified"), [(1e-3, True), (30.0, False)])
+def test_candidates_are_widened_until_the_bound_proves_them(folder, monkeypatch, slack, certified):
+    monkeypatch.setattr(search, "_FEW", 2)
+    monkeypatch.setattr(search, "_MOST", 8 if certified else 2)
+    index = PhotoIndex.open(folder / "index")
+    index.reduces = False
+    model = Roundabout(slack)
+    result = Searcher(index, embedder=model).search(Query(texts=("red",)), count=1)
+    assert result.certified is certified
+    assert bool(result.notes[1:]) is not certified
+    everything = super(Roundabout, model).score(index.sample, model.embed_texts(["red"]))[:, 0]
+    exact = np.argmax(everything + slack * np.sin(1000 * everything))
+    if certified:
+        assert result.hits[0].id == index.ids[exact]
+
+
+def test_an_empty_index_answers(tmp_path):
+    (tmp_path / "photos").mkdir()
+    build_with(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+    searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
+    searcher.warm_up()
+    assert searcher.search(Query(texts=("red",))).hits == ()
+
+
+def test_a_damaged_manifest_is_named(folder, tmp_path):
+    write_manifest(tmp_path, 99, {})
+    with pytest.raises(UserError, match="has version 99, not 1"):
+        PhotoIndex.open(tmp_path)
+    with pytest.raises(UserError, match="holds no index"):
+        PhotoIndex.open(tmp_path / "nowhere")
+
+
+def test_opening_an_index_imports_no_tensorflow(folder):
+    code = (
+        "import sys; COMMAND_LINE_OF_KERAS_XMR = True; from pathlib import Path;"
+        "from keras_xmr.index import PhotoIndex, Searcher;"
+        "index = PhotoIndex.open(Path(sys.argv[1])); Searcher(index); index.thumbnail(0);"
+        "index.vectors; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder / "index")], check=True)
