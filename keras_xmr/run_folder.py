@@ -30,7 +30,7 @@ _PACKAGES = (
 )
 
 # What may change between two starts of a run without making it another run.
-_FREE = ("output", "evaluation", "audit", "export", "paper")
+_FREE = ("output", "plugins", "evaluation", "audit", "export", "paper")
 
 
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
@@ -223,7 +223,7 @@ class RunFolder:
 
     def is_evaluated(self, config: Config) -> bool:
         """Whether the training has ended, and every split was evaluated with this very config."""
-        if not self.done.exists() or self._changes(config, ("output",)):
+        if not self.done.exists() or self._changes(config, ("output", "plugins")):
             return False
         begin = self.config.stat().st_mtime_ns
         splits = config.evaluation.splits

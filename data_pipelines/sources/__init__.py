@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -17,6 +15,7 @@ from data_pipelines.sources.base import (
     UnreadableError,
 )
 from data_pipelines.sources.bottom_up import BottomUpSource
+from data_pipelines.sources.choice import OneSource
 from data_pipelines.sources.coco import CocoSource
 from data_pipelines.sources.csv import CsvSource
 from data_pipelines.sources.cub import CubSource
@@ -25,14 +24,16 @@ from data_pipelines.sources.regions import RegionsSource
 from data_pipelines.sources.scenes import ScenesSource
 
 AnySource = Annotated[
-    CocoSource
-    | Flickr30kSource
-    | CubSource
-    | CsvSource
-    | RegionsSource
-    | BottomUpSource
-    | ScenesSource,
-    Field(discriminator="name"),
+    Source,
+    OneSource(
+        CocoSource,
+        Flickr30kSource,
+        CubSource,
+        CsvSource,
+        RegionsSource,
+        BottomUpSource,
+        ScenesSource,
+    ),
 ]
 """Any of the data sets; the key `name` of the config section says which."""
 

@@ -129,6 +129,8 @@ class Source(BaseModel, abc.ABC):
     holds: ClassVar[Literal["images", "regions"]] = "images"
     label_kind: ClassVar[Literal["none", "class", "set"]] = "none"
 
+    name: str
+
     @abc.abstractmethod
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields every image of every split, in the order of the data set.

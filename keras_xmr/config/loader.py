@@ -15,10 +15,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
 from keras_xmr.config.compatibility import check
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.registry import Choice
-from keras_xmr.config.schema import Config, EvaluationOptions, OneOf
+from keras_xmr.config.schema import Config, EvaluationOptions, rebuild
 from keras_xmr.config.yaml_file import (
     ConfigError,
     Draft,
@@ -103,6 +104,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     draft = read_yaml(path)
     for override in overrides:
         apply_override(draft, override)
+    _use_plugins(draft)
     try:
         config = Config.model_validate(draft.data)
     except ValidationError as error:
@@ -132,6 +134,21 @@ def load_rerankers(texts: Sequence[str]) -> tuple[Choice, ...]:
         items = [{**e, "loc": ("evaluation", *e["loc"])} for e in error.errors(include_url=False)]
         raise ConfigError(_several([_explain(draft, i, of=3) for i in items])) from None
     return options.rerankers
+
+
+def _use_plugins(draft: Draft) -> None:
+    """Makes what the plugins of a config bring known, before it is read."""
+    names = draft.data.get("plugins") if isinstance(draft.data, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return
+    new: list[str] = []
+    try:
+        if new := add_plugins(names):
+            rebuild()
+    except PluginError as error:
+        remove_plugins(new)
+        rebuild()
+        raise ConfigError(f"{draft.place(('plugins',))}: plugins: {error}") from None
 
 
 def _several(messages: Sequence[str]) -> str:
@@ -213,13 +230,13 @@ def sections_of(part: Any) -> list[type[BaseModel]]:
         return [part]
     if (metadata := getattr(part, "metadata", None)) is not None and hasattr(part, "annotation"):
         for mark in metadata:
-            if isinstance(mark, OneOf):
+            if hasattr(mark, "choices"):
                 return list(mark.choices().values())
         return sections_of(part.annotation)
     if typing.get_origin(part) is typing.Annotated:
         inner, *marks = typing.get_args(part)
         for mark in marks:
-            if isinstance(mark, OneOf):
+            if hasattr(mark, "choices"):
                 return list(mark.choices().values())
         return sections_of(inner)
     if typing.get_origin(part) in (tuple, typing.Union, types.UnionType, list):

@@ -4,7 +4,8 @@ Every public class of `keras_xmr/losses/*.py` that derives from `Loss` is a loss
 other families. Its name in a config is its class name in snake case, and its options are the
 keyword-only parameters of its constructor, which it may inherit. The registry reads all of this
 from the source text, so a config is checked to the last option before TensorFlow has been
-imported, and a new method is one new file.
+imported, and a new method is one new file. The files of plugins are read the same way: there a
+class derives from `Loss`, or from a loss of ours, and so on; see `data_pipelines.plugins`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from data_pipelines.plugins import PluginError, plugin_classes
+from data_pipelines.syntax import ancestry, read_classes
 from keras_xmr.config.option_types import ALIASES
 
 
@@ -106,46 +109,58 @@ def components(family: str) -> Mapping[str, Component]:
     Raises:
         KeyError: If there is no such family.
         TypeError: If a component declares an option that a config cannot hold.
+        PluginError: If one of a plugin does, or has a name that is taken.
     """
     folder, base = FAMILIES[family].folder, FAMILIES[family].base
-    classes = _read_folder(Path(__file__).parent.parent / folder)
-    found = {}
-    for stem in classes.keys() - {"base"}:
-        for name in classes[stem]:
-            ancestry = _ancestry(classes, stem, name)
-            if not name.startswith("_") and base in (node.name for node in ancestry):
-                component = _read_class(ancestry, family, f"keras_xmr.{folder}.{stem}")
-                found[component.name] = component
+    own, plugins = read_classes(_files_of_folder(folder)), plugin_classes()
+    modules = [module for module in own if not module.endswith(".base")]
+    found: dict[str, Component] = {}
+    for module in (*modules, *plugins):
+        # A base of ours is not to be hidden by one of the same name in a plugin.
+        classes = own if module in own else {**own, **plugins}
+        for name in classes[module]:
+            nodes = ancestry(classes, module, name)
+            if name.startswith("_") or base not in (node.name for node in nodes[1:]):
+                continue
+            read = _read_class if module in own else _checked_class
+            component = read(nodes, family, module)
+            if (other := found.setdefault(component.name, component)) is not component:
+                raise PluginError(
+                    f"{module} has a {family} {component.name!r}, and so has {other.module}; give "
+                    f"the class {name} another name"
+                )
     return dict(sorted(found.items()))
 
 
-_Classes = Mapping[str, Mapping[str, ast.ClassDef]]
-"""The classes of each module of a folder, by name."""
+def import_plugins() -> None:
+    """Imports every part of a plugin, so that Keras knows it."""
+    for family in FAMILIES:
+        for component in components(family).values():
+            if component.module in plugin_classes():
+                component.load()
 
 
-def _read_folder(folder: Path) -> _Classes:
+def _files_of_folder(folder: str) -> dict[str, Path]:
+    root = Path(__file__).parent.parent
     return {
-        path.stem: {
-            node.name: node
-            for node in ast.parse(path.read_text("utf-8"), str(path)).body
-            if isinstance(node, ast.ClassDef)
-        }
-        for path in sorted(folder.glob("*.py"))
+        f"{root.name}.{folder}.{path.stem}": path for path in sorted((root / folder).glob("*.py"))
     }
 
 
-def _ancestry(classes: _Classes, stem: str, name: str) -> list[ast.ClassDef]:
-    """A class and what it derives from within its folder, the nearest first."""
-    for module in (stem, *classes):
-        if name in classes[module]:
-            node = classes[module][name]
-            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-            return [node, *(a for base in bases for a in _ancestry(classes, module, base))]
-    return []
+def _checked_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Component:
+    """A component of a plugin.
+
+    Raises:
+        PluginError: If a config cannot hold one of its options.
+    """
+    try:
+        return _read_class(nodes, family, module)
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"{module}.{nodes[0].name} cannot be read: {error}") from None
 
 
-def _read_class(ancestry: Sequence[ast.ClassDef], family: str, module: str) -> Component:
-    node = ancestry[0]
+def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Component:
+    node = nodes[0]
     docstring = ast.get_docstring(node) or ""
     return Component(
         family=family,
@@ -153,8 +168,8 @@ def _read_class(ancestry: Sequence[ast.ClassDef], family: str, module: str) -> C
         module=module,
         class_name=node.name,
         summary=docstring.partition("\n")[0],
-        options=_read_options(ancestry, module),
-        constants=dict(ChainMap(*map(_read_constants, ancestry))),
+        options=_read_options(nodes, module),
+        constants=dict(ChainMap(*map(_read_constants, nodes))),
     )
 
 
@@ -179,11 +194,11 @@ def _constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
     return next((function for function in functions if function.name == "__init__"), None)
 
 
-def _read_options(ancestry: Sequence[ast.ClassDef], module: str) -> type[Choice]:
+def _read_options(nodes: Sequence[ast.ClassDef], module: str) -> type[Choice]:
     """The options of the nearest constructor."""
-    name = ancestry[0].name
+    name = nodes[0].name
     fields: dict[str, Any] = {"name": (Literal[snake_case(name)], ...)}
-    node, init = next(((a, init) for a in ancestry if (init := _constructor(a))), (None, None))
+    node, init = next(((n, init) for n in nodes if (init := _constructor(n))), (None, None))
     if node is not None and init is not None:
         documented = _documented_args(ast.get_docstring(node) or "")
         for argument, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True):

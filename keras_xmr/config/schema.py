@@ -18,7 +18,7 @@ from keras_xmr.config.option_types import (
     RelevanceMeasure,
     RelevanceTokenizer,
 )
-from keras_xmr.config.registry import Choice, components
+from keras_xmr.config.registry import FAMILIES, Choice, components
 from keras_xmr.config.reported_results import PaperOptions
 
 if TYPE_CHECKING:
@@ -364,6 +364,10 @@ class Config(Section):
     seed: NonNegativeInt = 0
     """Seed of everything that is random."""
 
+    plugins: tuple[str, ...] = ()
+    """Packages, or modules, of others: their sources, encoders, heads, matchers, losses and so on
+    can be chosen too. Installed packages that say so in their entry points need not be named."""
+
     data: DataOptions
     """What is read, and how it becomes batches."""
 
@@ -398,3 +402,24 @@ class Config(Section):
     def folder(self) -> Path:
         """Where everything that the run makes is kept."""
         return self.output / self.name
+
+
+def rebuild() -> None:
+    """Has the sections take in what plugins have brought, or do without what they have not.
+
+    Raises:
+        PluginError: If a part of a plugin has a name that is taken, or an option that a config
+            cannot hold.
+    """
+    components.cache_clear()
+    for family in FAMILIES:
+        components(family)
+    for section in (
+        DataOptions,
+        TowerOptions,
+        ModelOptions,
+        TrainOptions,
+        EvaluationOptions,
+        Config,
+    ):
+        section.model_rebuild(force=True)

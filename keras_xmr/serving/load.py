@@ -15,6 +15,7 @@ from data_pipelines.images import crop_for_evaluation
 from data_pipelines.pixels import read_pixels
 from data_pipelines.sources import UnreadableError
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.registry import import_plugins
 from keras_xmr.config.schema import Config
 from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.arrays import TILE
@@ -43,6 +44,7 @@ def load(folder: str | Path) -> LoadedRun:
         raise UserError(
             f"{paths.path} holds no exported model ({paths.model.name}); export the run first"
         )
+    import_plugins()
     try:
         model = keras.models.load_model(paths.model, compile=False)
     except (OSError, ValueError, TypeError, KeyError) as error:

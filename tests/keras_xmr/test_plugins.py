@@ -1,0 +1,211 @@
+"""Parts of other packages: the one in docs/add_a_method.md, and what is wrong with others."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+
+from data_pipelines import plugins
+from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
+from data_pipelines.text import SPECIAL, WordTokenizer
+from keras_xmr.config.explain import explain
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.registry import FAMILIES, components, import_plugins
+from keras_xmr.config.schema import rebuild
+from keras_xmr.config.yaml_file import ConfigError
+from keras_xmr.model.build import build_model
+from keras_xmr.reranking import build_rerankers
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "add_a_method.md"
+SECTION = PAGE.read_text("utf-8").partition("## In a package of your own")[2]
+
+SOURCE = '''
+from typing import Literal
+
+from data_pipelines.sources import Source
+
+
+class Nothing(Source):
+    """A data set without images."""
+
+    name: Literal["nothing"] = "nothing"
+
+    root: str = "."
+    """Where it would be."""
+
+    def entries(self, problems):
+        yield from ()
+
+    def read(self, entry):
+        raise NotImplementedError
+'''
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Writes packages that can be imported, which are forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def write(files: dict[str, str]) -> None:
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    yield write
+    remove_plugins(list(plugins._added))
+    rebuild()
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
+            sys.modules[name].__file__
+        ):
+            del sys.modules[name]
+    known = keras.saving.get_custom_objects()
+    for name in [name for name in known if name.startswith("my_methods>")]:
+        del known[name]
+
+
+def overrides() -> list[str]:
+    """What the command of the page sets."""
+    command = re.search(r"```sh\n(.*?)```", SECTION, re.S)[1].replace("\\\n", " ")
+    words = shlex.split(command)
+    return [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+
+
+def names() -> dict[str, set[str]]:
+    return {family: set(components(family)) for family in FAMILIES}
+
+
+def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
+    before = names()
+    package({"my_methods.py": re.search(r"```python\n(.*?)```", SECTION, re.S)[1]})
+    given = ["model.dimension=8", "model.image.encoder={name: small_cnn, channels: [8, 8]}"]
+    given += ["model.text.encoder.dimension=6", "model.text.pooling=mean", "data.image.size=32"]
+    config = load_config(find_config("scenes_vse0"), [*overrides(), *given])
+    assert "my_methods" not in sys.modules
+    assert config.objective[0].model_dump() == {
+        "name": "squared_hinge",
+        "margin": 0.3,
+        "weight": 1.0,
+    }
+    assert "What other pairs may score" in explain("objective.squared_hinge")
+
+    records = SimpleNamespace(holds="images", region_shape=None)
+    tokenizer = WordTokenizer([*SPECIAL, "a", "red", "circle"], 8)
+    model = build_model(config, records, tokenizer, pretrained=True)
+    model.compile(keras.optimizers.SGD(0.5))
+    random = np.random.default_rng(0)
+    x = {
+        "image": random.integers(0, 256, (8, 32, 32, 3), np.uint8),
+        "caption": random.integers(4, 7, (8, 5)).astype(np.int32),
+    }
+    losses = [
+        model.train_on_batch(x, np.arange(8) // 2, return_dict=True)["squared_hinge"]
+        for _ in range(3)
+    ]
+    assert np.isfinite(losses).all()
+    assert losses[2] < losses[0]
+
+    import_plugins()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.matcher).__name__ == "DotProduct"
+    assert loaded.objective.losses_[0].margin == 0.3
+    (reranker,) = build_rerankers(config.evaluation.rerankers).values()
+    assert reranker(random.normal(size=(3, 4))).text_to_image.mean() == pytest.approx(0)
+
+    remove_plugins(["my_methods"])
+    rebuild()
+    assert names() == before
+
+
+def test_a_package_of_several_files_hands_down_options_and_brings_a_source(package):
+    losses = """
+from keras_xmr import losses
+import keras_xmr.heads
+
+class _Helper(losses.Loss):
+    pass
+
+class Wider(losses.Triplet):
+    '''Triplets, again.'''
+
+class Spread(keras_xmr.heads.Point):
+    '''Points, again.'''
+"""
+    files = {"__init__": "", "losses": losses, "data": SOURCE}
+    package({f"my_methods/{name}.py": text for name, text in files.items()})
+    head = ["model.image.head={name: spread, absolute: true}", "evaluation.matchers=[]"]
+    config = load_config(
+        find_config("scenes_vse0"),
+        ["plugins=[my_methods]", "objective=[wider]", "data.source=nothing", *head],
+    )
+    assert config.objective[0].margin == 0.2
+    assert config.data.source.model_dump() == {"name": "nothing", "root": "."}
+    assert components("loss")["wider"].constants["NEEDS_STEP"] is True
+    assert not {"_helper", "helper"} & components("loss").keys()
+    assert "Where it would be" in explain("data.source.nothing")
+    assert "tensorflow" not in vars(sys.modules["my_methods.data"])
+    with pytest.raises(ConfigError, match="unknown key"):
+        load_config(
+            find_config("scenes_vse0"),
+            ["plugins=[my_methods]", "data.source={name: nothing, x: 1}"],
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "there is no module 'my_methods' to import"),
+        ("class Broken(:", "a plugin cannot be read"),
+        (
+            "from keras_xmr.losses import Loss\nclass SmoothAP(Loss): '''Taken.'''",
+            "my_methods has a loss 'smooth_ap', and so has keras_xmr.losses.smooth_ap",
+        ),
+        (
+            "from keras_xmr.losses import Loss\n"
+            "class Odd(Loss):\n  def __init__(self, *, x: object = None): pass",
+            "a config cannot hold the type object",
+        ),
+        (SOURCE.replace("nothing", "csv"), "my_methods has a source 'csv'"),
+        ("raise OSError\n" + SOURCE, "my_methods cannot be imported"),
+    ],
+)
+def test_what_is_wrong_with_a_plugin_is_said_and_leaves_nothing_behind(package, text, says):
+    before = names()
+    if text is not None:
+        package({"my_methods.py": text})
+    with pytest.raises(ConfigError, match=rf"--set plugins=\[my_methods\]: plugins: .*{says}"):
+        load_config(find_config("scenes_vse0"), ["plugins=[my_methods]"])
+    assert names() == before
+    load_config(find_config("scenes_vse0"))
+
+
+@pytest.mark.parametrize("name", ["../my_methods", "a b", "", "os.path.nothing"])
+def test_a_plugin_is_a_module(name):
+    with pytest.raises(PluginError, match="module"):
+        add_plugins([name])
+
+
+def test_installed_packages_say_that_they_have_parts(package, monkeypatch):
+    package({"my_methods.py": "from keras_xmr.losses import Loss\nclass Mine(Loss): '''Mine.'''"})
+    points = [SimpleNamespace(value="my_methods"), SimpleNamespace(value="gone")]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points)
+    plugins._installed.cache_clear()
+    plugins.plugin_classes.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="there is no module 'gone'"):
+            rebuild()
+        config = load_config(find_config("scenes_vse0"), ["objective=[mine]"])
+        assert config.objective[0].name == "mine"
+    finally:
+        plugins._installed.cache_clear()
+        monkeypatch.undo()
