@@ -3,6 +3,7 @@
 examples:
   python main.py list
   python main.py list 'coco_*'
+  python main.py list 'ablations/*'
 """
 
 from __future__ import annotations

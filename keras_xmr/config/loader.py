@@ -32,6 +32,7 @@ from keras_xmr.config.yaml_file import (
 
 _MISSING = object()
 _SHOWN = 20
+_ABLATIONS = "ablations"
 
 
 def find_config(name: str, option: str = "--config") -> Path:
@@ -47,8 +48,8 @@ def find_config(name: str, option: str = "--config") -> Path:
     path = Path(name)
     if os.path.isfile(path):
         return path
-    known = packaged_configs()
-    if path.stem in known and path.parent.name in ("", "configs"):
+    known = packaged_configs() | packaged_ablations()
+    if path.stem in known and path.parent.name in ("", "configs", _ABLATIONS):
         return known[path.stem]
     if os.path.isdir(path):
         raise ConfigError(f"{option}: {path} is a folder, not a YAML file")
@@ -63,6 +64,8 @@ def find_config(name: str, option: str = "--config") -> Path:
 def find_configs(pattern: str, option: str = "list") -> list[Path]:
     """The files of configs that a pattern such as `scenes_*` or `mine/*.yaml` names, in order.
 
+    Ablations are named by `ablations/*`, or by a pattern that no other config fits.
+
     Args:
         pattern: The pattern, or a path or name as of `find_config`.
         option: The option, or command, that it was given to; for the error message.
@@ -72,8 +75,11 @@ def find_configs(pattern: str, option: str = "list") -> list[Path]:
     """
     if not set("*?[") & set(pattern):
         return [find_config(pattern, option)]
-    known = packaged_configs()
-    found = [known[name] for name in fnmatch.filter(known, pattern)]
+    found: list[Path] = []
+    groups = [packaged_configs(), packaged_ablations()]
+    for known in groups[1:] if pattern.startswith(f"{_ABLATIONS}/") else groups:
+        names = fnmatch.filter(known, pattern.removeprefix(f"{_ABLATIONS}/"))
+        found = found or [known[name] for name in names]
     found = found or [Path(name) for name in sorted(glob.glob(pattern))]
     if not found:
         raise ConfigError(
@@ -84,10 +90,19 @@ def find_configs(pattern: str, option: str = "list") -> list[Path]:
 
 
 def packaged_configs() -> dict[str, Path]:
-    """The configs that come with the project, by name."""
+    """The configs that come with the project, by name; ablations stand apart."""
+    return _packaged("")
+
+
+def packaged_ablations() -> dict[str, Path]:
+    """The ablations of the papers, and their twins on the embedded data set, by name."""
+    return _packaged(_ABLATIONS)
+
+
+def _packaged(folder: str) -> dict[str, Path]:
     here = Path(__file__).parent.parent
-    folder = here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    configs = here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
+    return {path.stem: path for path in sorted((configs / folder).glob("*.yaml"))}
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:

@@ -1,6 +1,7 @@
 """The losses of MSRM.
 
 In both, images query captions and captions query images; only the variance of the query counts.
+Points stand for Gaussians of variance 1, which is "mu only" of Wang et al. 2023, Table 4.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ Tensor = Any
 
 class _QueryLoss(Loss):
     """The sum of one loss for images as queries, and one for captions."""
+
+    ACCEPTS = (("gaussian", "gaussian"), ("point", "point"))
 
     def call(
         self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
@@ -72,7 +75,6 @@ class MahalanobisContrastive(_QueryLoss):
     """
 
     PARTS = ("image_to_text", "text_to_image")
-    NEEDS = ("gaussian",)
     READS_SCORES = False
     SHARES = ("temperature",)
 
@@ -119,7 +121,6 @@ class HypergraphContrastive(_QueryLoss):
     """
 
     PARTS = ("image_to_text", "text_to_image")
-    NEEDS = ("gaussian",)
     READS_SCORES = False
     SHARES = ("cosine_scale",)
 
@@ -184,9 +185,9 @@ class HypergraphContrastive(_QueryLoss):
 
 def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:
     """Squared Mahalanobis distances of candidates (M) to the Gaussians of queries (N): (N, M)."""
-    return ops.transpose(
-        distances.mahalanobis_squared(candidates["mean"], queries["mean"], queries["log_variance"])
-    )
+    means = queries["mean"]
+    log_variances = queries["log_variance"] if "log_variance" in queries else ops.zeros_like(means)
+    return ops.transpose(distances.mahalanobis_squared(candidates["mean"], means, log_variances))
 
 
 def match_loss(logits: Tensor, positives: Tensor) -> Tensor:

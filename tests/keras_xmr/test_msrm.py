@@ -160,6 +160,15 @@ def test_order_of_the_batch_does_not_matter(random, loss):
         np.testing.assert_allclose(after[part], value, rtol=1e-5)
 
 
+@pytest.mark.parametrize("loss", [MahalanobisContrastive(), HypergraphContrastive()])
+def test_points_are_gaussians_of_variance_1(random, loss):
+    sides = [gaussians(random, 6) | {"log_variance": np.zeros((6, 5), np.float32)} for _ in "vt"]
+    points = [{"mean": side["mean"]} for side in sides]
+    relations = {"positives": np.eye(6, dtype=bool)}
+    for part, value in loss(None, *sides, relations).items():
+        np.testing.assert_allclose(loss(None, *points, relations)[part], value, rtol=1e-6)
+
+
 def gaussians(random, count):
     return {
         "mean": random.normal(scale=0.3, size=(count, 5)).astype(np.float32),
