@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_xmr.heads.base import Head
-from keras_xmr.layers import L2Normalize
+from keras_xmr.layers import GRU, L2Normalize
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -49,7 +49,7 @@ class Tokens(Head):
             self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
         else:
             self.gru = keras.layers.Bidirectional(
-                keras.layers.GRU(dimension, return_sequences=True, dtype=self.dtype_policy),
+                GRU(dimension, return_sequences=True, dtype=self.dtype_policy),
                 merge_mode="ave",
                 dtype=self.dtype_policy,
                 name="gru",

@@ -4,6 +4,7 @@ from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
 from keras_xmr.layers.batch_normalization import MaskedBatchNormalization, batch_normalization
 from keras_xmr.layers.global_attention import GlobalAttention
 from keras_xmr.layers.graph_reasoning import GraphReasoning
+from keras_xmr.layers.gru import GRU
 from keras_xmr.layers.hypergraph_convolution import HypergraphConvolution
 from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
 from keras_xmr.layers.local_attention import LocalAttention
@@ -15,6 +16,7 @@ from keras_xmr.layers.sine_positions import sine_positions
 from keras_xmr.layers.temperature import Temperature
 
 __all__ = [
+    "GRU",
     "GlobalAttention",
     "GraphReasoning",
     "HypergraphConvolution",

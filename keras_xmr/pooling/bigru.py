@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.layers import GRU
 from keras_xmr.pooling.base import Pooling
 
 
@@ -39,8 +40,8 @@ class BiGRU(Pooling):
         if final_state not in ("both", "released"):
             raise ValueError(f"final_state is 'both' or 'released', not {final_state!r}")
         self.final_state = final_state
-        self.forward_gru = keras.layers.GRU(dimension // 2, dtype=self.dtype_policy, name="forward")
-        self.backward_gru = keras.layers.GRU(
+        self.forward_gru = GRU(dimension // 2, dtype=self.dtype_policy, name="forward")
+        self.backward_gru = GRU(
             dimension // 2,
             go_backwards=final_state == "both",
             dtype=self.dtype_policy,

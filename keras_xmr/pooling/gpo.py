@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import EvenInt, PositiveInt
+from keras_xmr.layers import GRU
 from keras_xmr.pooling.base import Pooling
 
 _TEMPERATURE = 0.1
@@ -54,7 +55,7 @@ class GPO(Pooling):
         if projection:
             self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
         self.gru = keras.layers.Bidirectional(
-            keras.layers.GRU(hidden, return_sequences=True, dtype=self.dtype_policy),
+            GRU(hidden, return_sequences=True, dtype=self.dtype_policy),
             merge_mode="ave",
             dtype=self.dtype_policy,
             name="gru",

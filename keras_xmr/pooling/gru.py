@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr import layers
 from keras_xmr.layers import batch_normalization
 from keras_xmr.pooling.base import Pooling
 
@@ -24,7 +25,7 @@ class GRU(Pooling):
     def __init__(self, dimension: int, *, batch_norm: bool = False, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
         self.batch_norm = batch_norm
-        self.gru = keras.layers.GRU(dimension, dtype=self.dtype_policy, name="gru")
+        self.gru = layers.GRU(dimension, dtype=self.dtype_policy, name="gru")
         if batch_norm:
             self.norm = batch_normalization(dtype=self.dtype_policy, name="norm")
 

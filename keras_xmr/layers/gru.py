@@ -1,0 +1,221 @@
+"""A GRU over sequences of different lengths, without the work of their padding."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr", name="PackedGRU")
+class GRU(keras.layers.GRU):
+    """`keras.layers.GRU`, with the same weights and outputs, and faster on a CPU.
+
+    That of Keras computes every position of the longest sequence of a batch, multiplies inputs
+    step by step, and keeps what each step needs for its gradient on stacks. Here the positions
+    that count are packed, step by step, the longest sequence first; inputs are multiplied at once,
+    and the loops over the steps, forward and backward, have the recurrent product alone.
+
+    Of a GPU, or compiled with XLA, which knows no slices of varying lengths, it is that of Keras.
+    """
+
+    def inner_loop(
+        self, sequences: Tensor, initial_state: Any, mask: Tensor, training: bool = False
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The last output (B, units), the outputs (B, L, units), or (B, 1, units), the state."""
+        if not self._packs():
+            return super().inner_loop(sequences, initial_state, mask, training=training)
+        cell = self.cell
+        kernel, recurrent, bias = map(
+            tf.convert_to_tensor, (cell.kernel, cell.recurrent_kernel, cell.bias)
+        )
+        packing = _pack(tf.shape(sequences)[:2], mask, self.go_backwards)
+        inputs = tf.matmul(tf.gather_nd(sequences, packing.sources), kernel) + bias[0]
+        initial = tf.gather(tf.nest.flatten(initial_state)[0], packing.order)
+        states = _states(inputs, initial, recurrent, bias[1], packing)
+        last = tf.gather(states, packing.outputs[:, -1])
+        outputs = tf.gather(states, packing.outputs) if self.return_sequences else last[:, None]
+        return last, outputs, [last]
+
+    def _packs(self) -> bool:
+        standard = self.activation is keras.activations.tanh and self.use_bias and self.reset_after
+        standard &= self.recurrent_activation is keras.activations.sigmoid
+        in_xla = not tf.executing_eagerly() and GraphOrParentsInXlaContext(
+            tf.compat.v1.get_default_graph()
+        )
+        return (
+            standard
+            and not (self.dropout or self.recurrent_dropout or in_xla)
+            and not tf.config.list_logical_devices("GPU")
+        )
+
+
+class _Packing(NamedTuple):
+    """The T positions of a batch that count, step by step, the longest of B sequences first.
+
+    The states before and after them stand in one tensor: those that B sequences begin with, then
+    those after each position.
+
+    Attributes:
+        order: The sequences, the longest first, int32 (B,).
+        counts: How many are that long, int32 (steps,).
+        starts: Where the states before each step begin, and those after the last: int32
+            (steps + 1,).
+        sources: Sequence and position of each packed one, int32 (T, 2).
+        before: Where the state before it stands, int32 (T,).
+        outputs: Where the state after every position stands, int32 (B, L); that of one that does
+            not count is the one before.
+    """
+
+    order: Tensor
+    counts: Tensor
+    starts: Tensor
+    sources: Tensor
+    before: Tensor
+    outputs: Tensor
+
+
+def _pack(shape: Tensor, mask: Tensor | None, backwards: bool) -> _Packing:
+    """Packs sequences, read backwards if so asked.
+
+    Args:
+        shape: B and L.
+        mask: Which positions count, (B, L); None for all.
+        backwards: Whether they are read from the last to the first position.
+    """
+    mask = tf.ones(shape, tf.bool) if mask is None else tf.cast(mask, tf.bool)
+    if backwards:
+        mask = tf.reverse(mask, [1])
+    done = tf.cumsum(tf.cast(mask, tf.int32), axis=1)
+    lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
+    place = tf.math.invert_permutation(order)
+    steps = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+    counts = tf.reduce_sum(tf.cast(lengths[:, None] > tf.range(steps), tf.int32), axis=0)
+    starts = tf.cumsum(tf.concat([shape[:1], counts], axis=0), exclusive=True)
+    outputs = tf.gather(starts, done) + place[:, None]
+    # Where each position that counts goes, and back.
+    there = tf.cast(tf.where(mask), tf.int32)
+    back = tf.math.invert_permutation(tf.gather_nd(outputs, there) - shape[0])
+    before = tf.gather(starts, tf.gather_nd(done, there) - 1) + tf.gather(place, there[:, 0])
+    sources = tf.gather(there, back)
+    if backwards:
+        sources = tf.stack([sources[:, 0], shape[1] - 1 - sources[:, 1]], axis=1)
+    return _Packing(order, counts, starts, sources, tf.gather(before, back), outputs)
+
+
+def _states(
+    inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
+) -> Tensor:
+    """The states (B + T, units) that sequences begin with, and after each packed position.
+
+    Args:
+        inputs: Products (T, 3 units) of the inputs, for the update and reset gates and the new
+            state.
+        initial: What the sequences begin with, (B, units).
+        recurrent: The recurrent kernel, (units, 3 units).
+        bias: Its bias, (3 units,).
+        packing: The positions.
+    """
+
+    @tf.custom_gradient
+    def run(inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor) -> Any:
+        states = _forward(inputs, initial, recurrent, bias, packing)
+        return states, lambda upstream: _backward(
+            tf.convert_to_tensor(upstream), states, inputs, recurrent, bias, packing
+        )
+
+    return run(inputs, initial, recurrent, bias)
+
+
+def _gates(inputs: Tensor, state: Tensor, recurrent: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    """Update gate, reset gate, new state, and what the reset gate is multiplied with."""
+    product = tf.matmul(state, recurrent) + bias
+    units = state.shape[-1]
+    update, reset = tf.split(tf.sigmoid(inputs[:, : 2 * units] + product[:, : 2 * units]), 2, 1)
+    remembered = product[:, 2 * units :]
+    new = tf.tanh(inputs[:, 2 * units :] + reset * remembered)
+    return update, reset, new, remembered
+
+
+def _blocks(dtype: tf.DType, units: int, size: Tensor) -> tf.TensorArray:
+    """A list of tensors (any, units), to be put one behind the other."""
+    return tf.TensorArray(dtype, size, element_shape=[None, units], infer_shape=False)
+
+
+def _forward(
+    inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
+) -> Tensor:
+    counts, units = packing.counts, initial.shape[-1]
+    begins = packing.starts - packing.starts[0] - tf.shape(initial)[0]
+    steps = tf.size(counts)
+
+    def step(t: Tensor, state: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
+        count, begin = counts[t], begins[t + 1]
+        state = state[:count]
+        update, _, new, _ = _gates(inputs[begin : begin + count], state, recurrent, bias)
+        state = update * state + (1 - update) * new
+        return t + 1, state, kept.write(t + 1, state)
+
+    kept = _blocks(initial.dtype, units, steps + 1).write(0, initial)
+    _, _, kept = tf.while_loop(
+        lambda t, *_: t < steps,
+        step,
+        (0, initial, kept),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None),
+    )
+    return tf.ensure_shape(kept.concat(), [None, units])
+
+
+def _backward(
+    upstream: Tensor,
+    states: Tensor,
+    inputs: Tensor,
+    recurrent: Tensor,
+    bias: Tensor,
+    packing: _Packing,
+) -> tuple[Tensor, ...]:
+    """Gradients of inputs, initial state, recurrent kernel and bias."""
+    counts, starts, units = packing.counts, packing.starts, states.shape[-1]
+    sequences = tf.shape(packing.order)[0]
+    before = tf.gather(states, packing.before)
+    update, reset, new, remembered = _gates(inputs, before, recurrent, bias)
+    # What the gradient of a state is multiplied with on its way to the products of its step.
+    to_new = (1 - update) * (1 - new**2)
+    to_product = tf.concat(
+        [
+            (before - new) * update * (1 - update),
+            to_new * remembered * reset * (1 - reset),
+            to_new * reset,
+        ],
+        axis=1,
+    )
+    steps = tf.size(counts)
+
+    def longer(carried: Tensor, count: Tensor) -> Tensor:
+        return tf.pad(carried, [[0, count - tf.shape(carried)[0]], [0, 0]])
+
+    def step(t: Tensor, carried: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
+        count, begin = counts[t], starts[t + 1]
+        gradient = upstream[begin : begin + count] + longer(carried, count)
+        own = slice(begin - sequences, begin - sequences + count)
+        product = tf.tile(gradient, [1, 3]) * to_product[own]
+        carried = gradient * update[own] + tf.matmul(product, recurrent, transpose_b=True)
+        return t - 1, carried, kept.write(t, gradient)
+
+    _, carried, kept = tf.while_loop(
+        lambda t, *_: t >= 0,
+        step,
+        (steps - 1, tf.zeros([0, units], states.dtype), _blocks(states.dtype, units, steps)),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None),
+    )
+    gradient = tf.ensure_shape(kept.concat(), [None, units])
+    product = tf.tile(gradient, [1, 3]) * to_product
+    of_inputs = tf.concat([product[:, : 2 * units], gradient * to_new], axis=1)
+    of_initial = upstream[:sequences] + longer(carried, sequences)
+    of_recurrent = tf.matmul(before, product, transpose_a=True)
+    return of_inputs, of_initial, of_recurrent, tf.reduce_sum(product, axis=0)
