@@ -33,6 +33,9 @@ _PACKAGES = (
 _FREE = ("output", "plugins", "evaluation", "audit", "export", "paper")
 
 
+EXTERNAL = "external_scores.yaml"
+"""What the folder of an evaluation of external scores has in place of a config."""
+
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
 
 

@@ -16,6 +16,7 @@ import yaml
 from data_pipelines.errors import UserError
 from keras_xmr.comparison.plan import check_comparable, method_of
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.run_folder import EXTERNAL
 
 _ARRAYS = ("image_ids", "caption_ids", "caption_image", "captions")
 
@@ -130,9 +131,10 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
     """
     configs = {}
     for folder in folders:
-        config = folder / "config.yaml"
-        if not config.exists():
-            raise ConfigError(f"{folder} holds no run: there is no {config.name} in it")
+        files = [folder / name for name in ("config.yaml", EXTERNAL)]
+        config = next((file for file in files if file.exists()), None)
+        if config is None:
+            raise ConfigError(f"{folder} holds no run: there is no config.yaml in it")
         if folder.name in configs:
             raise ConfigError(f"two runs are named {folder.name}; rename a folder")
         configs[folder.name] = yaml.safe_load(config.read_text("utf-8"))

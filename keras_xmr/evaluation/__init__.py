@@ -1,8 +1,32 @@
-"""From a model and the records of a split to metrics and a report."""
+"""From a model and the records of a split to metrics and a report.
 
-from keras_xmr.evaluation.embed import EmbeddedSplit, embed_captions, embed_images, embed_split
-from keras_xmr.evaluation.evaluate import Evaluation, evaluate_split
-from keras_xmr.evaluation.scoring import score_matrices, score_matrix
+`core`, `results`, `tables` and `files` need no TensorFlow; what does is imported when it is asked
+for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from keras_xmr.evaluation.embed import (
+        EmbeddedSplit,
+        embed_captions,
+        embed_images,
+        embed_split,
+    )
+    from keras_xmr.evaluation.evaluate import Evaluation, evaluate_split
+    from keras_xmr.evaluation.scoring import score_matrices, score_matrix
+
+_FROM = {
+    "EmbeddedSplit": "results",
+    "Evaluation": "results",
+    "embed_captions": "embed",
+    "embed_images": "embed",
+    "embed_split": "embed",
+    "evaluate_split": "evaluate",
+    "score_matrices": "scoring",
+    "score_matrix": "scoring",
+}
 
 __all__ = [
     "EmbeddedSplit",
@@ -14,3 +38,10 @@ __all__ = [
     "score_matrices",
     "score_matrix",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name when it is first asked for (PEP 562)."""
+    if name not in _FROM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FROM[name]}"), name)

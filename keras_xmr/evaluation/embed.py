@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -20,23 +19,8 @@ from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.ragged import Ragged, join
+from keras_xmr.evaluation.results import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
-
-Arrays = Mapping[str, Any]
-"""An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
-
-
-@dataclass(frozen=True)
-class EmbeddedSplit:
-    """Embeddings of a split, in the order of its records.
-
-    Attributes:
-        images: The embedding of all images, as arrays.
-        captions: The embedding of all captions.
-    """
-
-    images: Arrays
-    captions: Arrays
 
 
 class _Bar(keras.callbacks.Callback):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import scipy.sparse
 
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, components
-from keras_xmr.config.reported_results import PaperOptions
-from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
+from keras_xmr.config.schema import Config, RelevanceOptions
+from keras_xmr.evaluation.core import Matrices, evaluate_known
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
-from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.evaluation.sets import set_similarity
-from keras_xmr.evaluation.uncertainty import Bins, bins, log_sigma, rank_correlation
+from keras_xmr.evaluation.uncertainty import bins, log_sigma, rank_correlation
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
@@ -28,80 +25,9 @@ from keras_xmr.judgements import (
     judge,
 )
 from keras_xmr.matchers import LogitMatcher, Matcher
-from keras_xmr.metrics import Measured, measure
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
-from keras_xmr.reranking import build_rerankers, measure_reranked
-
-
-@dataclass
-class Evaluation:
-    """What a model reaches on a split.
-
-    Attributes:
-        split: The split.
-        images: How many images it has.
-        captions: How many captions.
-        matchers: For each matcher; the one that the model was trained with comes first.
-        embedded: The embeddings; empty where scores are not those of one model.
-        ground_truth: What is known of the split.
-        uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
-        uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
-            images it is true of; None where one of them is not known.
-        set_similarity: For "image" and "caption", where they are sets: how alike the embeddings
-            of one item are, as a mean cosine.
-        reranked: What re-rankers make of it.
-        paper: The row of a paper that the config aims at.
-    """
-
-    split: str
-    images: int
-    captions: int
-    matchers: list[MatcherEvaluation]
-    embedded: EmbeddedSplit
-    ground_truth: GroundTruth
-    uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
-    uncertainty_of_truth: float | None = None
-    set_similarity: dict[str, float] = field(default_factory=dict)
-    reranked: list[RerankedEvaluation] = field(default_factory=list)
-    paper: PaperOptions | None = None
-
-    @property
-    def judgements(self) -> Judgements:
-        """What was held to be right."""
-        return self.ground_truth.judgements
-
-    @property
-    def truth(self) -> Judgements | None:
-        """The exhaustive truth, where the data set knows it."""
-        return self.ground_truth.further.get("truth")
-
-    @property
-    def measured(self) -> dict[str, Measured]:
-        """What was measured with each matcher, by its name."""
-        return {m.name: m.measured for m in self.matchers}
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures, as plain data for JSON. Metrics are fractions."""
-        return {
-            "split": self.split,
-            "images": self.images,
-            "captions": self.captions,
-            "matchers": {name: measured.as_dict() for name, measured in self.measured.items()},
-            "reranked": {found.name: found.measured.as_dict() for found in self.reranked},
-            "uncertainty": {
-                side: {
-                    "log_sigma": b.log_sigma,
-                    "recall_1": b.value,
-                    "correlation": b.correlation,
-                    "interval": b.interval,
-                    "informative": b.is_informative,
-                }
-                for side, b in self.uncertainty_bins.items()
-            },
-            "uncertainty_of_truth": self.uncertainty_of_truth,
-            "set_similarity": self.set_similarity,
-        }
+from keras_xmr.reranking import build_rerankers
 
 
 def ground_truth(
@@ -169,7 +95,7 @@ def evaluate_split(
 
 
 def evaluate_matrices(
-    matrices: Iterable[tuple[str, np.ndarray, np.ndarray | None]],
+    matrices: Matrices,
     records: Records,
     part: SplitRecords,
     config: Config,
@@ -192,19 +118,14 @@ def evaluate_matrices(
         known.labels = ()
     elif options.semantic_precision:
         _add_relevance(known, config.relevance)
-    found = []
     folds = 0 if brief else options.folds
-    for name, scores, back in matrices:
-        measured = measure(scores, known, folds, text_to_image=back)
-        found.append(MatcherEvaluation(name, scores, measured, back))
-    embedded = embedded or EmbeddedSplit({}, {})
-    evaluation = Evaluation(
-        part.split, len(part), part.num_captions, found, embedded, known, paper=config.paper
-    )
-    _add_uncertainty(evaluation)
-    _add_set_similarity(evaluation)
-    if not brief:
-        _add_reranked(evaluation, options)
+    rerankers = {} if brief else build_rerankers(options.rerankers)
+    evaluation = evaluate_known(part.split, matrices, known, folds, rerankers)
+    evaluation.paper = config.paper
+    if embedded is not None:
+        evaluation.embedded = embedded
+        _add_uncertainty(evaluation)
+        _add_set_similarity(evaluation)
     return evaluation
 
 
@@ -226,20 +147,6 @@ def _further_matcher(choice: Choice, model: Retriever) -> Matcher:
         matcher.scale.assign(trained.scale)
         matcher.shift.assign(trained.shift)
     return matcher
-
-
-def _add_reranked(evaluation: Evaluation, options: EvaluationOptions) -> None:
-    """Re-ranks the scores of every matcher with every re-ranker of the config."""
-    for name, reranker in build_rerankers(options.rerankers).items():
-        for matcher in evaluation.matchers:
-            measured = measure_reranked(
-                reranker,
-                matcher.scores,
-                evaluation.ground_truth,
-                options.folds,
-                matcher.text_to_image,
-            )
-            evaluation.reranked.append(RerankedEvaluation(matcher.name, name, measured))
 
 
 def _add_set_similarity(evaluation: Evaluation) -> None:

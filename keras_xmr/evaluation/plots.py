@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from keras_xmr.evaluation.evaluate import Evaluation
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.metrics import RetrievalMetrics, by_positives
 from keras_xmr.reporting.plots import save_plot

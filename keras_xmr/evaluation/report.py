@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 from pathlib import Path
 
@@ -12,13 +11,12 @@ import tensorflow as tf
 
 from data_pipelines.files import write_aside
 from data_pipelines.records import SplitRecords, parse
-from keras_xmr.evaluation.evaluate import Evaluation
+from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.plots import write_plots
-from keras_xmr.evaluation.reported_results import paper_as_dict
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
-from keras_xmr.metrics import write_queries
 from keras_xmr.reporting.pages import data_url, figure, html_table, page
 
 _EXAMPLES = 6
@@ -52,14 +50,7 @@ def write_report(
     Returns:
         The page.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    figures = evaluation.as_dict()
-    if evaluation.paper is not None:
-        figures["paper"] = paper_as_dict(evaluation, evaluation.paper)
-    write_aside(folder / "metrics.json", json.dumps(figures, indent=1).encode())
-    queries = folder / f"queries-{evaluation.split}.npz"
-    reranked = {found.name: found.measured for found in evaluation.reranked}
-    write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)
+    write_figures(evaluation, folder)
     plots = write_plots(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
     first = " ".join(filter(None, [verdict_line(evaluation), advice]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keras_xmr.config.reported_results import PaperFigures, PaperOptions
-from keras_xmr.evaluation.evaluate import Evaluation
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import METRICS, Table, cell, metric_title, reranked_title
 
 

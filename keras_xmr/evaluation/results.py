@@ -1,12 +1,33 @@
-"""What an evaluation finds of one score matrix."""
+"""What an evaluation finds; it needs no TensorFlow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from keras_xmr.config.reported_results import PaperOptions
+from keras_xmr.evaluation.uncertainty import Bins
+from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import Measured, RetrievalMetrics
+
+Arrays = Mapping[str, Any]
+"""An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
+
+
+@dataclass(frozen=True)
+class EmbeddedSplit:
+    """Embeddings of a split, in the order of its records.
+
+    Attributes:
+        images: The embedding of all images, as arrays.
+        captions: The embedding of all captions.
+    """
+
+    images: Arrays
+    captions: Arrays
 
 
 class _Result:
@@ -27,7 +48,7 @@ class _Result:
     @property
     def truth(self) -> RetrievalMetrics | None:
         """Metrics against the exhaustive truth, where the data set knows it."""
-        return self.measured.further.get("truth")
+        return self.measured.further.get(TRUTH)
 
 
 @dataclass
@@ -69,3 +90,73 @@ class RerankedEvaluation(_Result):
     def name(self) -> str:
         """The names of both."""
         return f"{self.matcher} + {self.reranker}"
+
+
+@dataclass
+class Evaluation:
+    """What a model reaches on a split.
+
+    Attributes:
+        split: The split.
+        images: How many images it has.
+        captions: How many captions.
+        matchers: For each matcher; the one that the model was trained with comes first.
+        embedded: The embeddings; empty where scores are not those of one model.
+        ground_truth: What is known of the split.
+        uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
+        uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
+            images it is true of; None where one of them is not known.
+        set_similarity: For "image" and "caption", where they are sets: how alike the embeddings
+            of one item are, as a mean cosine.
+        reranked: What re-rankers make of it.
+        paper: The row of a paper that the config aims at.
+    """
+
+    split: str
+    images: int
+    captions: int
+    matchers: list[MatcherEvaluation]
+    embedded: EmbeddedSplit
+    ground_truth: GroundTruth
+    uncertainty_bins: dict[str, Bins] = field(default_factory=dict)
+    uncertainty_of_truth: float | None = None
+    set_similarity: dict[str, float] = field(default_factory=dict)
+    reranked: list[RerankedEvaluation] = field(default_factory=list)
+    paper: PaperOptions | None = None
+
+    @property
+    def judgements(self) -> Judgements:
+        """What was held to be right."""
+        return self.ground_truth.judgements
+
+    @property
+    def truth(self) -> Judgements | None:
+        """The exhaustive truth, where the data set knows it."""
+        return self.ground_truth.further.get(TRUTH)
+
+    @property
+    def measured(self) -> dict[str, Measured]:
+        """What was measured with each matcher, by its name."""
+        return {m.name: m.measured for m in self.matchers}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures, as plain data for JSON. Metrics are fractions."""
+        return {
+            "split": self.split,
+            "images": self.images,
+            "captions": self.captions,
+            "matchers": {name: measured.as_dict() for name, measured in self.measured.items()},
+            "reranked": {found.name: found.measured.as_dict() for found in self.reranked},
+            "uncertainty": {
+                side: {
+                    "log_sigma": b.log_sigma,
+                    "recall_1": b.value,
+                    "correlation": b.correlation,
+                    "interval": b.interval,
+                    "informative": b.is_informative,
+                }
+                for side, b in self.uncertainty_bins.items()
+            },
+            "uncertainty_of_truth": self.uncertainty_of_truth,
+            "set_similarity": self.set_similarity,
+        }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from keras_xmr.evaluation.evaluate import Evaluation
 from keras_xmr.evaluation.reported_results import paper_tables
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import Table, measured_tables, reranked_title, verdict
 
 

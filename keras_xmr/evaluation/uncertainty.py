@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.stats
 
-from keras_xmr.evaluation.embed import Arrays
+if TYPE_CHECKING:
+    from keras_xmr.evaluation.results import Arrays
 
 
 @dataclass(frozen=True)

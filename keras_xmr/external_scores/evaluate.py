@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import write_aside
 from data_pipelines.folders import check_folder
+from keras_xmr.evaluation.core import evaluate_known
+from keras_xmr.evaluation.files import write_figures
+from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.tables import result_tables, verdict_line
 from keras_xmr.external_scores.arrays import Similarity, load_embeddings, load_scores, similarity
 from keras_xmr.judgements import (
     GroundTruth,
@@ -19,16 +24,12 @@ from keras_xmr.judgements import (
     read_ground_truth,
     read_labels,
 )
-from keras_xmr.metrics import (
-    Measured,
-    measure,
-    measured_tables,
-    reranked_title,
-    verdict,
-    write_queries,
-)
 from keras_xmr.relevance import relevance_matrix
-from keras_xmr.reranking import Reranker, measure_reranked
+from keras_xmr.reranking import Reranker
+from keras_xmr.run_folder import EXTERNAL
+
+_SPLIT = "test"
+"""What the images are called where the ground truth has no splits."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,26 @@ class ExternalScores:
         source = self.scores or self.image_embeddings or self.ground_truth
         return self.output or source.with_name(f"{source.stem}-evaluation")
 
+    def as_dict(self) -> dict[str, Any]:
+        """The files, and what decides what the figures mean, by the keys of a config."""
+        measure = "cider" if self.relevance is None else str(self.relevance)
+        return {
+            "seed": 0,
+            "data": {"judgements": "pairs"},
+            "evaluation": {
+                "splits": [self.split or _SPLIT],
+                "folds": self.folds,
+                "semantic_precision": True,
+            },
+            "relevance": {"measure": measure, "tokenizer": "ptb"},
+            "files": {k: str(v) for k, v in vars(self).items() if isinstance(v, Path)},
+        }
 
-def run(
-    own: ExternalScores, rerankers: Mapping[str, Reranker] | None = None
-) -> dict[str, Measured]:
-    """Evaluates scores, prints tables, and writes `metrics.json` and `queries.npz`.
+
+def run(own: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) -> Evaluation:
+    """Evaluates scores, prints tables, and writes the figures in the layout of a run.
+
+    The command `compare` takes the folder as a run.
 
     Args:
         own: What the user brings.
@@ -86,54 +102,19 @@ def run(
     """
     check_folder(own.folder)
     truth = _ground_truth(own)
-    scores, text_to_image = _scores(own, truth)
+    split = own.split or _SPLIT
+    matrices = [("scores", *_scores(own, truth))]
     try:
-        measured = evaluate_external_scores(scores, truth, own.folds, text_to_image, rerankers)
+        evaluation = evaluate_known(split, matrices, truth, own.folds, rerankers)
     except ValueError as error:
         raise UserError(f"these scores cannot be evaluated: {error}") from None
-    images, captions = truth.shape
-    title = f"{own.ground_truth.name}: {images:,} images, {captions:,} captions"
-    tables = measured_tables(title, {"scores": measured["scores"]}, "")
-    for name in rerankers or ():
-        tables += measured_tables(reranked_title(title, name), {name: measured[name]}, "")
-    first = str(verdict(measured["scores"].metrics, truth.caption_image))
-    print("\n" + "\n\n".join([first, *map(str, tables)]) + "\n", flush=True)
-    own.folder.mkdir(parents=True, exist_ok=True)
-    figures = {
-        "images": images,
-        "captions": captions,
-        "scores": {name: found.as_dict() for name, found in measured.items()},
-    }
-    path = own.folder / "metrics.json"
-    write_aside(path, json.dumps(figures, indent=1).encode())
-    write_queries(own.folder / "queries.npz", measured, truth)
-    print(f"figures: {path}\nof every query: {own.folder / 'queries.npz'}", flush=True)
-    return measured
-
-
-def evaluate_external_scores(
-    scores: np.ndarray,
-    truth: GroundTruth,
-    folds: int = 0,
-    text_to_image: np.ndarray | None = None,
-    rerankers: Mapping[str, Reranker] | None = None,
-) -> dict[str, Measured]:
-    """Measures scores as they are, under the name "scores", and re-ranked.
-
-    Args:
-        scores: Scores (images, captions).
-        truth: What is known of the images and captions.
-        folds: Over how many folds means are taken besides.
-        text_to_image: The scores whose columns rank images, if they are others.
-        rerankers: Re-rankers by name.
-
-    Raises:
-        ValueError: As `measure` raises it.
-    """
-    measured = {"scores": measure(scores, truth, folds, text_to_image)}
-    for name, reranker in (rerankers or {}).items():
-        measured[name] = measure_reranked(reranker, scores, truth, folds, text_to_image)
-    return measured
+    tables = [str(table) for table in result_tables(evaluation)]
+    print("\n" + "\n\n".join([verdict_line(evaluation), *tables]) + "\n", flush=True)
+    path = write_figures(evaluation, own.folder / "evaluation" / split)
+    settings = yaml.safe_dump(own.as_dict(), sort_keys=False, allow_unicode=True)
+    write_aside(own.folder / EXTERNAL, settings.encode("utf-8"))
+    print(f"figures: {path}", flush=True)
+    return evaluation
 
 
 def _ground_truth(own: ExternalScores) -> GroundTruth:

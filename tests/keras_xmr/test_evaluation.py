@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import datasets
 import models
@@ -172,12 +173,13 @@ def test_saved_scores_give_the_same_numbers(run, evaluation):
         judgements=[str(run.records.folder / "test-truth.npz")],
         folds=3,
     )
-    found = run_external_scores(own)["scores"]
+    found = run_external_scores(own).measured["scores"]
     expected = json.loads((folder / "metrics.json").read_bytes())["matchers"]["match_probability"]
     assert found.metrics.summary == expected["metrics"]
     assert found.folds == expected["folds"]
     assert found.further["test-truth"].summary == expected["judgements"]["truth"]
-    mine, theirs = np.load(own.folder / "queries.npz"), np.load(folder / "queries-test.npz")
+    part = Path("evaluation", "test", "queries-test.npz")
+    mine, theirs = np.load(own.folder / part), np.load(folder / part.name)
     for name in mine:
         if name.endswith("_ids"):
             np.testing.assert_array_equal(mine[name], theirs[name])
@@ -214,7 +216,7 @@ def test_label_vectors_give_plausible_matches(tmp_path):
     run.evaluate()
     folder = run.folder.evaluation("test")
     own = ExternalScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")
-    assert run_external_scores(own)["scores"].metrics.summary == found.metrics.summary
+    assert run_external_scores(own).measured["scores"].metrics.summary == found.metrics.summary
 
 
 @pytest.mark.slow
@@ -248,7 +250,7 @@ def test_classes_make_every_caption_of_a_class_right(tmp_path):
     folder = run.folder.evaluation("test")
     own = ExternalScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")
     expected = json.loads((folder / "metrics.json").read_bytes())["matchers"]
-    found = run_external_scores(own)["scores"].metrics.summary
+    found = run_external_scores(own).measured["scores"].metrics.summary
     assert found == next(iter(expected.values()))["metrics"]
 
 

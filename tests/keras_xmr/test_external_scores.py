@@ -12,9 +12,10 @@ from command_line import start
 
 from data_pipelines.errors import UserError
 from keras_xmr import cli
+from keras_xmr.comparison import compare
+from keras_xmr.evaluation.core import evaluate_known
 from keras_xmr.external_scores import (
     ExternalScores,
-    evaluate_external_scores,
     load_matrix,
     run,
     similarity,
@@ -67,7 +68,7 @@ def test_every_metric_from_files(folder, random, capsys):
             relevance=folder / "relevance.npz",
             folds=2,
         )
-    )["scores"]
+    ).measured["scores"]
     summary = measured.metrics.summary
     judgements = Judgements.from_pairs(OWNER, 6)
     expected = evaluate_scores(scores, judgements, [5, 10], other).summary
@@ -81,11 +82,12 @@ def test_every_metric_from_files(folder, random, capsys):
     for text in ("R@1", "PMRP", "ASP", "found@5", "mine", "mean over folds", "released"):
         assert text in printed
     assert max(map(len, printed.splitlines())) < 200
-    assert str(folder / "scores-evaluation" / "metrics.json") in printed
-    figures = json.loads((folder / "scores-evaluation" / "metrics.json").read_bytes())
-    assert figures["scores"]["scores"]["metrics"] == summary
-    assert list(figures["scores"]["scores"]["judgements"]) == ["mine"]
-    queries = np.load(folder / "scores-evaluation" / "queries.npz")
+    written = folder / "scores-evaluation" / "evaluation" / "test"
+    assert str(written / "metrics.json") in printed
+    figures = json.loads((written / "metrics.json").read_bytes())
+    assert figures["matchers"]["scores"]["metrics"] == summary
+    assert list(figures["matchers"]["scores"]["judgements"]) == ["mine"]
+    queries = np.load(written / "queries-test.npz")
     assert list(queries["image_ids"]) == [str(100 + i) for i in range(6)]
     assert queries["scores/t2i_recall_1"].shape == queries["caption_ids"].shape == (8,)
 
@@ -110,17 +112,18 @@ def test_embeddings_are_scored_by_cosine(folder, random):
     )
     judgements = Judgements.from_pairs(OWNER, 6)
     plain = evaluate_scores(expected, judgements, [5, 10]).summary
-    summary = found["scores"].metrics.summary
+    summary = found.measured["scores"].metrics.summary
     assert {name: summary[name] for name in plain} == pytest.approx(plain, abs=0.2)
-    assert (folder / "there" / "metrics.json").exists()
+    assert (folder / "there" / "evaluation" / "test" / "metrics.json").exists()
 
 
 def test_what_a_reranker_makes_is_measured_besides(folder):
     scores, truth = np.load(folder / "scores.npy"), read_ground_truth(folder / "captions.json")
     best = truth.judgements.grades.toarray()
-    found = evaluate_external_scores(scores, truth, rerankers={"oracle": lambda s: (s, best)})
-    assert found["oracle"].metrics.summary["t2i_recall_1"] == 1
-    plain, oracle = (found[name].metrics.summary for name in ("scores", "oracle"))
+    matrices = [("scores", scores, None)]
+    found = evaluate_known("test", matrices, truth, rerankers={"oracle": lambda s: (s, best)})
+    plain, oracle = (f.metrics.summary for f in (found.matchers[0], found.reranked[0]))
+    assert oracle["t2i_recall_1"] == 1
     assert plain["i2t_map_at_r"] == oracle["i2t_map_at_r"] < 1
 
 
@@ -173,6 +176,22 @@ def test_equal_captions_of_a_csv_are_explained(tmp_path):
         run(ExternalScores(tmp_path / "g.csv", scores=tmp_path / "s.npy"))
 
 
+def test_external_scores_are_compared_like_runs(folder, random, capsys):
+    for name in ("clip", "other"):
+        np.save(folder / f"{name}.npy", random.normal(size=(6, 8)))
+        run(ExternalScores(folder / "captions.json", scores=folder / f"{name}.npy"))
+    folders = [folder / f"{name}-evaluation" for name in ("clip", "other")]
+    compare([], folders)
+    assert "clip-evaluation" in capsys.readouterr().out
+    assert (folder / "comparison" / "test" / "differences.csv").exists()
+    mine = folder / "relevance.npy"
+    np.save(mine, random.random((6, 8)))
+    own = ExternalScores(folder / "captions.json", scores=folder / "other.npy", relevance=mine)
+    run(own)
+    with pytest.raises(UserError, match=r"relevance.measure is cider in one, and .*relevance\.npy"):
+        compare([], folders)
+
+
 def test_the_command_line_needs_no_tensorflow(folder):
     done = start(
         "evaluate",
@@ -183,7 +202,7 @@ def test_the_command_line_needs_no_tensorflow(folder):
     )
     assert done.returncode == 0, done.stderr
     assert "mAP@R" in done.stdout
-    assert "scores-evaluation/metrics.json" in done.stdout
+    assert "scores-evaluation/evaluation/test/metrics.json" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -243,4 +262,4 @@ def test_an_exhaustive_truth_is_a_file_of_judgements(folder):
             judgements=[str(folder / "truth.npz")],
         )
     )
-    assert found["scores"].further["truth"].summary["i2t_map_at_r"] == 1
+    assert found.measured["scores"].further["truth"].summary["i2t_map_at_r"] == 1
