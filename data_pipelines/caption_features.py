@@ -13,7 +13,7 @@ import numpy as np
 
 from data_pipelines.disk import disk_message
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, write_aside
+from data_pipelines.files import NO_ARRAY, atomic_write
 
 
 class CaptionFeaturesError(UserError):
@@ -99,7 +99,7 @@ def write_caption_features(
         starts = io.BytesIO()
         ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
         np.savez(starts, first=np.concatenate([[0], ends]), width=half.shape[1])
-        write_aside(first, starts.getvalue())
+        atomic_write(first, starts.getvalue())
     except OSError as error:
         raise CaptionFeaturesError(disk_message(folder, error)) from error
     finally:

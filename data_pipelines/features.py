@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from data_pipelines.batches import image_batches
 from data_pipelines.disk import disk_message
-from data_pipelines.files import checksum, write_aside
+from data_pipelines.files import atomic_write, checksum
 from data_pipelines.locks import locked
 from data_pipelines.options import MANIFEST, ImageOptions
 from data_pipelines.progress import Progress
@@ -177,5 +177,5 @@ def _finish(
     for file in files:
         _on_disk(folder, shutil.copy, file, folder / file.name)
     content = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
-    _on_disk(folder, write_aside, folder / MANIFEST, content)
+    _on_disk(folder, atomic_write, folder / MANIFEST, content)
     return Records(folder, manifest)

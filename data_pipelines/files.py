@@ -29,7 +29,7 @@ def checksum(path: Path) -> str:
 _ASIDE = re.compile(r"\..+\.\d+\.\d+(\.[a-z0-9.]+)?")
 
 
-def write_aside(path: Path, content: bytes) -> None:
+def atomic_write(path: Path, content: bytes) -> None:
     """Writes a file under another name, then renames it.
 
     Raises:

@@ -17,7 +17,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from data_pipelines.disk import disk_message
-from data_pipelines.files import aside_of, checksum, put_in_place, write_aside
+from data_pipelines.files import aside_of, atomic_write, checksum, put_in_place
 from data_pipelines.images import to_jpeg
 from data_pipelines.locks import locked
 from data_pipelines.options import MANIFEST, DataOptions
@@ -113,7 +113,7 @@ def _prepare(options: DataOptions, workers: int) -> Records:
         raise SourceError(f"the source {options.source.name!r} gives no training images{why}")
     folder.mkdir(parents=True, exist_ok=True)
     check_plan(options)
-    write_aside(folder / PLAN, json.dumps(_made_from(options), indent=2).encode())
+    atomic_write(folder / PLAN, json.dumps(_made_from(options), indent=2).encode())
     shards = [s for split in SPLITS for s in _plan(folder, split, entries[split], options)]
     total = sum(len(shard.entries) for shard in shards)
     allowance = _Allowance(int(options.max_skipped * total), total, options.max_skipped)
@@ -314,7 +314,7 @@ def _finish(folder: Path, shards: Sequence[_Shard], source: Source, found: Probl
     records = Records(folder, manifest)
     files = [_write_words(records), *_write_truth(records, source, shards)]
     manifest["files"] = {path.name: checksum(path) for path in files}
-    write_aside(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
+    atomic_write(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False).encode())
     return records
 
 
@@ -333,7 +333,7 @@ def _write_words(records: Records) -> Path:
     path = records.folder / WORDS
     counts = count_words(caption.text for caption in records.split("train").captions)
     lines = [f"{word}\t{count}\n" for word, count in counts.most_common()]
-    write_aside(path, "".join(lines).encode())
+    atomic_write(path, "".join(lines).encode())
     return path
 
 

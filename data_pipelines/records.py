@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from data_pipelines.caption_features import CaptionFeatures
 from data_pipelines.errors import UserError
-from data_pipelines.files import checksum, write_aside
+from data_pipelines.files import atomic_write, checksum
 from data_pipelines.open_files import OpenFiles
 from data_pipelines.options import MANIFEST
 from data_pipelines.sources import Caption, EncodedImage, Entry, Regions, Split
@@ -187,7 +187,7 @@ class ShardWriter:
             "items": [asdict(item) for item in self.items],
         }
         text = json.dumps(content, ensure_ascii=False)
-        write_aside(self.path.with_suffix(".json"), text.encode("utf-8"))
+        atomic_write(self.path.with_suffix(".json"), text.encode("utf-8"))
 
     def __enter__(self) -> ShardWriter:
         return self

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.options import TextOptions
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import SPLITS, Problems, Split
@@ -141,7 +141,7 @@ def data_report(
         examples=records.manifest["problems"]["examples"],
     )
     content = json.dumps(asdict(report), indent=1, ensure_ascii=False)
-    write_aside(records.folder / REPORT, content.encode())
+    atomic_write(records.folder / REPORT, content.encode())
     return report
 
 

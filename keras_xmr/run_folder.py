@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import checksum, write_aside
+from data_pipelines.files import atomic_write, checksum
 from data_pipelines.folders import check_folder
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.config.schema import Config
@@ -108,8 +108,8 @@ class RunFolder:
         content = dump_config(config).encode("utf-8")
         # Its time tells which evaluations were made with it.
         if not self.config.exists() or self.config.read_bytes() != content:
-            write_aside(self.config, content)
-        write_aside(self.versions, json.dumps(_versions(config), indent=2).encode())
+            atomic_write(self.config, content)
+        atomic_write(self.versions, json.dumps(_versions(config), indent=2).encode())
 
     @property
     def has_begun(self) -> bool:
@@ -163,7 +163,7 @@ class RunFolder:
         for name, content in files.items():
             path = self.path / name
             path.parent.mkdir(exist_ok=True)
-            write_aside(path, content)
+            atomic_write(path, content)
 
     def finish(self, summary: Mapping[str, Any], files: Iterable[str], new: str = "") -> None:
         """Writes that the training has ended, with the checksums of what it has made.
@@ -178,7 +178,7 @@ class RunFolder:
         missing = [f for f in files if f not in known and (self.path / f).exists()]
         sums = known | {name: checksum(self.path / name) for name in missing}
         content = {**summary, "sha256": sums}
-        write_aside(self.done, json.dumps(content, indent=2).encode())
+        atomic_write(self.done, json.dumps(content, indent=2).encode())
 
     def verify(self, path: Path) -> None:
         """Checks that a file is the one that the training has made.

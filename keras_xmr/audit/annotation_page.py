@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from keras_xmr.reporting.pages import POLICY
 
 _STYLE = """
@@ -163,7 +163,7 @@ annotated one, in the direction in which it is less. Ranks count unlabelled pair
 {"".join(_article(number, entry) for number, entry in enumerate(entries, 1))}
 <script>{_SCRIPT}</script></html>
 """
-    write_aside(path, page.encode("utf-8"))
+    atomic_write(path, page.encode("utf-8"))
 
 
 def _article(number: int, entry: Entry) -> str:

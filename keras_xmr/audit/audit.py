@@ -15,7 +15,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords, parse
 from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_sheet
 from keras_xmr.audit.candidates import Candidates, Opinion, Scores, find_candidates, opinion
@@ -211,7 +211,7 @@ def _write_figures(
     if precision:
         figures["chance"] = next(iter(precision.values())).chance
         figures["precision"] = {name: found.first for name, found in precision.items()}
-    write_aside(path, json.dumps(figures, indent=1).encode())
+    atomic_write(path, json.dumps(figures, indent=1).encode())
 
 
 def _write_candidates(
@@ -235,7 +235,7 @@ def _write_candidates(
                 *(value for vote in votes for value in astuple(vote)[1:]),
             ]
         )
-    write_aside(path, csv_of(rows))
+    atomic_write(path, csv_of(rows))
 
 
 def _entries(

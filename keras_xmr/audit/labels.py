@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from keras_xmr.judgements import Judgements, JudgementsError
 from keras_xmr.judgements.files import parse_grade, read_rows
 
@@ -194,4 +194,4 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]])
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(rows)
-    write_aside(path, buffer.getvalue().encode("utf-8"))
+    atomic_write(path, buffer.getvalue().encode("utf-8"))

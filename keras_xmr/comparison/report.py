@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from keras_xmr.comparison.pairs import (
     ALPHA,
     HEADLINES,
@@ -83,15 +83,15 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_aside(folder / "figures.csv", csv_of(_figure_rows(comparison.boards)))
+    atomic_write(folder / "figures.csv", csv_of(_figure_rows(comparison.boards)))
     if comparison.pairs:
-        write_aside(folder / "differences.csv", csv_of(_pair_rows(comparison.pairs)))
-        write_aside(folder / "wins.csv", csv_of(_win_rows(comparison.wins)))
+        atomic_write(folder / "differences.csv", csv_of(_pair_rows(comparison.pairs)))
+        atomic_write(folder / "wins.csv", csv_of(_win_rows(comparison.wins)))
     split = comparison.split
     tables = [board.wide_table(board.title(split)) for board in comparison.boards]
     matrices = matrix_tables(comparison.pairs, split)
     markdown = [*map(_markdown, [*tables, *matrices]), *comparison.notes]
-    write_aside(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
+    atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
     plots = write_plots(comparison.methods, comparison.boards, folder)
     title = f"{', '.join(comparison.methods)}: {split}"
     parts = [f"<h1>{html.escape(split)}: comparison of {len(comparison.methods)} methods</h1>"]
@@ -101,7 +101,7 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     parts += [html_table(table) for table in matrices]
     parts += _pair_details(comparison)
     path = folder / "report.html"
-    write_aside(path, page(title, parts).encode("utf-8"))
+    atomic_write(path, page(title, parts).encode("utf-8"))
     return path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import Config
@@ -58,7 +58,7 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
         scores, back = mean_scores(found for _, found in scores_of_runs(main, members, part))
         _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
         evaluation = evaluate_matrices([("ensemble", scores, back)], main.records, part, own)
-        write_aside(folder.config, dump_config(own).encode("utf-8"))
+        atomic_write(folder.config, dump_config(own).encode("utf-8"))
         report(evaluation, part, own, folder.evaluation(split))
     return folder.path
 
@@ -106,7 +106,7 @@ def _claim(folder: RunFolder, runs: list[str]) -> None:
             "another folder with --output"
         )
     folder.path.mkdir(parents=True, exist_ok=True)
-    write_aside(path, content.encode("utf-8"))
+    atomic_write(path, content.encode("utf-8"))
 
 
 def _warn_of_scales(members: Sequence[Run]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from keras_xmr.evaluation.reported_results import paper_as_dict
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import write_queries
@@ -26,7 +26,7 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
     if evaluation.paper is not None:
         figures["paper"] = paper_as_dict(evaluation, evaluation.paper)
     path = folder / "metrics.json"
-    write_aside(path, json.dumps(figures, indent=1).encode())
+    atomic_write(path, json.dumps(figures, indent=1).encode())
     reranked = {found.name: found.measured for found in evaluation.reranked}
     queries = folder / f"queries-{evaluation.split}.npz"
     write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)

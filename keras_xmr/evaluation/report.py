@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords, parse
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.plots import write_plots
@@ -61,7 +61,7 @@ def write_report(
         parts.append(figure(path.read_bytes(), name))
     parts += _examples(evaluation, records)
     path = folder / "report.html"
-    write_aside(path, page(title, parts, _STYLE).encode("utf-8"))
+    atomic_write(path, page(title, parts, _STYLE).encode("utf-8"))
     return path
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
 from keras_xmr.evaluation.core import evaluate_known
 from keras_xmr.evaluation.files import write_figures
@@ -112,7 +112,7 @@ def run(own: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) ->
     print("\n" + "\n\n".join([verdict_line(evaluation), *tables]) + "\n", flush=True)
     path = write_figures(evaluation, own.folder / "evaluation" / split)
     settings = yaml.safe_dump(own.as_dict(), sort_keys=False, allow_unicode=True)
-    write_aside(own.folder / EXTERNAL, settings.encode("utf-8"))
+    atomic_write(own.folder / EXTERNAL, settings.encode("utf-8"))
     print(f"figures: {path}", flush=True)
     return evaluation
 

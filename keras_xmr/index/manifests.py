@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 
 MANIFEST = "manifest.json"
 
@@ -26,7 +26,7 @@ def write_manifest(folder: Path, version: int, content: Mapping[str, Any]) -> No
     """
     text = json.dumps(content, ensure_ascii=False)
     told = {"version": version, "sha256": _digest(text), "content": content}
-    write_aside(folder / MANIFEST, json.dumps(told, ensure_ascii=False).encode())
+    atomic_write(folder / MANIFEST, json.dumps(told, ensure_ascii=False).encode())
 
 
 def read_manifest(folder: Path, version: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.sources.karpathy import fault, identifier, karpathy_keys, string
 from data_pipelines.sources.text_files import is_text
 from keras_xmr.judgements.files import JudgementsError, read_csv
@@ -80,7 +80,7 @@ def write_ground_truth(path: Path, truth: GroundTruth) -> None:
             )
         ],
     }
-    write_aside(path, json.dumps(content, ensure_ascii=False).encode("utf-8"))
+    atomic_write(path, json.dumps(content, ensure_ascii=False).encode("utf-8"))
 
 
 def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.measure import Measured
 from keras_xmr.metrics.retrieval import RetrievalMetrics
@@ -41,7 +41,7 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
             arrays |= _arrays(f"{name}/{kind}", metrics)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    write_aside(path, buffer.getvalue())
+    atomic_write(path, buffer.getvalue())
 
 
 def _arrays(prefix: str, metrics: RetrievalMetrics) -> dict[str, np.ndarray]:

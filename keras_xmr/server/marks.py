@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from keras_xmr.judgements.files import read_csv
 
 COLUMNS = ("image", "caption", "grade")
@@ -68,7 +68,7 @@ class Marks:
         writer.writerow(COLUMNS)
         writer.writerows((*pair, f"{grade:g}") for pair, grade in marks.items())
         try:
-            write_aside(path, text.getvalue().encode("utf-8"))
+            atomic_write(path, text.getvalue().encode("utf-8"))
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, put_in_place, sync, write_aside
+from data_pipelines.files import aside_of, atomic_write, put_in_place, sync
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.training.distribution import Team
 
@@ -198,15 +198,15 @@ class Checkpoints:
     def _write(self, path: str, means: Mapping[str, float]) -> None:
         """Writes all of a checkpoint, and names it as the newest then."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_aside(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
-        write_aside(Path(f"{path}.json"), json.dumps(dict(means)).encode())
+        atomic_write(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
+        atomic_write(Path(f"{path}.json"), json.dumps(dict(means)).encode())
         self._checkpoint.write(path)
         for part in self.folder.glob(f"{Path(path).name}.[di]*"):
             sync(part)
         sync(self.folder)
         # As TensorFlow names the newest one.
         state = f'model_checkpoint_path: "{Path(path).name}"\n'
-        write_aside(self.folder / _STATE, state.encode())
+        atomic_write(self.folder / _STATE, state.encode())
         self._newest = path
         self._remove_others()
 

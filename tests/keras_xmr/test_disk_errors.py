@@ -10,7 +10,7 @@ import pytest
 from command_line import start
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
 from keras_xmr import cli, external_scores
 from keras_xmr.comparison import compare
@@ -54,7 +54,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device: .*plan\.json'"):
-        write_aside(tmp_path / "plan.json", b"{}")
+        atomic_write(tmp_path / "plan.json", b"{}")
     assert not list(tmp_path.iterdir())
 
 

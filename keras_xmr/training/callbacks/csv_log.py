@@ -6,7 +6,7 @@ import csv
 import io
 from pathlib import Path
 
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from keras_xmr.training.callbacks.base import StepCallback
 
 
@@ -38,4 +38,4 @@ class CsvLog(StepCallback):
         writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        write_aside(self.path, text.getvalue().encode())
+        atomic_write(self.path, text.getvalue().encode())
