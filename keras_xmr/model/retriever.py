@@ -56,7 +56,7 @@ class Retriever(keras.Model):
         global_step: Steps trained, over all phases.
         watched: Names of the numbers that a step is watched by.
         last_values: Those numbers in the last step.
-        bad_step: The first step in which one of them was not finite; 0 for none.
+        first_nonfinite_step: The first step in which one of them was not finite; 0 for none.
         bad_part: Which of them.
         feature_tower: Where not None, the model is called on local features of images in place
             of images: the rest of the image tower, which shares its layers with it.
@@ -100,7 +100,7 @@ class Retriever(keras.Model):
         self.global_step = self._note("global_step", "int64")
         self.recalls: list[Recall] = []
         self.last_values = self._note("last_values", "float32", len(self.watched))
-        self.bad_step = self._note("bad_step", "int64")
+        self.first_nonfinite_step = self._note("first_nonfinite_step", "int64")
         self.bad_part = self._note("bad_part", "int64")
         self._build_parts()
         self.built = True
@@ -324,10 +324,10 @@ class Retriever(keras.Model):
             # With a scaled loss, a gradient that overflows now and then is part of the plan.
             finite = tf.concat([finite[:-1], [True]], axis=0)
         step = self.global_step.value + 1
-        first = (self.bad_step.value == 0) & ~tf.reduce_all(finite)
+        first = (self.first_nonfinite_step.value == 0) & ~tf.reduce_all(finite)
         part = tf.argmin(tf.cast(finite, tf.int32), output_type=tf.int64)
         self.bad_part.assign(tf.where(first, part, self.bad_part.value))
-        self.bad_step.assign(tf.where(first, step, self.bad_step.value))
+        self.first_nonfinite_step.assign(tf.where(first, step, self.first_nonfinite_step.value))
         self.last_values.assign(values)
         self.global_step.assign(step)
 

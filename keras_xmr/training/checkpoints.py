@@ -276,7 +276,7 @@ def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:
         "text_tower": model.text_tower.variables,
         "matcher": model.matcher.variables,
         "objective": model.objective.variables,
-        "notes": [model.global_step, model.last_values, model.bad_step, model.bad_part],
+        "notes": [model.global_step, model.last_values, model.first_nonfinite_step, model.bad_part],
     }
 
 

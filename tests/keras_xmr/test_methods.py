@@ -70,7 +70,7 @@ def test_loss_trains_the_model(model, loss):
     retriever.train_on_batch(x, y)
     values = retriever.last_values.numpy()
     assert np.isfinite(values).all()
-    assert int(retriever.bad_step.numpy()) == 0
+    assert int(retriever.first_nonfinite_step.numpy()) == 0
     # The gradient is right: the loss falls by its length along the way that was gone.
     retriever.global_step.assign(0)
     after = float(retriever.compute_loss(x, y, retriever(x, training=True)))

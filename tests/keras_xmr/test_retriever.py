@@ -110,7 +110,7 @@ def test_half_precision_trains_with_finite_losses(precision):
     losses = [float(model.train_on_batch(x, y, return_dict=True)["loss"]) for _ in range(30)]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
-    assert int(model.bad_step.numpy()) == 0
+    assert int(model.first_nonfinite_step.numpy()) == 0
     norm = float(model.last_values.numpy()[-1])
     plain = models.pcme(clip_norm=2.0)
     plain.compile(optimizer=keras.optimizers.Adam(1e-2))
@@ -124,9 +124,9 @@ def test_the_first_number_that_is_not_finite_is_noted():
     model = models.pcme()
     model.compile(optimizer=keras.optimizers.SGD(0.0))
     model.train_on_batch(x, y)
-    assert int(model.bad_step.numpy()) == 0
+    assert int(model.first_nonfinite_step.numpy()) == 0
     broken = {**x, "image": np.full_like(x["image"], np.nan)}
     model.train_on_batch(broken, y)
     model.train_on_batch(broken, y)
-    assert int(model.bad_step.numpy()) == 2
+    assert int(model.first_nonfinite_step.numpy()) == 2
     assert model.watched[int(model.bad_part.numpy())] == "loss"

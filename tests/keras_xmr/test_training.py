@@ -222,11 +222,11 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch
     start(*overrides).train()
 
 
-def noted(bad_step: int) -> SimpleNamespace:
+def noted(first_nonfinite_step: int) -> SimpleNamespace:
     """Stands for a model: what it notes of its training."""
     return SimpleNamespace(
         watched=["loss"],
-        bad_step=tf.constant(bad_step),
+        first_nonfinite_step=tf.constant(first_nonfinite_step),
         bad_part=tf.constant(0),
         last_values=tf.constant([np.nan]),
     )

@@ -62,7 +62,7 @@ class Validation(StepCallback):
         try:
             evaluation = self.evaluate()
         except ValueError as error:
-            if not self.model.bad_step.numpy():
+            if not self.model.first_nonfinite_step.numpy():
                 raise
             # The watchdog has told of it, and was asked to go on.
             _LOGGER.warning("step %d: cannot be validated: %s", self.step, error)
