@@ -152,12 +152,12 @@ def baseline_cider(images: int, pairs: int) -> dict[str, float]:
     for image in range(images):
         documents.update(set().union(*found[5 * image : 5 * image + 5]))
     random = np.random.default_rng(2)
-    asked_images = random.integers(images, size=pairs).tolist()
-    asked_captions = random.integers(len(words), size=pairs).tolist()
-    needed = {*asked_captions, *(5 * image + k for image in asked_images for k in range(5))}
+    image_query_mask = random.integers(images, size=pairs).tolist()
+    caption_query_mask = random.integers(len(words), size=pairs).tolist()
+    needed = {*caption_query_mask, *(5 * image + k for image in image_query_mask for k in range(5))}
     vectors = {c: _vectors(found[c], documents, images) for c in needed}
     begin = time.perf_counter()
-    for image, caption in zip(asked_images, asked_captions, strict=True):
+    for image, caption in zip(image_query_mask, caption_query_mask, strict=True):
         mine = vectors[caption]
         for reference in range(5 * image, 5 * image + 5):
             theirs = vectors[reference]

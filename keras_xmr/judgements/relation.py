@@ -20,14 +20,14 @@ class Judgements:
 
     Attributes:
         grades: Sparse float32 (images, captions), in rows; a stored number is above 0.
-        asked_images: Bool (images,): the images that are asked as queries. The others are
+        image_query_mask: Bool (images,): the images that are asked as queries. The others are
             candidates only. None asks all.
-        asked_captions: Bool (captions,): the same of captions.
+        caption_query_mask: Bool (captions,): the same of captions.
     """
 
     grades: scipy.sparse.csr_array
-    asked_images: np.ndarray | None = None
-    asked_captions: np.ndarray | None = None
+    image_query_mask: np.ndarray | None = None
+    caption_query_mask: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
@@ -133,7 +133,7 @@ class Judgements:
 
     def transpose(self) -> Judgements:
         """The same with captions as rows and images as columns."""
-        return Judgements(self.grades.T.tocsr(), self.asked_captions, self.asked_images)
+        return Judgements(self.grades.T.tocsr(), self.caption_query_mask, self.image_query_mask)
 
     def counts(self) -> np.ndarray:
         """How many right captions each image has, int (images,)."""
@@ -141,10 +141,10 @@ class Judgements:
 
     def queries(self) -> scipy.sparse.csr_array:
         """The grades, without those of images that are not asked: sparse (images, captions)."""
-        if self.asked_images is None:
+        if self.image_query_mask is None:
             return self.grades
         asked = scipy.sparse.dia_array(
-            (self.asked_images[None].astype(np.float32), [0]), shape=(self.shape[0],) * 2
+            (self.image_query_mask[None].astype(np.float32), [0]), shape=(self.shape[0],) * 2
         )
         rows = (asked @ self.grades).tocsr()
         rows.eliminate_zeros()
@@ -154,8 +154,8 @@ class Judgements:
         """The judgements of some images and captions, in their order."""
         return Judgements(
             self.grades[images][:, captions],
-            None if self.asked_images is None else self.asked_images[images],
-            None if self.asked_captions is None else self.asked_captions[captions],
+            None if self.image_query_mask is None else self.image_query_mask[images],
+            None if self.caption_query_mask is None else self.caption_query_mask[captions],
         )
 
 

@@ -108,19 +108,19 @@ def test_sparse_matrices_are_judgements(tmp_path):
 def test_only_those_who_are_asked_are_queries(random):
     right = scipy.sparse.csr_array(random.random((9, 14)) < 0.4)
     scores = random.normal(size=(9, 14))
-    asked_images, asked_captions = random.random(9) < 0.5, random.random(14) < 0.5
+    image_query_mask, caption_query_mask = random.random(9) < 0.5, random.random(14) < 0.5
     everyone = evaluate_scores(scores, Judgements(right))
-    some = evaluate_scores(scores, Judgements(right, asked_images, asked_captions))
+    some = evaluate_scores(scores, Judgements(right, image_query_mask, caption_query_mask))
     for found, whole, asked in (
-        (some.image_to_text, everyone.image_to_text, asked_images),
-        (some.text_to_image, everyone.text_to_image, asked_captions),
+        (some.image_to_text, everyone.image_to_text, image_query_mask),
+        (some.text_to_image, everyone.text_to_image, caption_query_mask),
     ):
         for name, values in found.values.items():
             np.testing.assert_array_equal(values[asked], whole.values[name][asked])
             assert np.isnan(values[~asked]).all()
     order = random.permutation(9)
-    chosen = Judgements(right, asked_images).select(order, np.arange(14))
-    np.testing.assert_array_equal(chosen.asked_images, asked_images[order])
+    chosen = Judgements(right, image_query_mask).select(order, np.arange(14))
+    np.testing.assert_array_equal(chosen.image_query_mask, image_query_mask[order])
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_extended_coco_asks_the_queries_of_the_paper():
     images = list(map(str, package.coco_gts["i2t"]))
     captions = [str(c) for c in package.coco_ids]
     eccv = extended_coco("eccv_caption", images, captions)
-    assert (eccv.asked_images.sum(), eccv.asked_captions.sum()) == (1261, 1332)
+    assert (eccv.image_query_mask.sum(), eccv.caption_query_mask.sum()) == (1261, 1332)
     assert extended_coco("cxc", images, captions).grades.nnz == 35585
     with pytest.raises(Exception, match="COCO's test split and go by COCO's ids"):
         extended_coco("cxc", IMAGES, CAPTIONS)
