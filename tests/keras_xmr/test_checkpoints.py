@@ -127,7 +127,7 @@ def test_the_disk_has_a_checkpoint_before_it_is_named(checkpoints, monkeypatch):
     monkeypatch.setattr(
         "keras_xmr.training.checkpoints.sync", lambda path: synced.append(path.name)
     )
-    write = "keras_xmr.training.checkpoints.write_aside"
+    write = "keras_xmr.training.checkpoints.atomic_write"
     monkeypatch.setattr(write, lambda path, content: synced.append(path.name))
     again.start_phase()
     save(again, 9)

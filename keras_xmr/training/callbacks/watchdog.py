@@ -70,12 +70,12 @@ class Watchdog(StepCallback):
         Raises:
             TrainingStoppedError: If something is wrong and the options say "stop".
         """
-        if first_nonfinite_step := int(self.model.first_nonfinite_step.numpy()):
+        if step := int(self.model.first_nonfinite_step.numpy()):
             part = self.model.watched[int(self.model.bad_part.numpy())]
             self._tell(
                 self.options.on_nan,
                 part,
-                f"step {first_nonfinite_step}: {part} is not finite.{self._kept()} Lower the learning rate or "
+                f"step {step}: {part} is not finite.{self._kept()} Lower the learning rate or "
                 "clip_norm, or train in float32",
             )
         values = dict(zip(self.model.watched, self.model.last_values.numpy().tolist(), strict=True))
