@@ -61,9 +61,9 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     split = main.records.split(options.split)
     truth = ground_truth(main.records, split, config.data.judgements, config.evaluation.judgements)
     # What is true is not what is labelled: it measures the list, and has no part in it.
-    exhaustive = truth.further.pop("truth", None)
+    exhaustive = truth.extra.pop("truth", None)
     folder = main.folder.audit(options.split)
-    judged = judged_pairs([truth.judgements, *truth.further.values()], _old_marks(folder, truth))
+    judged = judged_pairs([truth.judgements, *truth.extra.values()], _old_marks(folder, truth))
 
     models = [Run(load_run(run)) for run in runs] or [main]
     _check_memory(judged.shape, len(models), options.split)

@@ -31,7 +31,7 @@ from keras_xmr.reranking import build_rerankers
 
 
 def ground_truth(
-    records: Records, split: SplitRecords, kind: str, further: Sequence[str] = ()
+    records: Records, split: SplitRecords, kind: str, extra: Sequence[str] = ()
 ) -> GroundTruth:
     """What is known of a split.
 
@@ -39,7 +39,7 @@ def ground_truth(
         records: The records of the data set.
         split: The split.
         kind: What counts as right: "pairs" or "classes".
-        further: Further judgements, by name or file; see `find_judgements`.
+        extra: Further judgements, by name or file; see `find_judgements`.
     """
     found = GroundTruth(
         image_ids=split.image_keys,
@@ -51,8 +51,8 @@ def ground_truth(
         labels=split.labels if records.label_kind != "none" else (),
     )
     if (truth := split_truth(records, split)) is not None:
-        found.further[TRUTH] = truth
-    add_judgements(found, further)
+        found.extra[TRUTH] = truth
+    add_judgements(found, extra)
     return found
 
 
@@ -135,7 +135,7 @@ def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
     known.relevance = relevance_matrix(*captions, options.measure, options.tokenizer).dense()
     if options.measure != "tf_idf":
         by_words = relevance_matrix(*captions, "tf_idf", options.tokenizer)
-        known.further_relevance["tf_idf"] = by_words.dense()
+        known.extra_relevance["tf_idf"] = by_words.dense()
 
 
 def _further_matcher(choice: Choice, model: Retriever) -> Matcher:

@@ -48,7 +48,7 @@ class _Result:
     @property
     def truth(self) -> RetrievalMetrics | None:
         """Metrics against the exhaustive truth, where the data set knows it."""
-        return self.measured.further.get(TRUTH)
+        return self.measured.extra.get(TRUTH)
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Evaluation:
     @property
     def truth(self) -> Judgements | None:
         """The exhaustive truth, where the data set knows it."""
-        return self.ground_truth.further.get(TRUTH)
+        return self.ground_truth.extra.get(TRUTH)
 
     @property
     def measured(self) -> dict[str, Measured]:

@@ -127,7 +127,7 @@ def _ground_truth(own: ExternalScores) -> GroundTruth:
     else:
         captions = (truth.texts, truth.caption_image, len(truth.image_ids))
         truth.relevance = relevance_matrix(*captions).dense()
-        truth.further_relevance["tf_idf"] = relevance_matrix(*captions, "tf_idf").dense()
+        truth.extra_relevance["tf_idf"] = relevance_matrix(*captions, "tf_idf").dense()
     return truth
 
 

@@ -98,7 +98,7 @@ class SplitQueries:
         images = _some(len(part), _MOST)
         captions = np.flatnonzero(np.isin(part.caption_image, images))
         known = ground_truth(records, part, model.config.data.judgements)
-        relation = known.further.get("truth", known.judgements)
+        relation = known.extra.get("truth", known.judgements)
         texts = [part.captions[int(c)].text for c in captions]
         return cls(
             _embed_images(model, records, split, images, f"  embedding photos of {split}"),

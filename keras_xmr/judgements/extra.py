@@ -46,8 +46,8 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str]) -> None:
     Raises:
         JudgementsError: If a file cannot be read, or a name stands twice.
     """
-    for _, clash in name_clashes(sources, truth.further):
+    for _, clash in name_clashes(sources, truth.extra):
         raise JudgementsError(f"judgements: {clash}")
     for source in sources:
         found = find_judgements(source, truth.image_ids, truth.caption_ids)
-        truth.further[judgements_name(source)] = found
+        truth.extra[judgements_name(source)] = found

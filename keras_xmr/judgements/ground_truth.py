@@ -24,9 +24,9 @@ class GroundTruth:
         kind: Where that comes from: the annotated "pairs", or the "classes" of the images.
         texts: The captions, or empty strings.
         labels: The labels of each image, as numbers from 0; empty tuples where there are none.
-        further: Further judgements to measure against, by name.
+        extra: Further judgements to measure against, by name.
         relevance: Semantic relevance (images, captions), or None.
-        further_relevance: The same by further measures, by their names.
+        extra_relevance: The same by further measures, by their names.
     """
 
     image_ids: Sequence[str]
@@ -36,9 +36,9 @@ class GroundTruth:
     kind: str = "pairs"
     texts: Sequence[str] = ()
     labels: Sequence[tuple[int, ...]] = ()
-    further: dict[str, Judgements] = field(default_factory=dict)
+    extra: dict[str, Judgements] = field(default_factory=dict)
     relevance: np.ndarray | None = None
-    further_relevance: dict[str, np.ndarray] = field(default_factory=dict)
+    extra_relevance: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -61,9 +61,9 @@ class GroundTruth:
             kind=self.kind,
             texts=[self.texts[i] for i in captions] if self.texts else (),
             labels=[self.labels[i] for i in images] if self.labels else (),
-            further={name: j.select(images, captions) for name, j in self.further.items()},
+            extra={name: j.select(images, captions) for name, j in self.extra.items()},
             relevance=None if relevance is None else relevance[members],
-            further_relevance={name: r[members] for name, r in self.further_relevance.items()},
+            extra_relevance={name: r[members] for name, r in self.extra_relevance.items()},
         )
 
     @property

@@ -37,7 +37,7 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
         arrays["captions"] = np.array(truth.texts, np.str_)
     for name, found in measured.items():
         arrays |= _arrays(name, found.metrics)
-        for kind, metrics in found.further.items():
+        for kind, metrics in found.extra.items():
             arrays |= _arrays(f"{name}/{kind}", metrics)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)

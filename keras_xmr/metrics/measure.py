@@ -23,12 +23,12 @@ class Measured:
         metrics: Metrics against the judgements; with label vectors also `plausible_match`, with
             a relevance also `semantic_precision`.
         folds: Means over folds; empty without folds.
-        further: Metrics against further judgements, by their name.
+        extra: Metrics against further judgements, by their name.
     """
 
     metrics: RetrievalMetrics
     folds: dict[str, float] = field(default_factory=dict)
-    further: dict[str, RetrievalMetrics] = field(default_factory=dict)
+    extra: dict[str, RetrievalMetrics] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The figures, as plain data for JSON. Metrics are fractions.
@@ -43,7 +43,7 @@ class Measured:
                 "t2i": [asdict(part) for part in by_positives(self.metrics.text_to_image)],
             },
             **({"folds": self.folds} if self.folds else {}),
-            "judgements": {name: metrics.summary for name, metrics in self.further.items()},
+            "judgements": {name: metrics.summary for name, metrics in self.extra.items()},
         }
 
 
@@ -73,8 +73,8 @@ def measure(
             return all_metrics(scores[members], truth.select(images, captions), columns)
 
         measured.folds = mean_over_folds(truth, folds, of_fold)
-    for name, judgements in truth.further.items():
-        measured.further[name] = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image)
+    for name, judgements in truth.extra.items():
+        measured.extra[name] = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image)
     return measured
 
 

@@ -98,7 +98,7 @@ def precision_by_relevance(
     found = []
     if truth.relevance is not None:
         found.append(semantic_precision(scores, truth.relevance, text_to_image=text_to_image))
-    for name, relevance in truth.further_relevance.items():
+    for name, relevance in truth.extra_relevance.items():
         found.append(semantic_precision_by(name, scores, relevance, text_to_image))
     return functools.reduce(RetrievalMetrics.and_also, found) if found else None
 

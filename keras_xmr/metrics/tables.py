@@ -56,9 +56,9 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
         fold_title = f"{title}, mean over folds, annotated answers"
         tables.insert(1, _main_table(fold_title, folds, first))
         tables.insert(2, _many_table(fold_title, folds, first))
-    for kind in next(iter(measured.values())).further:
-        further = {name: m.further[kind] for name, m in measured.items()}
-        tables += _tables(f"{title}, {judgements_title(kind)}", further, first)
+    for kind in next(iter(measured.values())).extra:
+        extra = {name: m.extra[kind] for name, m in measured.items()}
+        tables += _tables(f"{title}, {judgements_title(kind)}", extra, first)
     return tables
 
 

@@ -177,7 +177,7 @@ def test_saved_scores_give_the_same_numbers(run, evaluation):
     expected = json.loads((folder / "metrics.json").read_bytes())["matchers"]["match_probability"]
     assert found.metrics.summary == expected["metrics"]
     assert found.folds == expected["folds"]
-    assert found.further["test-truth"].summary == expected["judgements"]["truth"]
+    assert found.extra["test-truth"].summary == expected["judgements"]["truth"]
     part = Path("evaluation", "test", "queries-test.npz")
     mine, theirs = np.load(own.folder / part), np.load(folder / part.name)
     for name in mine:
@@ -212,7 +212,7 @@ def test_label_vectors_give_plausible_matches(tmp_path):
     np.testing.assert_allclose(again.matchers[0].scores, evaluation.matchers[0].scores, rtol=1e-4)
     found = evaluation.matchers[0].measured
     assert found.metrics.summary["i2t_pmrp"] == 1  # All images have the same labels.
-    assert found.further["judged"].text_to_image.positives.sum() == 1
+    assert found.extra["judged"].text_to_image.positives.sum() == 1
     run.evaluate()
     folder = run.folder.evaluation("test")
     own = ExternalScores(folder / "ground-truth-test.json", scores=folder / "scores-test.npy")

@@ -76,7 +76,7 @@ def test_every_metric_from_files(folder, random, capsys):
     assert {name: summary[name] for name in expected} == expected
     assert 0 <= summary["i2t_pmrp"] <= 1
     assert measured.folds["i2t_mean_rank"] >= 1
-    assert np.nansum(measured.further["mine"].image_to_text.positives) == 2
+    assert np.nansum(measured.extra["mine"].image_to_text.positives) == 2
 
     printed = capsys.readouterr().out
     for text in ("R@1", "PMRP", "ASP", "found@5", "mine", "mean over folds", "released"):
@@ -262,4 +262,4 @@ def test_an_exhaustive_truth_is_a_file_of_judgements(folder):
             judgements=[str(folder / "truth.npz")],
         )
     )
-    assert found.measured["scores"].further["truth"].summary["i2t_map_at_r"] == 1
+    assert found.measured["scores"].extra["truth"].summary["i2t_map_at_r"] == 1

@@ -235,7 +235,7 @@ def test_asp_by_tf_idf_is_not_measured_twice():
     truth = known()
     _add_relevance(truth, RelevanceOptions(measure="tf_idf"))
     assert truth.relevance is not None
-    assert not truth.further_relevance
+    assert not truth.extra_relevance
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def ground_truth(prefix: str = "") -> GroundTruth:
         texts=[f"text of {c}" for c in range(CAPTIONS)],
         relevance=np.random.default_rng(1).random((IMAGES, CAPTIONS)) + right,
     )
-    truth.further["truth"] = Judgements(scipy.sparse.csr_array(right + np.roll(right, 1, axis=0)))
+    truth.extra["truth"] = Judgements(scipy.sparse.csr_array(right + np.roll(right, 1, axis=0)))
     return truth
 
 
