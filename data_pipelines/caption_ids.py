@@ -46,7 +46,7 @@ class CaptionIds:
         """
         ids, lengths = self._words(captions)
         if drop is not None:
-            ids, lengths = drop_words(ids, lengths, drop, self.tokenizer.blank)
+            ids, lengths = drop_words(ids, lengths, drop, self.tokenizer.mask_id)
         enclosed = self._enclosed(ids, lengths)
         enclosed[captions < 0] = self.tokenizer.pad
         return enclosed
@@ -91,26 +91,26 @@ class Drop:
 
 
 def drop_words(
-    ids: np.ndarray, lengths: np.ndarray, drop: Drop, blank: int | None
+    ids: np.ndarray, lengths: np.ndarray, drop: Drop, mask_id: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Random caption word dropping, as in the released code of Chun et al. 2021.
 
-    Every word becomes `blank` with a probability of `share`; then `floor(share * words)` words,
+    Every word becomes `mask_id` with a probability of `share`; then `floor(share * words)` words,
     drawn at random, are removed.
 
     Args:
         ids: Ids (N, L) of captions.
         lengths: How many of them are words, int (N,).
         drop: What was drawn.
-        blank: `<unk>`, or the mask of a vocabulary that has one; None only removes words.
+        mask_id: `<unk>`, or the mask of a vocabulary that has one; None only removes words.
 
     Returns:
         Ids (N, L) of the words that are left, in order, and how many are left.
     """
     share, length = np.float32(drop.share), ids.shape[1]
     there = np.arange(length) < lengths[:, None]
-    if blank is not None:
-        ids = np.where(drop.draws[:, 0, :length] < share, np.int32(blank), ids)
+    if mask_id is not None:
+        ids = np.where(drop.draws[:, 0, :length] < share, np.int32(mask_id), ids)
     order = np.argsort(np.where(there, drop.draws[:, 1, :length], np.inf), axis=1)
     rank = np.argsort(order, axis=1)
     removed = np.floor(share * lengths.astype(np.float32)).astype(lengths.dtype)

@@ -92,7 +92,7 @@ class Tokenizer(tf.Module, abc.ABC):
         start: The id that begins a caption; None for none.
         end: The id that ends it; None for none.
         unknown: The id of words that are not in the vocabulary; None if there are none.
-        blank: The id that a word becomes in random caption word dropping; None for none.
+        mask_id: The id that a word becomes in random caption word dropping; None for none.
     """
 
     vocabulary: Sequence[str]
@@ -101,7 +101,7 @@ class Tokenizer(tf.Module, abc.ABC):
     start: int | None
     end: int | None
     unknown: int | None
-    blank: int | None
+    mask_id: int | None
 
     def __len__(self) -> int:
         return len(self.vocabulary)
@@ -141,7 +141,7 @@ class WordTokenizer(Tokenizer):
     """
 
     pad, start, end = (SPECIAL.index(word) for word in (PAD, START, END))
-    unknown = blank = SPECIAL.index(UNKNOWN)
+    unknown = mask_id = SPECIAL.index(UNKNOWN)
 
     def __init__(self, vocabulary: Sequence[str], max_words: int) -> None:
         super().__init__()

@@ -91,7 +91,7 @@ def test_words_of_every_caption_are_dropped_on_their_own(photos):
     left = (dropped["caption"] > 0).sum(axis=1) - 2
     before = (np.asarray(words) > 0).sum(axis=1) - 2
     np.testing.assert_array_equal(left, before - before // 2)
-    blanks = (dropped["caption"] == TOKENIZER.blank).sum(axis=1)
+    blanks = (dropped["caption"] == TOKENIZER.mask_id).sum(axis=1)
     assert len(set(blanks[y["caption_image_id"] == 3])) > 1
 
 

@@ -156,9 +156,9 @@ def test_tokenizers_tell_captions_and_blanks(tokenizer_of):
     ids = clip(["The red dog!", "No"]).numpy()
     assert clip.text(ids[0]) == "<|startoftext|> the red dog ! <|endoftext|>"
     assert clip.text(ids[1]) == "<|startoftext|> no <|endoftext|>"
-    assert bert.vocabulary[bert.blank] == "[MASK]"
+    assert bert.vocabulary[bert.mask_id] == "[MASK]"
     assert bert.vocabulary[bert.unknown] == "[UNK]"
-    assert clip.blank is None  # its unknown token would be the end of the caption
+    assert clip.mask_id is None  # its unknown token would be the end of the caption
     assert clip.unknown is None
 
 

@@ -55,7 +55,7 @@ class SubwordTokenizer(Tokenizer):
         self.end = getattr(tokenizer, "end_token_id", None)
         self.unknown = _unknown(tokenizer)
         mask = getattr(tokenizer, "mask_token_id", None)
-        self.blank = self.unknown if mask is None else mask
+        self.mask_id = self.unknown if mask is None else mask
         special = (self.start is not None) + (self.end is not None)
         self.max_words = max_words if max_tokens is None else min(max_words, max_tokens - special)
         # Called eagerly, KerasHub would take other code, which need not agree to the last id.
