@@ -16,7 +16,7 @@ from keras_xmr.losses import Loss
 from keras_xmr.losses.given import check_loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.objective import Objective
-from keras_xmr.model.relations import Judgements
+from keras_xmr.model.relations import MatchRule
 
 _IDS = (
     "the numbers of the images, int (N,): pairs with the same number are of one image, and right "
@@ -152,7 +152,7 @@ def _is_text(array: Any) -> bool:
     return str(array.dtype).startswith(("<U", "|S", "object")) or array.dtype == tf.string
 
 
-def as_targets(y: Any, judgements: Judgements) -> dict[str, Any]:
+def as_targets(y: Any, judgements: MatchRule) -> dict[str, Any]:
     """What identifies the images of a batch: `image_id` (N,), or with classes `labels` (N, 1).
 
     Args:

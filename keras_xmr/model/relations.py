@@ -8,10 +8,10 @@ from keras import ops
 
 from keras_xmr.losses import Relations
 
-Judgements = Literal["pairs", "classes"]
+MatchRule = Literal["pairs", "classes"]
 
 
-def relations(y: dict[str, Any], judgements: Judgements) -> Relations:
+def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
     """Relations of the N images and the M captions of a global batch.
 
     Args:
@@ -39,5 +39,5 @@ def relations(y: dict[str, Any], judgements: Judgements) -> Relations:
     return found
 
 
-def _ids(y: dict[str, Any], judgements: Judgements, prefix: str = "") -> Any:
+def _ids(y: dict[str, Any], judgements: MatchRule, prefix: str = "") -> Any:
     return y[f"{prefix}image_id"] if judgements == "pairs" else y[f"{prefix}labels"][:, 0]

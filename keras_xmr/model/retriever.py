@@ -23,7 +23,7 @@ from keras_xmr.model.given import (
     check_parts,
 )
 from keras_xmr.model.objective import Objective
-from keras_xmr.model.relations import Judgements, relations
+from keras_xmr.model.relations import MatchRule, relations
 from keras_xmr.optimizers import take_sums
 
 Tensor = Any
@@ -74,7 +74,7 @@ class Retriever(keras.Model):
         text_tower: keras.Model,
         matcher: Matcher,
         objective: Objective | Loss | Sequence[Loss],
-        judgements: Judgements = "pairs",
+        judgements: MatchRule = "pairs",
         clip_norm: float | None = None,
         seed: int = 0,
         **kwargs: Any,
