@@ -13,7 +13,7 @@ from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import PlannedRun
 from keras_xmr.comparison.report import Comparison, terminal_tables, write_report
 from keras_xmr.comparison.results import Methods, read_runs
-from keras_xmr.comparison.summary_tables import boards
+from keras_xmr.comparison.summary_tables import summary_tables
 from keras_xmr.config.loader import ConfigError
 
 _LOGGER = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def _report(split: str, methods: Methods, folder: Path) -> None:
     comparison = Comparison(
         split,
         methods,
-        boards(methods),
+        summary_tables(methods),
         compare_pairs(methods) if several else [],
         wins(methods) if several else [],
     )

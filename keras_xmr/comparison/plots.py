@@ -10,31 +10,33 @@ import numpy as np
 
 from keras_xmr.comparison.pairs import HEADLINES, most_judged
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.comparison.summary_tables import UNCERTAINTY, Board, cell, kind_title
+from keras_xmr.comparison.summary_tables import UNCERTAINTY, SummaryTable, cell, kind_title
 from keras_xmr.reporting.plots import save_plot
 
 _DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
 _TOP = "asp_top_"
 
 
-def write_plots(methods: Methods, boards: Sequence[Board], folder: Path) -> dict[str, Path]:
+def write_plots(
+    methods: Methods, summary_tables: Sequence[SummaryTable], folder: Path
+) -> dict[str, Path]:
     """Writes every plot that there are figures for.
 
     Args:
         methods: The runs of each method.
-        boards: Their boards.
+        summary_tables: Their tables.
         folder: Where the PNG files go.
 
     Returns:
         The files, by what they show.
     """
-    plain = [b for b in boards if b.matchers == "own" and not b.reranker]
+    plain = [b for b in summary_tables if b.matchers == "own" and not b.reranker]
     plots = {
-        f"metrics, {kind_title(board.judgements)}": _bars(
-            board, folder / f"bars-{board.judgements}.png"
+        f"metrics, {kind_title(table.judgements)}": _bars(
+            table, folder / f"bars-{table.judgements}.png"
         )
-        for board in plain
-        if board.judgements != "folds"
+        for table in plain
+        if table.judgements != "folds"
     }
     plots["recall at K"] = _recall(methods, folder / "recall.png")
     if _asp_tops(plain[0]):
@@ -49,20 +51,20 @@ def _colours(names: Sequence[str]) -> dict[str, tuple]:
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 
 
-def _bars(board: Board, path: Path) -> Path:
+def _bars(table: SummaryTable, path: Path) -> Path:
     """A bar for each method, with the deviation over seeds, in a panel for each metric."""
     labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
-    metrics = [name for name in labels if any(name in row for row in board.rows.values())]
+    metrics = [name for name in labels if any(name in row for row in table.rows.values())]
     columns = min(4, len(metrics))
     rows = -(-len(metrics) // columns)
-    names = list(board.rows)
+    names = list(table.rows)
     colours = _colours(names)
     size = (1.5 + 2.9 * columns, rows * (0.8 + 0.27 * len(names)))
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
     for axis, metric in zip(axes.flat, metrics, strict=False):
         factor = 1 if metric == UNCERTAINTY else 100
         for number, name in enumerate(names):
-            if found := board.rows[name].get(metric):
+            if found := table.rows[name].get(metric):
                 error = factor * (found.deviation or 0)
                 axis.barh(number, factor * found.mean, xerr=error, color=colours[name])
                 axis.text(0, number, f" {cell(metric, found.mean)}", va="center", fontsize=7)
@@ -114,18 +116,18 @@ def _line(axis: plt.Axes, x: np.ndarray, values: np.ndarray, name: str, colour: 
         axis.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, lw=0)
 
 
-def _asp_tops(board: Board) -> list[int]:
-    names = {name for row in board.rows.values() for name in row}
+def _asp_tops(table: SummaryTable) -> list[int]:
+    names = {name for row in table.rows.values() for name in row}
     return sorted(int(n.removeprefix(f"i2t_{_TOP}")) for n in names if n.startswith(f"i2t_{_TOP}"))
 
 
-def _asp(board: Board, path: Path) -> Path:
+def _asp(table: SummaryTable, path: Path) -> Path:
     """ASP of the first N by relevance, over N (Li et al. 2022, Fig. 3)."""
-    colours = _colours(list(board.rows))
+    colours = _colours(list(table.rows))
 
     def draw(axis: plt.Axes, side: str) -> None:
-        for name, row in board.rows.items():
-            at = [n for n in _asp_tops(board) if f"{side}_{_TOP}{n}" in row]
+        for name, row in table.rows.items():
+            at = [n for n in _asp_tops(table) if f"{side}_{_TOP}{n}" in row]
             values = [row[f"{side}_{_TOP}{n}"] for n in at]
             error = [100 * (figure.deviation or 0) for figure in values]
             mean = [100 * figure.mean for figure in values]

@@ -19,7 +19,7 @@ from keras_xmr.comparison.pairs import (
 )
 from keras_xmr.comparison.plots import write_plots
 from keras_xmr.comparison.results import Methods
-from keras_xmr.comparison.summary_tables import ANNOTATED, Board, kind_title
+from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
 from keras_xmr.metrics import Table
 from keras_xmr.reporting.pages import figure, html_table, page
 from keras_xmr.reporting.spreadsheets import csv_of
@@ -34,14 +34,14 @@ class Comparison:
     Attributes:
         split: The split.
         methods: The runs of each method.
-        boards: Their figures.
+        summary_tables: Their figures.
         pairs: Their differences; empty with one method.
         wins: The queries where each is most ahead of another.
     """
 
     split: str
     methods: Methods
-    boards: list[Board]
+    summary_tables: list[SummaryTable]
     pairs: list[Pair]
     wins: list[Win]
 
@@ -67,7 +67,7 @@ class Comparison:
 def terminal_tables(comparison: Comparison) -> list[str]:
     """What the terminal shows: all figures, and the differences in RSUM."""
     split = comparison.split
-    tables = [board.table(board.title(split)) for board in comparison.boards]
+    tables = [table.table(table.title(split)) for table in comparison.summary_tables]
     matrices = matrix_tables([p for p in comparison.pairs if p.metric == "rsum"], split)
     return [*map(str, [*tables, *matrices]), *comparison.notes]
 
@@ -83,16 +83,16 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder / "figures.csv", csv_of(_figure_rows(comparison.boards)))
+    atomic_write(folder / "figures.csv", csv_of(_figure_rows(comparison.summary_tables)))
     if comparison.pairs:
         atomic_write(folder / "differences.csv", csv_of(_pair_rows(comparison.pairs)))
         atomic_write(folder / "wins.csv", csv_of(_win_rows(comparison.wins)))
     split = comparison.split
-    tables = [board.wide_table(board.title(split)) for board in comparison.boards]
+    tables = [table.wide_table(table.title(split)) for table in comparison.summary_tables]
     matrices = matrix_tables(comparison.pairs, split)
     markdown = [*map(_markdown, [*tables, *matrices]), *comparison.notes]
     atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
-    plots = write_plots(comparison.methods, comparison.boards, folder)
+    plots = write_plots(comparison.methods, comparison.summary_tables, folder)
     title = f"{', '.join(comparison.methods)}: {split}"
     parts = [f"<h1>{html.escape(split)}: comparison of {len(comparison.methods)} methods</h1>"]
     parts += [html_table(table) for table in tables]
@@ -105,15 +105,15 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     return path
 
 
-def _figure_rows(boards: Sequence[Board]) -> Iterable[Sequence[object]]:
+def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:
     yield ("judgements", "reranker", "method", "metric", "runs", "mean", "deviation")
-    for board in boards:
-        kind = "annotated" if board.judgements == ANNOTATED else board.judgements
-        for name, figures in board.rows.items():
+    for table in summary_tables:
+        kind = "annotated" if table.judgements == ANNOTATED else table.judgements
+        for name, figures in table.rows.items():
             for metric, found in figures.items():
                 spread = "" if found.deviation is None else f"{found.deviation:.6g}"
                 shown = (len(found.values), f"{found.mean:.6g}", spread)
-                yield (kind, board.reranker or "", name, metric, *shown)
+                yield (kind, table.reranker or "", name, metric, *shown)
 
 
 def _pair_rows(pairs: Sequence[Pair]) -> Iterable[Sequence[object]]:

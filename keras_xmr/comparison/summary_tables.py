@@ -61,7 +61,7 @@ class Figure:
 
 
 @dataclass
-class Board:
+class SummaryTable:
     """Figures that may stand beside each other.
 
     Attributes:
@@ -78,7 +78,7 @@ class Board:
     rows: dict[str, dict[str, Figure]] = field(default_factory=dict)
 
     def title(self, split: str) -> str:
-        """What the board shows."""
+        """What the table shows."""
         title = f"{split}, {kind_title(self.judgements)}"
         if self.matchers == "further":
             title += ", other matchers than that of the training"
@@ -96,7 +96,7 @@ class Board:
         return max(len(f.values) for figures in self.rows.values() for f in figures.values())
 
     def table(self, title: str) -> Table:
-        """The board for a terminal: the deviations stand in a line of their own."""
+        """The table for a terminal: the deviations stand in a line of their own."""
         rows = []
         for name, figures in self.rows.items():
             rows.append([name, *(_mean(metric, figures) for metric in self.columns)])
@@ -105,7 +105,7 @@ class Board:
         return Table(title, ["method", *self.columns.values()], rows)
 
     def wide_table(self, title: str) -> Table:
-        """The board for a page: mean and deviation in one cell."""
+        """The table for a page: mean and deviation in one cell."""
         header = ["method", "runs", *(name.replace("\n", " ") for name in self.columns.values())]
         rows = []
         for name, figures in self.rows.items():
@@ -118,7 +118,7 @@ class Board:
         return Table(title, header, rows)
 
 
-def boards(methods: Methods) -> list[Board]:
+def summary_tables(methods: Methods) -> list[SummaryTable]:
     """All boards of a split.
 
     Every kind of judgements has its own, and so has every re-ranker: what it reaches, with all
@@ -130,7 +130,7 @@ def boards(methods: Methods) -> list[Board]:
     Returns:
         First the matchers that models were trained with, then others, then re-rankers.
     """
-    found: dict[tuple[str, str, str | None], Board] = {}
+    found: dict[tuple[str, str, str | None], SummaryTable] = {}
     for method, runs in methods.items():
         for name, summaries in _summaries(runs).items():
             matcher, _, reranker = name.partition(" + ")
@@ -139,8 +139,8 @@ def boards(methods: Methods) -> list[Board]:
             label = method if kind == "own" else f"{method}, {matcher}"
             for judgements, figures in summaries.items():
                 key = (judgements, group, reranker or None)
-                board = found.setdefault(key, Board(*key))
-                board.rows[label] = figures
+                table = found.setdefault(key, SummaryTable(*key))
+                table.rows[label] = figures
         correlations = [run.figures.get(UNCERTAINTY) for run in runs]
         known = tuple(value for value in correlations if value is not None)
         if known and ("truth", "own", None) in found:

@@ -23,7 +23,7 @@ from keras_xmr.comparison import compare, execute
 from keras_xmr.comparison.pairs import compare_pairs, resamples_for, wins
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.results import ComparisonError, read_runs
-from keras_xmr.comparison.summary_tables import Figure, boards
+from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.metrics import measure
 from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
@@ -70,7 +70,7 @@ def test_runs_of_one_method_differ_in_their_seed(methods):
 
 
 def test_means_and_deviations_over_seeds(methods):
-    found = {(b.judgements, b.matchers, b.reranker): b for b in boards(methods)}
+    found = {(b.judgements, b.matchers, b.reranker): b for b in summary_tables(methods)}
     recalls = [run.figures["matchers"]["match_probability"]["metrics"]["i2t_recall_1"]
                for run in methods["good"]]  # fmt: skip
     figure = found["metrics", "own", None].rows["good"]["i2t_recall_1"]
@@ -97,17 +97,17 @@ def test_figures_of_an_older_version_are_refused(folders):
 
 
 def test_reranked_figures_and_other_matchers_stand_apart(methods):
-    found = boards(methods)
-    for board in found:
-        good = board.rows.get("good", board.rows.get("good, elk"))
+    found = summary_tables(methods)
+    for table in found:
+        good = table.rows.get("good", table.rows.get("good, elk"))
         summary = methods["good"][0].figures
-        name = {"own": "match_probability", "further": "elk"}[board.matchers]
-        name, part = (name, "matchers") if not board.reranker else (
+        name = {"own": "match_probability", "further": "elk"}[table.matchers]
+        name, part = (name, "matchers") if not table.reranker else (
             "match_probability + fast_reranking", "reranked")  # fmt: skip
         figures = summary[part][name]
         figures = figures | figures["judgements"]
-        assert good["rsum"].values[0] == figures[board.judgements]["rsum"]
-        assert ("transductive" in board.title("test")) == bool(board.reranker)
+        assert good["rsum"].values[0] == figures[table.judgements]["rsum"]
+        assert ("transductive" in table.title("test")) == bool(table.reranker)
     assert [(b.judgements, b.matchers, bool(b.reranker)) for b in found] == [
         ("metrics", "own", False),
         ("truth", "own", False),
@@ -136,7 +136,7 @@ def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
         [p.p_holm for p in family], holm([p.difference.p_value for p in family])
     )
     rsum = pairs["metrics", "rsum", "good", "fair"]
-    own = {n: boards(methods)[0].rows[n]["rsum"].mean for n in ("good", "fair")}
+    own = {n: summary_tables(methods)[0].rows[n]["rsum"].mean for n in ("good", "fair")}
     assert rsum.difference.value == pytest.approx(own["good"] - own["fair"], abs=1e-6)
     assert rsum.is_real
     assert not pairs["metrics", "rsum", "fair", "twin"].is_real

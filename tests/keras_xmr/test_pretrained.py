@@ -143,7 +143,7 @@ def test_a_tokenizer_is_rebuilt_from_its_files(folder, tokenizer_of, tmp_path, n
         (tmp_path / key).write_bytes(content)
     restored = KerasHubText(preset=str(folder(name))).restore_tokenizer(tmp_path, 64)
     assert restored.vocabulary == tokenizer.vocabulary
-    for key in ("max_words", "blank", "unknown"):
+    for key in ("max_words", "mask_id", "unknown"):
         assert getattr(restored, key) == getattr(tokenizer, key)
     assert restored.files() == tokenizer.files()
     if name != "clip":  # seconds more
