@@ -26,7 +26,7 @@ import numpy as np
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.reranking import FastReranking, MultiFactor, ReciprocalNeighbours, Reranked
-from keras_xmr.reranking.base import in_tiles
+from keras_xmr.threads import in_threads
 
 CAPTIONS_PER_IMAGE = 5
 _ROWS = 64
@@ -56,7 +56,7 @@ def two_copies(scores: np.ndarray) -> Reranked:
         def copy(first: int, result: np.ndarray = result) -> None:
             np.copyto(result[first : first + _ROWS], scores[first : first + _ROWS])
 
-        in_tiles(copy, len(scores), _ROWS)
+        in_threads(copy, len(scores), _ROWS)
     return Reranked(*results)
 
 
@@ -69,7 +69,7 @@ def two_products(scores: np.ndarray) -> Reranked:
             rows = slice(first, first + _ROWS)
             np.multiply(scores[rows], np.float32(2), out=result[rows])
 
-        in_tiles(multiply, len(scores), _ROWS)
+        in_threads(multiply, len(scores), _ROWS)
     return Reranked(*results)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import threading
 import zlib
 from contextlib import nullcontext, suppress
@@ -26,7 +27,7 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_ASIDE = re.compile(r"\..+\.\d+\.\d+(\.[a-z0-9.]+)?")
+_ASIDE = re.compile(r"\..+\.(?P<process>\d+)\.\d+(\.[a-z0-9.]+)?")
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -74,8 +75,35 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_asides(folder: Path) -> None:
-    """Removes what killed processes have left aside in a folder that no other process writes."""
-    for path in folder.glob(".*"):
-        if _ASIDE.fullmatch(path.name) and path.is_file():
+def remove_asides(folder: Path, alone: bool = False) -> None:
+    """Removes what processes that were killed left aside in a folder.
+
+    Before this process writes anything into the folder: what carries its own number was left by
+    an earlier one, which had the same, as in a container.
+
+    Args:
+        folder: The folder, which need not be there.
+        alone: Whether no other process writes into it, as its lock says: then all is removed. What
+            processes that still run write is left otherwise.
+    """
+    for path in folder.iterdir() if folder.is_dir() else ():
+        name = _ASIDE.fullmatch(path.name)
+        if name is None or (not alone and _runs(int(name["process"]))):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
             path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """Whether another process of this number runs on this machine."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # It is another user's.
+    return True

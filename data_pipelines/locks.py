@@ -68,7 +68,7 @@ def _take(path: Path) -> int:
             raise
         if _is_at(descriptor, path):
             if is_alone:
-                remove_asides(path.parent)
+                remove_asides(path.parent, alone=True)
             os.truncate(descriptor, 0)
             os.write(descriptor, json.dumps({"pid": os.getpid(), "command": sys.argv}).encode())
             return descriptor

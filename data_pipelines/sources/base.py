@@ -93,13 +93,6 @@ class Problems:
             # Half of a character could be neither printed nor written to the manifest.
             kept.append(what.encode("utf-8", "backslashreplace").decode())
 
-    def merge(self, other: Problems) -> None:
-        """Adds the counts and examples of `other`."""
-        self.counts.update(other.counts)
-        for reason, examples in other.examples.items():
-            kept = self.examples.setdefault(reason, [])
-            kept.extend(examples[: self.keep - len(kept)])
-
     @property
     def total(self) -> int:
         """How many items were skipped, whatever the reason."""

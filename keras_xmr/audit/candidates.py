@@ -13,7 +13,8 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.config.option_types import Combination
-from keras_xmr.reranking.base import in_tiles, refuse_non_finite
+from keras_xmr.reranking.base import refuse_non_finite
+from keras_xmr.threads import in_threads
 
 Scores = tuple[np.ndarray, np.ndarray | None]
 """The scores (images, captions) of a model by which captions are ranked for images, and those by
@@ -232,7 +233,7 @@ def _lower_to_leads(belief: np.ndarray, scores: np.ndarray, judged: scipy.sparse
         leads = np.log2(annotated.astype(np.float32))[:, None] - np.log2(_ranks(block))
         np.minimum(belief[rows], leads, out=belief[rows])
 
-    in_tiles(lower, len(scores), _ROWS)
+    in_threads(lower, len(scores), _ROWS)
 
 
 def _last_right(scores: np.ndarray, rows: np.ndarray, grades: np.ndarray, count: int) -> np.ndarray:

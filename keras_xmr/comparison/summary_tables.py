@@ -119,7 +119,7 @@ class SummaryTable:
 
 
 def summary_tables(methods: Methods) -> list[SummaryTable]:
-    """All boards of a split.
+    """All tables of a split.
 
     Every kind of judgements has its own, and so has every re-ranker: what it reaches, with all
     queries at once, does not stand beside plain figures.

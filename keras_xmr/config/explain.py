@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from keras_xmr.config.loader import ConfigError, sections_of
+from keras_xmr.config.loader import ConfigError, section_name, sections_of
 from keras_xmr.config.messages import cut
 from keras_xmr.config.schema import Config
 
@@ -29,7 +29,7 @@ def explain(key: str = "") -> str:
     sections: list[type[BaseModel]] = [Config]
     for part in [part for part in key.split(".") if part]:
         fields = {n: f for section in sections for n, f in section.model_fields.items()}
-        named = [section for section in sections if _name(section) == part]
+        named = [section for section in sections if section_name(section) == part]
         if named:
             sections = named
         elif part in fields and sections_of(fields[part]):
@@ -42,7 +42,7 @@ def explain(key: str = "") -> str:
             )
     lines = []
     for section in sections:
-        if name := _name(section):
+        if name := section_name(section):
             lines.append(f"name: {name}")
         lines += _explain_section(section, 0 if len(sections) == 1 else 2)
     return "\n".join(lines)
@@ -51,14 +51,14 @@ def explain(key: str = "") -> str:
 def _explain_section(section: type[BaseModel], indent: int) -> list[str]:
     lines = []
     for name, field in section.model_fields.items():
-        if name == "name" and _name(section):
+        if name == "name" and section_name(section):
             continue
         lines += _explain_field(name, field, indent)
         inner = sections_of(field)
         if len(inner) == 1:
             lines += _explain_section(inner[0], indent + 2)
         elif inner:
-            names = ", ".join(_name(choice) or "" for choice in inner)
+            names = ", ".join(section_name(choice) or "" for choice in inner)
             lines += _wrapped(f"one of: {names}", indent + 4)
     return lines
 
@@ -75,13 +75,6 @@ def _explain_field(name: str, field: FieldInfo, indent: int) -> list[str]:
 def _wrapped(text: str, indent: int) -> list[str]:
     space = " " * indent
     return textwrap.wrap(text, _WIDTH, initial_indent=space, subsequent_indent=space)
-
-
-def _name(section: type[BaseModel]) -> str | None:
-    """The name by which a section is chosen."""
-    field = section.model_fields.get("name")
-    choices = get_args(field.annotation) if field else ()
-    return choices[0] if choices and isinstance(choices[0], str) else None
 
 
 def _type(field: FieldInfo) -> str:

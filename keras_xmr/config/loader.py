@@ -233,7 +233,7 @@ def _known_keys(loc: Sequence[str | int]) -> list[str]:
             for model in sections_of(section):
                 if part in model.model_fields:
                     found.append(model.model_fields[str(part)])
-                elif _tag(model) == part:
+                elif section_name(model) == part:
                     found.append(model)
         sections = found
     return sorted({name for s in sections for m in sections_of(s) for name in m.model_fields})
@@ -259,7 +259,7 @@ def sections_of(part: Any) -> list[type[BaseModel]]:
     return []
 
 
-def _tag(model: type[BaseModel]) -> str | None:
+def section_name(model: type[BaseModel]) -> str | None:
     """The `name` by which a section is chosen."""
     field_info = model.model_fields.get("name")
     names = typing.get_args(field_info.annotation) if field_info else ()

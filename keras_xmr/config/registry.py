@@ -94,6 +94,17 @@ class Component:
         return getattr(importlib.import_module(self.module), self.class_name)
 
 
+def build(family: str, choice: Choice, **arguments: Any) -> Any:
+    """The component of a family that a section chooses, with its options. Imports TensorFlow.
+
+    Args:
+        family: The family, a key of `FAMILIES`.
+        choice: The section.
+        **arguments: What its constructor takes beside the options.
+    """
+    return components(family)[choice.name].load()(**choice.options(), **arguments)
+
+
 def snake_case(name: str) -> str:
     """`SoftContrastive` -> `soft_contrastive`, `NTXent` -> `nt_xent`, `AdamP` -> `adamp`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

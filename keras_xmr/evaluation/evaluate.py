@@ -9,7 +9,7 @@ import scipy.sparse
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.registry import Choice, components
+from keras_xmr.config.registry import Choice, build
 from keras_xmr.config.schema import Config, RelevanceOptions
 from keras_xmr.evaluation.core import Matrices, evaluate_known
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
@@ -141,7 +141,7 @@ def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
 def _further_matcher(choice: Choice, model: Retriever) -> Matcher:
     """A matcher for the test only, with what was trained of it if it has some."""
     trained = model.matcher
-    matcher = components("matcher")[choice.name].load()(**choice.options())
+    matcher = build("matcher", choice)
     matcher.follow(model.objective.losses_)
     if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
         matcher.scale.assign(trained.scale)

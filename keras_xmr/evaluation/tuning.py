@@ -11,8 +11,8 @@ from data_pipelines.progress import Progress
 from keras_xmr.evaluation.tables import Table
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.ranking import RECALL_AT
-from keras_xmr.reranking.base import in_tiles
 from keras_xmr.reranking.fast import log_sums
+from keras_xmr.threads import in_threads
 
 SCALES = (0.1, 0.2, 0.5, 1, 2, 5, 8, 10, 15, 20, 25, 30, 40, 50, 75, 100, 200, 500, 1000)
 """The grid of every scale: wide for log-odds and distances, close where cosines need it."""
@@ -137,7 +137,7 @@ def _best_ranks(scores: np.ndarray, offset: np.ndarray, judgements: Judgements) 
         right_ones = np.bincount(query, right >= best[query], minlength=len(tile))
         ranks[first : first + len(tile)] = np.where(counts > 0, ahead - right_ones + 1, 0)
 
-    in_tiles(rank, len(scores), _ROWS)
+    in_threads(rank, len(scores), _ROWS)
     return ranks[judgements.counts() > 0]
 
 

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.abandoned import remove_abandoned
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, checksum
+from data_pipelines.files import aside_of, checksum, remove_asides
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from data_pipelines.sources import UnreadableError
@@ -134,7 +133,7 @@ class _Builder:
         if calibrate and self.content["answer_sets"] is None:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
-            remove_abandoned(folder)
+            remove_asides(folder)
         self._remove_strays()
         new, gone = self._compare()
         self._embed(new, gone)

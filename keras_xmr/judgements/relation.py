@@ -107,25 +107,6 @@ class Judgements:
             parts.append(scipy.sparse.csr_array(match.astype(np.float32)))
         return cls(scipy.sparse.vstack(parts, format="csr"))
 
-    @classmethod
-    def from_relevance(cls, relevance: np.ndarray, threshold: float) -> Judgements:
-        """Every pair is right whose relevance reaches a threshold; its relevance is its grade.
-
-        Args:
-            relevance: Relevance (images, captions), as an array or a memory map.
-            threshold: The least relevance that counts; above 0.
-
-        Raises:
-            ValueError: If the threshold is not above 0.
-        """
-        if not threshold > 0:
-            raise ValueError(f"the threshold must be above 0, not {threshold}")
-        parts = []
-        for first in range(0, len(relevance), _ROWS):
-            rows = np.asarray(relevance[first : first + _ROWS], np.float32)
-            parts.append(scipy.sparse.csr_array(np.where(rows >= threshold, rows, 0)))
-        return cls(scipy.sparse.vstack(parts, format="csr"))
-
     @property
     def shape(self) -> tuple[int, int]:
         """Images, captions."""

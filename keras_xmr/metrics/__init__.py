@@ -29,7 +29,6 @@ from keras_xmr.metrics.ranking import (
 )
 from keras_xmr.metrics.retrieval import (
     RetrievalMetrics,
-    evaluate_folds,
     evaluate_scores,
     fold_members,
 )
@@ -64,7 +63,6 @@ __all__ = [
     "cell",
     "chance",
     "evaluate_direction",
-    "evaluate_folds",
     "evaluate_scores",
     "fold_members",
     "judgements_title",

@@ -112,30 +112,6 @@ def difference(value: float, resampled: np.ndarray) -> Difference:
     return Difference(value, float(low), float(high), p_value)
 
 
-def paired_bootstrap(
-    left: np.ndarray,
-    right: np.ndarray,
-    groups: np.ndarray | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Difference:
-    """Compares two systems on the same queries.
-
-    Args:
-        left: A metric of every query (queries,). A query is left out that is NaN on either side.
-        right: The same of the other system.
-        groups: See `resampled_means`.
-        resamples: How often the queries are resampled.
-        seed: Seed of the draws.
-
-    Returns:
-        left - right.
-    """
-    apart = (left.astype(np.float64) - right)[:, None]
-    resampled = resampled_means(apart, groups, None, resamples, seed)
-    return difference(float(np.nanmean(apart)), resampled[:, 0])
-
-
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     """P-values that account for how many were looked at (Holm 1979).
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from keras_xmr.judgements import Judgements
+from keras_xmr.threads import in_threads
 
 _ROWS = 256
 
@@ -90,16 +89,6 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
 
     in_threads(rank_rows, len(scores), _ROWS)
     return Ranks(ranks, starts, scores.shape[1])
-
-
-def in_threads(work: Callable[[int], None], count: int, step: int) -> None:
-    """Calls `work` with 0, step, 2 step ... below count, on all cores.
-
-    NumPy sorts without holding the interpreter, so threads do.
-    """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(work, range(0, count, step)):
-            pass
 
 
 def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryMetrics:

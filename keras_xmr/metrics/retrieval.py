@@ -105,34 +105,3 @@ def fold_members(
     for fold in range(folds):
         images = np.arange(fold * size, (fold + 1) * size)
         yield images, np.flatnonzero(image_of_caption // size == fold)
-
-
-def evaluate_folds(
-    scores: np.ndarray,
-    judgements: Judgements,
-    image_of_caption: np.ndarray,
-    folds: int,
-    text_to_image: np.ndarray | None = None,
-) -> dict[str, float]:
-    """Means of the metrics over consecutive folds of the images, with their captions.
-
-    The "1K test images" of COCO are five folds of the 5,000.
-
-    Args:
-        scores: Scores (images, captions).
-        judgements: What is right.
-        image_of_caption: The image that each caption was written for, int (captions,).
-        folds: How many folds.
-        text_to_image: The scores that rank images, if they are others. They are taken as they
-            are: a re-ranking of the whole has seen the other folds.
-
-    Raises:
-        ValueError: If the images do not split into folds of one size.
-    """
-    summaries = []
-    for images, captions in fold_members(len(scores), image_of_caption, folds):
-        part = np.ix_(images, captions)
-        columns = None if text_to_image is None else text_to_image[part]
-        own = judgements.select(images, captions)
-        summaries.append(evaluate_scores(scores[part], own, text_to_image=columns).summary)
-    return {name: float(np.mean([s[name] for s in summaries])) for name in summaries[0]}

@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 
 from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.metrics.ranking import QueryMetrics, in_threads, summarize
+from keras_xmr.metrics.ranking import QueryMetrics, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.threads import in_threads
 
 ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
 RELEASED_ASP_AT = (5, 10, 20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import keras
 
@@ -17,7 +16,7 @@ from data_pipelines.text import (
     make_vocabulary,
     read_vocabulary,
 )
-from keras_xmr.config.registry import Choice, components
+from keras_xmr.config.registry import build
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
 from keras_xmr.model.objective import Objective
@@ -31,7 +30,7 @@ def own_tokenizer(config: Config) -> Tokenizer | None:
     Raises:
         EncoderError: If it cannot be loaded.
     """
-    return _make("encoder", config.model.text.encoder).tokenizer(config.data.text.max_words)
+    return build("encoder", config.model.text.encoder).tokenizer(config.data.text.max_words)
 
 
 def build_tokenizer(config: Config, records: Records, own: Tokenizer | None = None) -> Tokenizer:
@@ -59,7 +58,7 @@ def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
     Raises:
         UserError: If the folder does not hold it.
     """
-    encoder = _make("encoder", config.model.text.encoder)
+    encoder = build("encoder", config.model.text.encoder)
     max_words = config.data.text.max_words
     if (own := encoder.restore_tokenizer(folder, max_words)) is not None:
         return own
@@ -93,19 +92,15 @@ def build_model(
         seed=config.seed,
     )
     options = config.model
-    losses = [_make("loss", choice) for choice in config.objective]
+    losses = [build("loss", choice) for choice in config.objective]
     weights = [choice.weight for choice in config.objective]  # type: ignore[attr-defined]
     return Retriever(
         image_tower(options.image, options.dimension, spec),
         text_tower(options.text, options.dimension, spec),
-        _make("matcher", options.matcher, name="matcher"),
+        build("matcher", options.matcher, name="matcher"),
         Objective(losses, weights),
         judgements=config.data.judgements,
         clip_norm=config.train.clip_norm,
         seed=config.seed,
         name="retriever",
     )
-
-
-def _make(family: str, choice: Choice, **arguments: Any) -> Any:
-    return components(family)[choice.name].load()(**choice.options(), **arguments)

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.registry import components
+from keras_xmr.config.registry import build
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
 from keras_xmr.layers import region_mask
@@ -88,14 +88,10 @@ def tower_on_features(tower: keras.Model) -> keras.Model:
 def _tower(
     inputs: Any, options: TowerOptions, dimension: int, spec: InputSpec, name: str
 ) -> keras.Model:
-    encoder = _make("encoder", options.encoder)
+    encoder = build("encoder", options.encoder)
     features, mask = encoder.features(inputs, spec)
     pooling = None
     if options.pooling is not None:
-        pooling = lambda: _make("pooling", options.pooling, dimension=dimension)  # noqa: E731
-    head = _make("head", options.head, dimension=dimension, pooling=pooling, name="head")
+        pooling = lambda: build("pooling", options.pooling, dimension=dimension)  # noqa: E731
+    head = build("head", options.head, dimension=dimension, pooling=pooling, name="head")
     return keras.Model(inputs, head(features, mask=mask), name=name)
-
-
-def _make(family: str, choice: Any, **arguments: Any) -> Any:
-    return components(family)[choice.name].load()(**arguments, **choice.options())

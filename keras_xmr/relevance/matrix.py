@@ -108,16 +108,6 @@ class RelevanceMatrix:
             relevance[start : start + len(tile)] = tile
         return relevance
 
-    def sparse(self, threshold: float = 0.0) -> scipy.sparse.csr_array:
-        """The pairs whose relevance is above a threshold: sparse float32 (images, captions)."""
-        kept = []
-        for _, tile in self.tiles():
-            tile[tile <= threshold] = 0
-            kept.append(scipy.sparse.csr_array(tile))
-        if not kept:
-            return scipy.sparse.csr_array(self.shape, dtype=np.float32)
-        return scipy.sparse.vstack(kept, format="csr")
-
 
 def relevance_matrix(
     captions: Iterable[str],

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import abc
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -50,15 +47,6 @@ class Reranker(abc.ABC):
     @abc.abstractmethod
     def rerank(self, scores: np.ndarray) -> Reranked:
         """Re-ranks both directions of a filled float32 or float64 matrix."""
-
-
-def in_tiles(work: Callable[[int], None], count: int, size: int) -> None:
-    """Calls `work` with 0, size, 2 size, ... below `count`, in as many threads as there are cores.
-
-    NumPy lets go of the interpreter while it computes, so that threads are enough.
-    """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(work, range(0, count, size)))
 
 
 def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> None:

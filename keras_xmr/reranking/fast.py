@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from keras_xmr.config.option_types import PositiveFloat
-from keras_xmr.reranking.base import Reranked, Reranker, in_tiles, refuse_non_finite
+from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
+from keras_xmr.threads import in_threads
 
 # A block of scores and its exponentials stay in the cache of a core.
 _ROWS = 256
@@ -91,7 +92,7 @@ class FastReranking(Reranker):
                     np.subtract(scores[rows], offset, out=target)
                     np.multiply(target, scores.dtype.type(scale), out=target)
 
-        in_tiles(write, len(scores), _ROWS)
+        in_threads(write, len(scores), _ROWS)
         return result
 
 
@@ -125,7 +126,7 @@ def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.nd
                 else:
                     partial[1][first : first + _ROWS, left // _COLUMNS] = found
 
-    in_tiles(add, images, _ROWS)
+    in_threads(add, images, _ROWS)
     return {axis: _block_log_sums(parts, 1, axis) for axis, parts in partial.items()}
 
 

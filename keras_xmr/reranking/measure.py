@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_xmr.config.registry import Choice, components
+from keras_xmr.config.registry import Choice, build
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import (
     Measured,
@@ -27,7 +27,7 @@ def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
         seen[choice.name] += 1
         number = seen[choice.name]
         name = choice.name if number == 1 else f"{choice.name}_{number}"
-        rerankers[name] = components("reranker")[choice.name].load()(**choice.options())
+        rerankers[name] = build("reranker", choice)
     return rerankers
 
 

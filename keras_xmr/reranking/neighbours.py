@@ -7,7 +7,8 @@ from abc import abstractmethod
 import numpy as np
 
 from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
-from keras_xmr.reranking.base import Reranked, Reranker, in_tiles, refuse_non_finite
+from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
+from keras_xmr.threads import in_threads
 
 _QUERIES = 64
 
@@ -29,7 +30,7 @@ class _NeighbourReranker(Reranker):
         def check(first: int) -> None:
             refuse_non_finite(scores[first : first + _QUERIES], first)
 
-        in_tiles(check, len(scores), _QUERIES)
+        in_threads(check, len(scores), _QUERIES)
         return Reranked(self._direction(scores), self._direction(scores.T).T)
 
     def _direction(self, scores: np.ndarray) -> np.ndarray:
@@ -140,7 +141,7 @@ def _first_candidates(scores: np.ndarray, count: int) -> np.ndarray:
             best = np.flatnonzero(row >= least)
             first[query] = best[np.argsort(-row[best], kind="stable")[:count]]
 
-    in_tiles(find, queries, _QUERIES)
+    in_threads(find, queries, _QUERIES)
     return first
 
 
@@ -161,7 +162,7 @@ def _reverse_places(scores: np.ndarray, first: np.ndarray, values: np.ndarray) -
             asked = flat_values[begin:end]
             found[begin:end] = queries - np.searchsorted(ordered, asked, side="right")
 
-    in_tiles(rank, candidates, _QUERIES)
+    in_threads(rank, candidates, _QUERIES)
     places = np.empty(first.size, np.int64)
     places[by_candidate] = found
     return places.reshape(first.shape)

@@ -11,9 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.abandoned import remove_abandoned
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, put_in_place
+from data_pipelines.files import aside_of, put_in_place, remove_asides
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import read_pixels
@@ -80,7 +79,7 @@ def export_saved_model(
     if path.exists():
         raise ExportError(f"{path} exists; an export is never replaced by another")
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(path.parent)
+    remove_asides(path.parent)
     aside = aside_of(path)
     endpoints = _Endpoints(model, tokenizer, options)
     archive = keras.export.ExportArchive()

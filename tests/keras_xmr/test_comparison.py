@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bootstraps import paired_bootstrap
 from command_line import start
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, scores
 from models import tiny_config
@@ -26,7 +27,7 @@ from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.metrics import measure
-from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
+from keras_xmr.metrics.bootstrap import holm
 
 SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
 

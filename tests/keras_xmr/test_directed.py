@@ -6,12 +6,13 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
+from folds import evaluate_folds
 
 from keras_xmr import matchers
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation import evaluate_split, score_matrices, score_matrix
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import evaluate_folds, evaluate_scores
+from keras_xmr.metrics import evaluate_scores
 from keras_xmr.pipeline import Run
 
 MSRM = (

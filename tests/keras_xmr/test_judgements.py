@@ -55,16 +55,6 @@ def test_multi_hot_counts_a_label_once():
     assert multi_hot([], 3).shape == (0, 3)
 
 
-def test_relevance_above_a_threshold_is_right_and_its_own_grade(random, tmp_path):
-    relevance = random.random((600, 7)).astype(np.float32)
-    np.save(tmp_path / "r.npy", relevance)
-    mapped = np.load(tmp_path / "r.npy", mmap_mode="r")
-    found = Judgements.from_relevance(mapped, 0.7).grades.toarray()
-    np.testing.assert_array_equal(found, np.where(relevance >= 0.7, relevance, 0))
-    with pytest.raises(ValueError, match="above 0"):
-        Judgements.from_relevance(relevance, 0.0)
-
-
 def test_csv_judgements_are_graded_and_many_to_many(tmp_path):
     text = "grade,image,caption\n2,a,1\n0.5,a,4\n1,b,1\n0,c,2\n\n2,a,1\n"
     found = find_judgements(str(written(tmp_path, text)), IMAGES, CAPTIONS)

@@ -8,6 +8,7 @@ import numpy as np
 import oracles
 import pytest
 import scipy.sparse
+from folds import evaluate_folds
 
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import (
@@ -16,7 +17,6 @@ from keras_xmr.metrics import (
     QueryMetrics,
     RetrievalMetrics,
     by_positives,
-    evaluate_folds,
     evaluate_scores,
     measure,
     measured_tables,

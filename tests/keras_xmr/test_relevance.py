@@ -234,12 +234,3 @@ def test_batches_agree_with_the_whole(random, measure):
         found = batch(images, chosen)
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, whole[images][:, chosen], rtol=1e-5, atol=1e-6)
-
-
-def test_sparse_keeps_what_is_above_the_threshold(random):
-    captions, owner = random_captions(random)
-    matrix = RelevanceMatrix(weigh(captions, owner, 12))
-    whole, kept = matrix.dense(), matrix.sparse(0.2)
-    assert 0 < kept.nnz < np.count_nonzero(whole)
-    np.testing.assert_array_equal(kept.toarray(), np.where(whole > 0.2, whole, 0))
-    np.testing.assert_array_equal(matrix.sparse().toarray(), whole)

@@ -16,7 +16,7 @@ from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import evaluate_folds, evaluate_scores
+from keras_xmr.metrics import evaluate_scores
 from keras_xmr.reranking import FastReranking, build_rerankers
 
 RERANKERS = (
@@ -203,10 +203,3 @@ def test_the_mode_prints_settings_that_the_config_takes(run, capsys, tmp_path):
     setting = json.dumps(section["evaluation"]["rerankers"])
     config = models.tiny_config(tmp_path, f"evaluation.rerankers={setting}")
     assert config.evaluation.rerankers[0].name == "fast_reranking"
-
-
-def test_folds_of_plain_scores_are_as_before(retrieval):
-    scores, judgements = retrieval
-    owners = np.arange(50) * 30 // 50
-    whole = evaluate_folds(scores, judgements, owners, 1)
-    assert whole == evaluate_scores(scores, judgements).summary

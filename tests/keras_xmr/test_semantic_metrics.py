@@ -8,12 +8,13 @@ from typing import ClassVar
 import numpy as np
 import oracles
 import pytest
+import scipy.sparse
+from folds import evaluate_folds
 
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation.evaluate import _add_relevance
 from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
 from keras_xmr.metrics import (
-    evaluate_folds,
     evaluate_scores,
     measure,
     plausible_match,
@@ -130,7 +131,7 @@ def test_equal_scores_never_beat_chance(random, nonzero):
     relevance[:, :nonzero] = random.random((4, nonzero)) + 0.1
     vectors = multi_hot([(i % 3, 3 + i % 2) for i in range(4)], 5)
     captions = vectors[np.arange(60) % 4]
-    judgements = Judgements.from_relevance(relevance, 0.5)
+    judgements = Judgements(scipy.sparse.csr_array(np.where(relevance >= 0.5, relevance, 0)))
 
     def everything(scores):
         return (

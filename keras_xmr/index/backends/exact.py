@@ -61,7 +61,7 @@ class Exact(Backend):
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> Exact:
         if writing:
-            remove_asides(folder)
+            remove_asides(folder, alone=True)
         found = read_manifest(folder, _VERSION)
         backend = cls(folder, tuple(found["shape"]), precision=found["precision"])
         try:

@@ -48,7 +48,7 @@ class _Faiss(Backend):
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> _Faiss:
         if writing:
-            remove_asides(folder)
+            remove_asides(folder, alone=True)
         found = read_manifest(folder, _VERSION)
         if found["backend"] != cls.NAME:
             raise BackendError(f"{folder} was made by the backend {found['backend']}")

@@ -6,8 +6,7 @@ import os
 import subprocess
 import sys
 
-from data_pipelines.abandoned import remove_abandoned
-from data_pipelines.files import aside_of
+from data_pipelines.files import aside_of, remove_asides
 
 
 def test_only_what_no_process_writes_is_removed(tmp_path):
@@ -18,10 +17,12 @@ def test_only_what_no_process_writes_is_removed(tmp_path):
     for name in left + kept:
         (tmp_path / name).write_text("something")
     (tmp_path / f".1.{ended.pid}.7" / "variables").mkdir(parents=True)
-    remove_abandoned(tmp_path)
+    remove_asides(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+    remove_asides(tmp_path, alone=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept[1:])
 
 
 def test_a_folder_that_is_not_there_has_nothing(tmp_path):
-    remove_abandoned(tmp_path / "nothing")
+    remove_asides(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()

@@ -1,0 +1,17 @@
+"""Work on the rows of large matrices, on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+
+def in_threads(work: Callable[[int], None], count: int, step: int) -> None:
+    """Calls `work` with 0, step, 2 step, ... below `count`, in as many threads as there are cores.
+
+    NumPy lets go of the interpreter while it computes and sorts, so that threads are enough.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(work, range(0, count, step)):
+            pass
