@@ -73,8 +73,6 @@ class NTXent(_CrossEntropy):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("image_to_text", "text_to_image")
-
     def __init__(
         self, *, temperature: PositiveFloat = 0.07, learnable: bool = False, **kwargs: Any
     ) -> None:
@@ -102,8 +100,6 @@ class SupervisedContrastive(_CrossEntropy):
             fall below 0.01.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
-
-    PARTS = ("image_to_text", "text_to_image")
 
     def __init__(
         self, *, temperature: PositiveFloat = 0.1, learnable: bool = False, **kwargs: Any

@@ -30,8 +30,6 @@ class MatchProbability(LogitMatcher, SampledMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("gaussian", "gaussian"),)
-    LOGITS = True
     AUGMENTATION = "squared_samples"
 
     def __init__(
@@ -65,7 +63,6 @@ class MeanOnly(LogitMatcher):
     """
 
     ACCEPTS = (("point", "point"), ("gaussian", "gaussian"))
-    LOGITS = True
     AUGMENTATION = "mean_l2"
     REDUCES = True
 
@@ -87,7 +84,6 @@ class ClosedFormSampled(LogitMatcher):
     """
 
     ACCEPTS = (("gaussian", "gaussian"),)
-    LOGITS = True
     AUGMENTATION = "closed_form_sampled"
     REDUCES = True
 
@@ -111,7 +107,6 @@ class AverageL2(SampledMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("gaussian", "gaussian"),)
     AUGMENTATION = "sample_means"
 
     def __init__(
@@ -139,7 +134,6 @@ class JensenShannon(SampledMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("gaussian", "gaussian"),)
     AUGMENTATION = "kl_both"
 
     def __init__(
@@ -172,7 +166,6 @@ class _ClosedForm(Matcher):
 class ELK(_ClosedForm):
     """Logarithm of the expected likelihood kernel."""
 
-    ACCEPTS = (("gaussian", "gaussian"),)
     AUGMENTATION = "smoothed_mahalanobis"
 
     def score(self, *gaussians: Any) -> Any:
@@ -183,7 +176,6 @@ class ELK(_ClosedForm):
 class Wasserstein(_ClosedForm):
     """Minus the squared 2-Wasserstein distance."""
 
-    ACCEPTS = (("gaussian", "gaussian"),)
     AUGMENTATION = "wasserstein"
     REDUCES = True
 
@@ -195,7 +187,6 @@ class Wasserstein(_ClosedForm):
 class KL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the image to the caption."""
 
-    ACCEPTS = (("gaussian", "gaussian"),)
     AUGMENTATION = "kl_to_query"
     REDUCES = True
 
@@ -207,7 +198,6 @@ class KL(_ClosedForm):
 class ReverseKL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the caption to the image."""
 
-    ACCEPTS = (("gaussian", "gaussian"),)
     AUGMENTATION = "kl_from_query"
     REDUCES = True
 
@@ -220,7 +210,6 @@ class ReverseKL(_ClosedForm):
 class SymmetricKL(_ClosedForm):
     """Minus the mean of both Kullback-Leibler divergences, the "js" of the released PCME code."""
 
-    ACCEPTS = (("gaussian", "gaussian"),)
     AUGMENTATION = "kl_both"
     REDUCES = True
 
@@ -232,7 +221,6 @@ class SymmetricKL(_ClosedForm):
 class Bhattacharyya(_ClosedForm):
     """Minus the Bhattacharyya distance."""
 
-    ACCEPTS = (("gaussian", "gaussian"),)
     AUGMENTATION = "smoothed_mahalanobis"
 
     def score(self, *gaussians: Any) -> Any:
