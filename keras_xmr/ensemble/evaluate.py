@@ -55,9 +55,9 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     main = Run(config)
     for split in config.evaluation.splits:
         part = main.records.split(split)
-        scores, back = mean_scores(found for _, found in scores_of_runs(main, members, part))
+        scores, t2i = mean_scores(found for _, found in scores_of_runs(main, members, part))
         _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
-        evaluation = evaluate_matrices([("ensemble", scores, back)], main.records, part, own)
+        evaluation = evaluate_matrices([("ensemble", scores, t2i)], main.records, part, own)
         atomic_write(folder.config, dump_config(own).encode("utf-8"))
         report(evaluation, part, own, folder.evaluation(split))
     return folder.path
@@ -73,24 +73,24 @@ def mean_scores(found: Iterable[Scores]) -> Scores:
         The means; the second is None if it is for all.
     """
     total: np.ndarray | None = None
-    total_back: np.ndarray | None = None
+    total_t2i: np.ndarray | None = None
     count = 0
-    for scores, back in found:
-        if back is not None and total_back is None and total is not None:
-            total_back = total.copy()
+    for scores, t2i in found:
+        if t2i is not None and total_t2i is None and total is not None:
+            total_t2i = total.copy()
         if total is None:
-            total, total_back = scores.copy(), None if back is None else back.copy()
+            total, total_t2i = scores.copy(), None if t2i is None else t2i.copy()
         else:
             total += scores
-            if total_back is not None:
-                total_back += scores if back is None else back
+            if total_t2i is not None:
+                total_t2i += scores if t2i is None else t2i
         count += 1
     if total is None:
         raise ValueError("there are no scores to take the mean of")
     total /= count
-    if total_back is not None:
-        total_back /= count
-    return total, total_back
+    if total_t2i is not None:
+        total_t2i /= count
+    return total, total_t2i
 
 
 def _claim(folder: RunFolder, runs: list[str]) -> None:

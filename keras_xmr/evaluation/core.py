@@ -44,8 +44,8 @@ def evaluate_known(
         ValueError: As `measure` raises it.
     """
     found = [
-        MatcherEvaluation(name, scores, measure(scores, truth, folds, back), back)
-        for name, scores, back in matrices
+        MatcherEvaluation(name, scores, measure(scores, truth, folds, t2i), t2i)
+        for name, scores, t2i in matrices
     ]
     reranked = [
         RerankedEvaluation(

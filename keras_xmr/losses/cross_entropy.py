@@ -38,9 +38,9 @@ class _CrossEntropy(Loss):
     ) -> dict[str, Any]:
         del image, caption
         logits, positives = self.divide(scores), relations["positives"]
-        there = self._direction(logits, positives)
-        back = self._direction(ops.transpose(logits), ops.transpose(positives))
-        return {"image_to_text": 0.5 * there, "text_to_image": 0.5 * back}
+        i2t = self._direction(logits, positives)
+        t2i = self._direction(ops.transpose(logits), ops.transpose(positives))
+        return {"image_to_text": 0.5 * i2t, "text_to_image": 0.5 * t2i}
 
     def _direction(self, logits: Any, positives: Any) -> Any:
         """Mean over the queries, and the positives of each."""

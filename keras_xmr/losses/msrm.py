@@ -53,11 +53,11 @@ class _QueryLoss(Loss):
         )
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
-        there = match_loss(ops.zeros_like(scores), relations["positives"])
-        back = match_loss(
+        i2t = match_loss(ops.zeros_like(scores), relations["positives"])
+        t2i = match_loss(
             ops.zeros_like(ops.transpose(scores)), ops.transpose(relations["positives"])
         )
-        return there + back
+        return i2t + t2i
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -39,9 +39,9 @@ class SmoothAP(Loss):
     ) -> dict[str, Any]:
         del image, caption
         positives = relations["positives"]
-        there = self._direction(scores, positives)
-        back = self._direction(ops.transpose(scores), ops.transpose(positives))
-        return {"image_to_text": 0.5 * there, "text_to_image": 0.5 * back}
+        i2t = self._direction(scores, positives)
+        t2i = self._direction(ops.transpose(scores), ops.transpose(positives))
+        return {"image_to_text": 0.5 * i2t, "text_to_image": 0.5 * t2i}
 
     def _direction(self, scores: Any, positives: Any) -> Any:
         pairs = positive_pairs(scores, positives)

@@ -72,9 +72,9 @@ class Triplet(Loss):
     ) -> dict[str, Any]:
         del image, caption
         positives = relations["positives"]
-        there = self._direction(scores, positives, step)
-        back = self._direction(ops.transpose(scores), ops.transpose(positives), step)
-        return {"image_to_text": there, "text_to_image": back}
+        i2t = self._direction(scores, positives, step)
+        t2i = self._direction(ops.transpose(scores), ops.transpose(positives), step)
+        return {"image_to_text": i2t, "text_to_image": t2i}
 
     def _direction(self, scores: Any, positives: Any, step: Any) -> Any:
         if self.mining == "sum":

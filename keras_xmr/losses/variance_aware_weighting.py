@@ -96,14 +96,14 @@ class VarianceAwareWeighting(Loss):
     ) -> dict[str, Any]:
         del scores
         cosines = _cosines(points(image), points(caption))
-        back, positives = ops.transpose(cosines, (0, 2, 1)), relations["positives"]
+        t2i, positives = ops.transpose(cosines, (0, 2, 1)), relations["positives"]
         deviation = self._deviation(cosines)
-        deviation_back = self._deviation(back)
+        deviation_t2i = self._deviation(t2i)
         if self.sigma == "shared" and deviation is not None:
-            deviation_back = ops.transpose(deviation, (0, 2, 1))
+            deviation_t2i = ops.transpose(deviation, (0, 2, 1))
         return {
             "image_to_text": self._direction(cosines, positives, deviation, step),
-            "text_to_image": self._direction(back, ops.transpose(positives), deviation_back, step),
+            "text_to_image": self._direction(t2i, ops.transpose(positives), deviation_t2i, step),
         }
 
     def _deviation(self, scores: Any) -> Any:

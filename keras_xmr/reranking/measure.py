@@ -52,8 +52,8 @@ def measure_reranked(
     Raises:
         ValueError: If shapes differ, or a score is not finite.
     """
-    there, back = _rerank(reranker, scores, text_to_image)
-    measured = measure(there, truth, text_to_image=back)
+    i2t, t2i = _rerank(reranker, scores, text_to_image)
+    measured = measure(i2t, truth, text_to_image=t2i)
     if folds:
         measured.folds = _folds(reranker, scores, truth, folds, text_to_image)
     return measured
@@ -69,8 +69,8 @@ def _folds(
     def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
         members = np.ix_(images, captions)
         columns = None if text_to_image is None else text_to_image[members]
-        there, back = _rerank(reranker, scores[members], columns)
-        return all_metrics(there, truth.select(images, captions), back)
+        i2t, t2i = _rerank(reranker, scores[members], columns)
+        return all_metrics(i2t, truth.select(images, captions), t2i)
 
     return mean_over_folds(truth, folds, of_fold)
 

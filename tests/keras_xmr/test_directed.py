@@ -34,29 +34,29 @@ def gaussians(random, count):
 
 def test_both_directions_are_scored_where_they_differ(random):
     image, caption = gaussians(random, 5), gaussians(random, 7)
-    there, back = score_matrices(matchers.Mahalanobis(), image, caption, (2, 3))
-    assert there.shape == back.shape == (5, 7)
+    i2t, t2i = score_matrices(matchers.Mahalanobis(), image, caption, (2, 3))
+    assert i2t.shape == t2i.shape == (5, 7)
     turned = score_matrix(matchers.Mahalanobis(), caption, image, (9, 9))
-    np.testing.assert_allclose(back, turned.T, rtol=1e-4, atol=1e-4)
-    assert np.abs(there - back).max() > 0.1
+    np.testing.assert_allclose(t2i, turned.T, rtol=1e-4, atol=1e-4)
+    assert np.abs(i2t - t2i).max() > 0.1
     assert score_matrices(matchers.Cosine(), image, caption, (2, 3))[1] is None
 
 
 def test_metrics_read_each_direction_from_its_external_scores(random):
-    there, back = random.random((2, 6, 12)).astype(np.float32)
+    i2t, t2i = random.random((2, 6, 12)).astype(np.float32)
     image_of_caption = np.repeat(np.arange(6), 2)
     judgements = Judgements.from_pairs(image_of_caption, 6)
-    both = evaluate_scores(there, judgements, text_to_image=back).summary
-    one, other = (evaluate_scores(scores, judgements).summary for scores in (there, back))
+    both = evaluate_scores(i2t, judgements, text_to_image=t2i).summary
+    one, other = (evaluate_scores(scores, judgements).summary for scores in (i2t, t2i))
     for name, value in both.items():
         if name != "rsum":
             assert value == (one if name.startswith("i2t") else other)[name], name
-    folds = evaluate_folds(there, judgements, image_of_caption, 2, text_to_image=back)
-    alone = evaluate_folds(back, judgements, image_of_caption, 2)
+    folds = evaluate_folds(i2t, judgements, image_of_caption, 2, text_to_image=t2i)
+    alone = evaluate_folds(t2i, judgements, image_of_caption, 2)
     assert folds["t2i_mean_rank"] == alone["t2i_mean_rank"]
     assert (
         folds["i2t_mean_rank"]
-        == evaluate_folds(there, judgements, image_of_caption, 2)["i2t_mean_rank"]
+        == evaluate_folds(i2t, judgements, image_of_caption, 2)["i2t_mean_rank"]
     )
 
 

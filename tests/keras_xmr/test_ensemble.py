@@ -54,8 +54,8 @@ def scores_of(run: Run) -> np.ndarray:
     """The scores of one run alone."""
     part = run.records.split("test")
     embedded = embed_split(run.model, part, run.tokenizer, run.config.data.image, 8)
-    scores, back = score_matrices(run.model.matcher, embedded.images, embedded.captions, (5, 7))
-    assert back is None
+    scores, t2i = score_matrices(run.model.matcher, embedded.images, embedded.captions, (5, 7))
+    assert t2i is None
     return scores
 
 
@@ -112,16 +112,16 @@ def test_runs_that_make_no_ensemble(folder, members, tmp_path):
 
 
 def test_means_of_scores_by_direction(random):
-    first, second, third, back = random.normal(size=(4, 3, 5)).astype(np.float32)
+    first, second, third, t2i = random.normal(size=(4, 3, 5)).astype(np.float32)
     kept = first.copy()
     mean, none = mean_scores([(first, None), (second, None), (third, None)])
     np.testing.assert_allclose(mean, (first + second + third) / 3, rtol=1e-5, atol=1e-6)
     assert none is None
     for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
-        found = [(first, None), (second, back), (third, None)]
-        mean, mean_back = mean_scores(found[i] for i in order)
+        found = [(first, None), (second, t2i), (third, None)]
+        mean, mean_t2i = mean_scores(found[i] for i in order)
         np.testing.assert_allclose(mean, (first + second + third) / 3, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(mean_back, (first + back + third) / 3, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(mean_t2i, (first + t2i + third) / 3, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(first, kept)
 
 
