@@ -28,7 +28,7 @@ class KerasHubImage(Encoder):
             (config.json, model.safetensors).
         weights: `preset` loads the weights of the preset; a path loads a file of weights
             (`.weights.h5` or `.keras`) of the whole backbone; null starts at random.
-        gives: `tokens` gives the features of all places of the feature map, or of all tokens, a
+        output: `tokens` gives the features of all places of the feature map, or of all tokens, a
             class token first. `pooled` gives one vector, which any pooling passes on: the class
             token or the mean, and the embedding of CLIP and of SigLIP in their joint space.
         grid: A feature map is averaged by area to so many rows and columns, which makes what
@@ -43,12 +43,12 @@ class KerasHubImage(Encoder):
         *,
         preset: str = "resnet_50_imagenet",
         weights: str | None = "preset",
-        gives: Literal["tokens", "pooled"] = "tokens",
+        output: Literal["tokens", "pooled"] = "tokens",
         grid: PositiveInt | None = None,
     ) -> None:
         self.preset = preset
         self.weights = weights
-        self.gives = gives
+        self.output = output
         self.grid = grid
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
@@ -64,12 +64,12 @@ class KerasHubImage(Encoder):
             backbone = at_resolution(backbone, tuple(inputs.shape[1:]))
         except ResolutionError as error:
             raise EncoderError(f"{_KEY}.preset: {self.preset}: {error}") from None
-        projects = self.gives == "pooled" and linear is not None
+        projects = self.output == "pooled" and linear is not None
         layer = ImageBackbone(
             backbone,
             scale=_numbers(converter.scale),
             offset=_numbers(converter.offset),
-            gives=self.gives,
+            output=self.output,
             grid=self.grid,
             projection=linear.units if projects else None,
             name="encoder",

@@ -26,7 +26,7 @@ class KerasHubText(Encoder):
             or that is in the layout of transformers (config.json, model.safetensors).
         weights: `preset` loads the weights of the preset; a path loads a file of weights
             (`.weights.h5` or `.keras`) of the whole backbone; null starts at random.
-        gives: `tokens` gives the features of all tokens. `pooled` gives one vector, which any
+        output: `tokens` gives the features of all tokens. `pooled` gives one vector, which any
             pooling passes on: the first token of the BERT family, and the embedding of CLIP and
             of SigLIP in their joint space.
     """
@@ -39,11 +39,11 @@ class KerasHubText(Encoder):
         *,
         preset: str = "bert_base_en_uncased",
         weights: str | None = "preset",
-        gives: Literal["tokens", "pooled"] = "tokens",
+        output: Literal["tokens", "pooled"] = "tokens",
     ) -> None:
         self.preset = preset
         self.weights = weights
-        self.gives = gives
+        self.output = output
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Ids (B, L), padded with -1, to features (B, L, F) or (B, 1, F), and their mask."""
@@ -58,10 +58,10 @@ class KerasHubText(Encoder):
                 f"backbone of {self.preset} knows {backbone.vocabulary_size:,}; they do not belong "
                 "together"
             )
-        projects = self.gives == "pooled" and linear is not None
+        projects = self.output == "pooled" and linear is not None
         layer = TextBackbone(
             backbone,
-            gives=self.gives,
+            output=self.output,
             projection=linear.units if projects else None,
             name="encoder",
         )

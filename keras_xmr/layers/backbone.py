@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-Gives = Literal["tokens", "pooled"]
+Output = Literal["tokens", "pooled"]
 
 
 class Backbone(keras.layers.Layer):
@@ -21,7 +21,7 @@ class Backbone(keras.layers.Layer):
 
     Args:
         backbone: A backbone of KerasHub, or its serialized config.
-        gives: What comes out: the features of all positions, or one vector an item.
+        output: What comes out: the features of all positions, or one vector an item.
         projection: Width of the linear layer between the pooled vector and the joint space that
             the backbone was trained for; None for none.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -31,7 +31,7 @@ class Backbone(keras.layers.Layer):
         self,
         backbone: Any,
         *,
-        gives: Gives = "tokens",
+        output: Output = "tokens",
         projection: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -44,7 +44,7 @@ class Backbone(keras.layers.Layer):
         # As text, because Keras would track the parts of a dictionary.
         self._serialized = json.dumps(serialized)
         self.kind = serialized["class_name"]
-        self.gives = gives
+        self.output_kind = output
         self.projection = projection
         # A new model of what is needed: a head that is not used would be trained by weight decay.
         self.network = keras.Model(
@@ -80,7 +80,7 @@ class Backbone(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "backbone": json.loads(self._serialized),
-            "gives": self.gives,
+            "output": self.output_kind,
             "projection": self.projection,
         }
 
@@ -104,7 +104,9 @@ class TextBackbone(Backbone):
 
     def features_of(self, backbone: Any) -> Any:
         if type(backbone).__name__ == "SigLIPTextEncoder":
-            return backbone.output if self.gives == "pooled" else backbone.post_layer_norm.output
+            return (
+                backbone.output if self.output_kind == "pooled" else backbone.post_layer_norm.output
+            )
         output = backbone.output
         return output["sequence_output"] if isinstance(output, dict) else output
 
@@ -123,7 +125,7 @@ class TextBackbone(Backbone):
             "padding_mask": ops.cast(mask, "int32"),
         }
         features = self.run({name: given[name] for name in self.network.input}, training)
-        if self.gives == "tokens":
+        if self.output_kind == "tokens":
             return features[:, :length], mask
         if len(features.shape) == 3 and self.kind.removesuffix("Backbone") in _POOL_FIRST:
             features = features[:, 0]
@@ -179,7 +181,9 @@ class ImageBackbone(Backbone):
 
     def features_of(self, backbone: Any) -> Any:
         if type(backbone).__name__ == "SigLIPVisionEncoder":
-            return backbone.output if self.gives == "pooled" else backbone.post_layer_norm.output
+            return (
+                backbone.output if self.output_kind == "pooled" else backbone.post_layer_norm.output
+            )
         return backbone.output
 
     def call(self, pixels: Any, training: bool | None = None) -> Any:
@@ -195,7 +199,7 @@ class ImageBackbone(Backbone):
                 features = _averaged(features, self.grid)
             shape = features.shape
             features = ops.reshape(features, (-1, shape[1] * shape[2], shape[3]))
-        if self.gives == "tokens":
+        if self.output_kind == "tokens":
             return features
         if len(features.shape) == 3:
             features = features[:, 0] if self._class_token else ops.mean(features, axis=1)

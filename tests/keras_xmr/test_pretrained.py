@@ -90,14 +90,14 @@ def test_bert_gives_what_its_backbone_makes_of_its_own_ids(folder, tokenizer_of)
     np.testing.assert_array_equal(mask, real[:, : mask.shape[1]])
     assert 0 < mask.numpy().sum() == real.sum()
     np.testing.assert_allclose(features[mask], expected[real], rtol=1e-4, atol=1e-5)
-    pooled, _ = text_model(KerasHubText(preset=str(path), gives="pooled"))(tokenizer(CAPTIONS))
+    pooled, _ = text_model(KerasHubText(preset=str(path), output="pooled"))(tokenizer(CAPTIONS))
     np.testing.assert_allclose(pooled[:, 0], expected[:, 0], rtol=1e-4, atol=1e-5)
 
 
 def test_clip_embeds_captions_in_its_joint_space(folder, tokenizer_of):
     path, tokenizer = folder("clip"), tokenizer_of("clip")
     assert tokenizer.max_words == 28  # of 30 that it can read
-    encoder = KerasHubText(preset=str(path), gives="pooled")
+    encoder = KerasHubText(preset=str(path), output="pooled")
     pooled, mask = text_model(encoder, tokenizer)(tokenizer(CAPTIONS[:3]))
     own = keras_hub.models.Backbone.from_preset(str(path))
     expected = own.get_text_embeddings(packed(path, [c.lower() for c in CAPTIONS[:3]], 30))
@@ -115,7 +115,7 @@ def test_siglip_reads_its_padding_as_it_was_trained(folder, tokenizer_of):
     own = keras_hub.models.Backbone.from_preset(str(path))
     cleaned = ["a red circle left of a dog", "two", "", "zebra 🦓 x"]
     expected = own.get_text_embeddings(packed(path, cleaned, 16))
-    found, _ = text_model(KerasHubText(preset=str(path), gives="pooled"), tokenizer)(ids)
+    found, _ = text_model(KerasHubText(preset=str(path), output="pooled"), tokenizer)(ids)
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -199,7 +199,7 @@ def test_images_are_scaled_and_seen_as_the_preset_says(folder, tmp_path, name, p
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
     again = loaded_again(model, tmp_path / "m.keras")
     np.testing.assert_allclose(again(pixels(32)), found, rtol=1e-5, atol=1e-5)
-    pooled = image_model(KerasHubImage(preset=str(path), gives="pooled"), 32)(pixels(32))[:, 0]
+    pooled = image_model(KerasHubImage(preset=str(path), output="pooled"), 32)(pixels(32))[:, 0]
     if name == "clip":
         expected = own.get_vision_embeddings(prepared)
     else:
@@ -208,7 +208,7 @@ def test_images_are_scaled_and_seen_as_the_preset_says(folder, tmp_path, name, p
 
 
 def test_siglip_embeds_images(folder):
-    model = image_model(KerasHubImage(preset=str(folder("siglip")), gives="pooled"), 32)
+    model = image_model(KerasHubImage(preset=str(folder("siglip")), output="pooled"), 32)
     own = keras_hub.models.Backbone.from_preset(str(folder("siglip")))
     expected = own.get_vision_embeddings(pixels(32) / 127.5 - 1.0)
     np.testing.assert_allclose(model(pixels(32))[:, 0], expected, rtol=1e-3, atol=1e-4)
@@ -290,7 +290,7 @@ def test_all_weights_belong_to_the_encoder(folder):
 def test_mixed_precision_computes_in_it(folder):
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        text = text_model(KerasHubText(preset=str(folder("clip")), gives="pooled"))
+        text = text_model(KerasHubText(preset=str(folder("clip")), output="pooled"))
         image = image_model(KerasHubImage(preset=str(folder("clip"))), 32)
     finally:
         keras.config.set_dtype_policy("float32")
