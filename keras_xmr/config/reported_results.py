@@ -19,7 +19,7 @@ def _known(values: dict[str, float]) -> dict[str, float]:
     return values
 
 
-class PaperFigures(Section):
+class ReportedFigures(Section):
     """Figures of one table of the report: a split, whole or in folds, of one matcher."""
 
     row: str | None = None
@@ -42,7 +42,7 @@ class PaperFigures(Section):
     percent, but for ranks and `found_K`, which are counts."""
 
 
-class PaperOptions(Section):
+class ReportedResults(Section):
     """The row of a paper that the config aims at."""
 
     source: str
@@ -51,6 +51,6 @@ class PaperOptions(Section):
     row: str
     """Name of the row in the table."""
 
-    figures: tuple[PaperFigures, ...] = ()
+    figures: tuple[ReportedFigures, ...] = ()
     """What is printed there; the report sets our figures beside them. None where the paper
     prints none."""

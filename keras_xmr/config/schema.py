@@ -19,7 +19,7 @@ from keras_xmr.config.option_types import (
     RelevanceTokenizer,
 )
 from keras_xmr.config.registry import FAMILIES, Choice, components
-from keras_xmr.config.reported_results import PaperOptions
+from keras_xmr.config.reported_results import ReportedResults
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -395,7 +395,7 @@ class Config(Section):
     export: ExportOptions = ExportOptions()
     """What is exported."""
 
-    paper: PaperOptions | None = None
+    paper: ReportedResults | None = None
     """The row of a paper that the config aims at, and the figures that are printed there."""
 
     @property

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from data_pipelines.files import atomic_write
-from keras_xmr.evaluation.reported_results import paper_as_dict
+from keras_xmr.evaluation.reported_results import reported_as_dict
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import write_queries
 
@@ -24,7 +24,7 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     figures = evaluation.as_dict()
     if evaluation.paper is not None:
-        figures["paper"] = paper_as_dict(evaluation, evaluation.paper)
+        figures["paper"] = reported_as_dict(evaluation, evaluation.paper)
     path = folder / "metrics.json"
     atomic_write(path, json.dumps(figures, indent=1).encode())
     reranked = {found.name: found.measured for found in evaluation.reranked}

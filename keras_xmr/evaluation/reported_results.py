@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from keras_xmr.config.reported_results import PaperFigures, PaperOptions
+from keras_xmr.config.reported_results import ReportedFigures, ReportedResults
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import METRICS, Table, cell, metric_title, reranked_title
 
@@ -22,7 +22,7 @@ class Compared:
         ours: Ours; without those that were not measured.
     """
 
-    figures: PaperFigures
+    figures: ReportedFigures
     row: str
     matcher: str
     paper: dict[str, float]
@@ -52,7 +52,7 @@ class Compared:
         }
 
 
-def compare_with_paper(evaluation: Evaluation, paper: PaperOptions) -> list[Compared]:
+def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> list[Compared]:
     """The figures that a paper prints for a split, each with ours.
 
     Args:
@@ -66,7 +66,7 @@ def compare_with_paper(evaluation: Evaluation, paper: PaperOptions) -> list[Comp
     ]
 
 
-def _compare(evaluation: Evaluation, figures: PaperFigures, row: str) -> Compared:
+def _compare(evaluation: Evaluation, figures: ReportedFigures, row: str) -> Compared:
     matcher = figures.matcher or evaluation.matchers[0].name
     if figures.reranker is None:
         results = {m.name: m.measured for m in evaluation.matchers}
@@ -86,16 +86,16 @@ def _compare(evaluation: Evaluation, figures: PaperFigures, row: str) -> Compare
     )
 
 
-def paper_as_dict(evaluation: Evaluation, paper: PaperOptions) -> dict[str, Any]:
+def reported_as_dict(evaluation: Evaluation, paper: ReportedResults) -> dict[str, Any]:
     """The figures of a paper and ours, as plain data for JSON. Metrics are fractions."""
-    compared = compare_with_paper(evaluation, paper)
+    compared = compare_with_reported(evaluation, paper)
     return {"source": paper.source, "row": paper.row, "figures": [c.as_dict() for c in compared]}
 
 
-def paper_tables(evaluation: Evaluation, paper: PaperOptions) -> list[Table]:
+def reported_tables(evaluation: Evaluation, paper: ReportedResults) -> list[Table]:
     """A table for the whole split, one for its folds, and the same for every re-ranker."""
     groups: dict[tuple[str | None, bool], list[Compared]] = {}
-    for compared in compare_with_paper(evaluation, paper):
+    for compared in compare_with_reported(evaluation, paper):
         key = (compared.figures.reranker, compared.figures.folds)
         groups.setdefault(key, []).append(compared)
     tables = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.config.reported_results import PaperOptions
+from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.evaluation.uncertainty import Bins
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import Measured, RetrievalMetrics
@@ -122,7 +122,7 @@ class Evaluation:
     uncertainty_of_truth: float | None = None
     set_similarity: dict[str, float] = field(default_factory=dict)
     reranked: list[RerankedEvaluation] = field(default_factory=list)
-    paper: PaperOptions | None = None
+    paper: ReportedResults | None = None
 
     @property
     def judgements(self) -> Judgements:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keras_xmr.evaluation.reported_results import paper_tables
+from keras_xmr.evaluation.reported_results import reported_tables
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import Table, measured_tables, reranked_title, verdict
 
@@ -19,7 +19,7 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
         measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
         tables += measured_tables(reranked_title(evaluation.split, name), measured, "matcher")
     if evaluation.paper is not None:
-        tables += paper_tables(evaluation, evaluation.paper)
+        tables += reported_tables(evaluation, evaluation.paper)
     return tables
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from keras_xmr.config.loader import ConfigError, dump_config, find_config, load_config
-from keras_xmr.config.reported_results import PaperOptions
-from keras_xmr.evaluation.reported_results import paper_as_dict, paper_tables
+from keras_xmr.config.reported_results import ReportedResults
+from keras_xmr.evaluation.reported_results import reported_as_dict, reported_tables
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import all_metrics, measure, metric_names
@@ -41,11 +41,11 @@ def evaluation():
 
 @pytest.fixture(scope="module")
 def paper():
-    return PaperOptions(source="Somebody 2021, Table 3", row="PCME", figures=FIGURES)
+    return ReportedResults(source="Somebody 2021, Table 3", row="PCME", figures=FIGURES)
 
 
 def test_tables_set_ours_beside_the_papers(evaluation, paper):
-    whole, folds, reranked = paper_tables(evaluation, paper)
+    whole, folds, reranked = reported_tables(evaluation, paper)
     assert whole.title == "test, beside Somebody 2021, Table 3: PCME"
     assert whole.header[:5] == ["matcher", "i2t\nR@1", "RSUM", "t2i\nmed r", "i2t\nPMRP"]
     ours = evaluation.matchers[0].metrics.summary
@@ -79,7 +79,7 @@ def test_tables_set_ours_beside_the_papers(evaluation, paper):
 
 
 def test_json_holds_fractions_and_what_is_missing(evaluation, paper):
-    found = json.loads(json.dumps(paper_as_dict(evaluation, paper)))
+    found = json.loads(json.dumps(reported_as_dict(evaluation, paper)))
     assert found["source"] == "Somebody 2021, Table 3"
     assert len(found["figures"]) == 5, "those of the validation split are of another evaluation"
     metrics = found["figures"][0]["metrics"]
