@@ -60,6 +60,11 @@ class RunModel:
             )
         self.matcher_name: str = self.config.model.matcher.name
         self.constants = components("matcher")[self.matcher_name].constants
+        if "AUGMENTATION" not in self.constants:
+            raise UserError(
+                f"the matcher {self.matcher_name} does not say how photos are searched by it: name "
+                "the nearest of keras_xmr.index.augmentations in its AUGMENTATION"
+            )
         self._lock = RLock()
 
     @cached_property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -9,6 +11,7 @@ from tiny_runs import copy_of
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import parse
+from keras_xmr.config.registry import components
 from keras_xmr.evaluation import embed_split, score_matrices
 from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.index.answer_sets import standardise
@@ -51,10 +54,8 @@ def test_photos_are_scored_as_evaluation_scores_them(trained, index):
     for caption in (0, 7):
         found = searcher.search(Query(texts=(part.captions[caption].text,)), count=len(part))
         own = {int(hit.path[:3]): hit.score for hit in found.hits}
-        expected = scores[:, caption]
-        np.testing.assert_allclose(
-            [own[i] for i in range(len(part))], expected, rtol=1e-3, atol=1e-3
-        )
+        told = [own[number] for number in range(len(part))]
+        np.testing.assert_allclose(told, scores[:, caption], rtol=1e-3, atol=1e-3)
         assert found.certified
 
 
@@ -88,6 +89,15 @@ def test_another_run_is_refused(trained, index, tmp_path):
         weights.write_bytes(weights.read_bytes() + b"\0")
     with pytest.raises(UserError, match=r"made by another model .*--run"):
         Searcher(index, other.folder.path).search(Query(texts=("red",)))
+
+
+def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monkeypatch):
+    asked = components("matcher")["match_probability"]
+    silent = {n: v for n, v in asked.constants.items() if n != "AUGMENTATION"}
+    one = {"match_probability": replace(asked, constants=silent)}
+    monkeypatch.setattr("keras_xmr.index.model.components", lambda family: one)
+    with pytest.raises(UserError, match="match_probability does not say how photos are searched"):
+        RunModel(trained.folder.path)
 
 
 def test_a_run_without_training_is_refused(trained, tmp_path):
