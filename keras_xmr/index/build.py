@@ -206,6 +206,11 @@ class _Builder:
         """What is to be embedded, and the ids of what is gone or changed, by path."""
         known = {photo.path: photo for photo in PhotoIndex(self.path, self.content).photos()}
         there = dict(find_photos(self.root, self.path.resolve()))
+        if known and not there:
+            raise UserError(
+                f"{self.root} has no photo any more, and {self.path} has {len(known):,}: is the "
+                "disk there? If they are gone for good, delete the index"
+            )
         new = [(p, status) for p, status in there.items() if not self._is_known(p, status, known)]
         self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in there}
         changed = {p for p, _ in new} & known.keys()

@@ -97,7 +97,8 @@ class RunModel:
     @property
     def kind(self) -> str:
         """The kind of its embeddings of images."""
-        return embeddings.kind(self.model.image_tower.output)
+        with self._lock:
+            return embeddings.kind(self.model.image_tower.output)
 
     def load(self) -> None:
         """Loads all that a query needs."""
@@ -164,7 +165,8 @@ class RunModel:
 
     def search_constants(self) -> dict[str, float]:
         """The numbers of the matcher that searches need."""
-        return dict(self.model.matcher.search_constants())
+        with self._lock:
+            return dict(self.model.matcher.search_constants())
 
     def score_bound(
         self, similarity: np.ndarray, gallery: Arrays, query: Arrays

@@ -84,7 +84,7 @@ def test_odd_words_and_photos(index, model):
 
 
 def test_another_run_is_refused(trained, index, tmp_path):
-    other = copy_of(trained, tmp_path, "name=other")
+    other = copy_of(trained, tmp_path)
     for weights in other.folder.path.glob("*.weights.h5"):
         weights.write_bytes(weights.read_bytes() + b"\0")
     with pytest.raises(UserError, match=r"made by another model .*--run"):
@@ -101,7 +101,7 @@ def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monk
 
 
 def test_a_run_without_training_is_refused(trained, tmp_path):
-    run = copy_of(trained, tmp_path, "name=other")
+    run = copy_of(trained, tmp_path)
     run.folder.done.unlink()
     with pytest.raises(UserError, match="holds no finished training"):
         build_index(run.folder.path, tmp_path)
