@@ -12,9 +12,12 @@ the cut-off depends on it, the caption and the reference alone, not on what else
 gallery: so the promise does not hang on the size of the gallery. How many photos the set has
 does.
 
-**Nothing here.** Likewise, the best right photo of a new caption lies above a second cut-off with
-probability `CONFIDENCE`. Where no photo of the gallery does, "probably nothing here" is wrong for
-at most the rest of the captions that do have a right photo, whatever the size of the gallery.
+**Nothing here.** Likewise, the best photo of a gallery as large as that of the validation lies
+above a second cut-off with probability `CONFIDENCE`, if it holds a right photo for a new caption.
+The best of a larger gallery is no worse. Where it does not, "probably nothing here" is wrong for at
+most the rest of the captions that do have a right photo. For a smaller gallery, the cut-off is that
+of the best right photo, which does not hang on the gallery at all. The larger the gallery, the more
+seldom it is said.
 
 **Something here.** The best photo of captions whose right photos were taken out of the gallery
 says how good a photo is found by accident. Its distribution depends on the size of the gallery:
@@ -54,11 +57,12 @@ class AnswerSets:
         best_cutoff: Above it lies the best right photo.
         accidents: The best scores of captions whose right photos were taken out, ascending.
         accident_weights: The weight of each; together below 1.
-        gallery: How many photos they were found among.
+        gallery: How many photos they, and the best photos, were found among.
         queries: How many captions calibrated.
         groups: How many photos these captions were written for.
         share: The part of the right photos that is promised.
         confidence: For what part of the captions.
+        top_cutoff: Above it lies the best photo, right or not, of so large a gallery.
     """
 
     cutoff: float
@@ -70,6 +74,7 @@ class AnswerSets:
     groups: int
     share: float = SHARE
     confidence: float = CONFIDENCE
+    top_cutoff: float = -np.inf
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -92,9 +97,13 @@ class AnswerSets:
         own = 1.0 - weights.sum() + weights[reached].sum()
         return float(min(1.0, own * max(1.0, gallery / self.gallery)))
 
+    @property
+    def _top(self) -> float:
+        return max(self.best_cutoff, self.top_cutoff)
+
     def verdict(self, best: float, gallery: int) -> Verdict:
         """Whether there is a right photo, by the best standardised score of a gallery."""
-        if best < self.best_cutoff:
+        if best < (self.best_cutoff if gallery < self.gallery else self._top):
             return "nothing"
         return "found" if self.accident(best, gallery) <= 1.0 - self.confidence else "unsure"
 
@@ -134,6 +143,7 @@ def calibrate(
         groups=len(np.unique(groups)),
         share=share,
         confidence=confidence,
+        top_cutoff=low_quantile(scores.max(axis=1), weights, 1.0 - confidence),
     )
 
 

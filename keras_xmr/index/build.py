@@ -7,8 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,8 @@ from keras_xmr.index.duplicates import near_duplicates
 from keras_xmr.index.gallery import ITEMS, PARTS, REFERENCE, VECTORS, VERSION, PhotoIndex
 from keras_xmr.index.manifests import MANIFEST, write_manifest
 from keras_xmr.index.model import RunModel
-from keras_xmr.index.photos import Photo, check_root, describe, find_photos, read_photo
+from keras_xmr.index.photos import Photo, check_root, describe, find_photos
+from keras_xmr.index.reading import Readers
 from keras_xmr.index.tags import read_tags
 
 _LOGGER = logging.getLogger(__name__)
@@ -205,6 +205,11 @@ class _Builder:
         """What is to be embedded, and the ids of what is gone or changed, by path."""
         known = {photo.path: photo for photo in PhotoIndex(self.path, self.content).photos()}
         there = dict(find_photos(self.root, self.path.resolve()))
+        if known and not there:
+            raise UserError(
+                f"{self.root} has no photo any more, and {self.path} has {len(known):,}: is the "
+                "disk there? If they are gone for good, delete the index"
+            )
         new = [(p, status) for p, status in there.items() if not self._is_known(p, status, known)]
         self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in there}
         changed = {p for p, _ in new} & known.keys()
@@ -231,7 +236,10 @@ class _Builder:
         """Embeds photos part by part. One that has changed goes when its new self comes."""
         paths = {path for path, _ in new}
         self._remove([number for path, number in gone.items() if path not in paths])
-        with Progress("embedding photos", len(new), "photos") as bar, _Readers(self) as readers:
+        with (
+            Progress("embedding photos", len(new), "photos") as bar,
+            Readers(self.root, self.model) as readers,
+        ):
             for start in range(0, len(new), _PART):
                 some = new[start : start + _PART]
                 items, arrays = self._embed_some(readers, some, bar)
@@ -241,14 +249,16 @@ class _Builder:
                 self._keep(items, arrays, old)
 
     def _embed_some(
-        self, readers: _Readers, some: list[tuple[str, os.stat_result]], bar: Progress
+        self, readers: Readers, some: list[tuple[str, os.stat_result]], bar: Progress
     ) -> tuple[list[Photo], dict[str, np.ndarray]]:
         batch = self.model.config.evaluation.batch_size
+        statuses = dict(some)
         items: list[Photo] = []
         found: list[dict[str, np.ndarray]] = []
         for start in range(0, len(some), batch):
             pixels = []
-            for (path, status), read in readers.read(some[start : start + batch]):
+            for path, read in readers.read([path for path, _ in some[start : start + batch]]):
+                status = statuses[path]
                 self.content["broken"].pop(path, None)
                 try:
                     data, seen = read()
@@ -318,30 +328,6 @@ class _Builder:
             embedded = index.embeddings(ids[start : start + 1024])
             parts.append(self.augmentation.gallery_vectors(self.model.prepare(embedded, "image")))
         return np.concatenate(parts)
-
-
-class _Readers:
-    """Reads and decodes photos in threads, in order."""
-
-    def __init__(self, builder: _Builder) -> None:
-        self._root, self._model = builder.root, builder.model
-        self._pool = ThreadPoolExecutor(max(2, os.cpu_count() or 1))
-
-    def read(self, some: list[tuple[str, os.stat_result]]) -> Iterator[tuple[Any, Any]]:
-        """Each photo, and a function that gives its bytes and pixels, or raises."""
-        jobs = [self._pool.submit(self._one, path) for path, _ in some]
-        for item, job in zip(some, jobs, strict=True):
-            yield item, job.result
-
-    def _one(self, path: str) -> tuple[bytes, np.ndarray]:
-        data = read_photo(self._root, path)
-        return data, self._model.pixels(data, path)
-
-    def __enter__(self) -> _Readers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
 
 def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> None:

@@ -60,6 +60,11 @@ class RunModel:
             )
         self.matcher_name: str = self.config.model.matcher.name
         self.constants = components("matcher")[self.matcher_name].constants
+        if "AUGMENTATION" not in self.constants:
+            raise UserError(
+                f"the matcher {self.matcher_name} does not say how photos are searched by it: name "
+                "the nearest of keras_xmr.index.augmentations in its AUGMENTATION"
+            )
         self._lock = RLock()
 
     @cached_property
@@ -92,7 +97,8 @@ class RunModel:
     @property
     def kind(self) -> str:
         """The kind of its embeddings of images."""
-        return embeddings.kind(self.model.image_tower.output)
+        with self._lock:
+            return embeddings.kind(self.model.image_tower.output)
 
     def load(self) -> None:
         """Loads all that a query needs."""
@@ -159,7 +165,8 @@ class RunModel:
 
     def search_constants(self) -> dict[str, float]:
         """The numbers of the matcher that searches need."""
-        return dict(self.model.matcher.search_constants())
+        with self._lock:
+            return dict(self.model.matcher.search_constants())
 
     def score_bound(
         self, similarity: np.ndarray, gallery: Arrays, query: Arrays

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,8 +54,9 @@ class Searcher:
     ) -> None:
         self.index = index
         self._run = index.run if run is None else run
-        self._embedder = embedder
+        self._embedder: Any = embedder
         self._checked = False
+        self._lock = Lock()
 
     def warm_up(self) -> None:
         """Loads the model, and answers a query, so that the next one is quick.
@@ -72,19 +74,24 @@ class Searcher:
         Raises:
             UserError: If the run is not there, or its model is another.
         """
-        if self._embedder is None:
-            from keras_xmr.index.model import RunModel
+        with self._lock:
+            if self._embedder is None:
+                from keras_xmr.index.model import RunModel
 
-            self._embedder = RunModel(self._run)
-        if not self._checked:
-            if self._embedder.fingerprint != self.index.fingerprint:
-                raise UserError(
-                    f"{self.index.path} was made by another model than that of {self._run}; build "
-                    "it again with this run, or name the run that made it with --run"
-                )
-            self._checked = True
-        model: RunModel = self._embedder
-        return model
+                self._embedder = RunModel(self._run)
+            if not self._checked:
+                self._check()
+            model: RunModel = self._embedder
+            return model
+
+    def _check(self) -> None:
+        """Refuses a model that has not made the index."""
+        if self._embedder.fingerprint != self.index.fingerprint:
+            raise UserError(
+                f"{self.index.path} was made by another model than that of {self._run}; build it "
+                "again with this run, or name the run that made it with --run"
+            )
+        self._checked = True
 
     def search(self, query: Query, count: int = 20, filters: Filters = _ALL) -> SearchResult:
         """Finds the photos that fit a query best.
@@ -146,6 +153,10 @@ class Searcher:
 
     def _parts(self, query: Query) -> dict[str, np.ndarray]:
         """The embeddings of all parts of a query, those that are unlike last."""
+        if self.index.kind == "tokens" and (query.images or query.ids):
+            raise QueryError(
+                f"{self.index.matcher} compares regions with words, not photos with photos"
+            )
         found = []
         if query.texts:
             found.append(self.model.embed_texts(list(query.texts)))
@@ -161,10 +172,6 @@ class Searcher:
                 raise QueryError(f"there is no photo {error.args[0]} in the index") from None
         if query.unlike:
             found.append(self.model.embed_texts(list(query.unlike)))
-        if self.index.kind == "tokens" and (query.images or query.ids):
-            raise QueryError(
-                f"{self.index.matcher} compares regions with words, not photos with photos"
-            )
         return _join(found)
 
     def _candidates(

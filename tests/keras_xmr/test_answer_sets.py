@@ -56,17 +56,21 @@ def test_the_promised_share_is_in_the_set_whatever_the_gallery(answers, extra, r
 
 
 def test_nothing_here_is_said_of_few_queries_that_have_an_answer(random):
-    said = {"with": [], "without": [], "surely with": [], "surely without": []}
+    said = {"with": [], "without": [], "surely with": [], "surely without": [], "in few": []}
     for _ in range(200):
         found = calibrate(*draw(random))
         scores, right, _ = draw(random, captions=1)
         one, without = scores[0], np.where(right[0], -np.inf, scores[0])
         said["with"].append(found.verdict(one.max(), 60) != "nothing")
+        few = one[np.unique([*range(5), *np.flatnonzero(right[0])])]
+        said["in few"].append(found.verdict(few.max(), len(few)) != "nothing")
         said["without"].append(found.verdict(without.max(), 60) == "nothing")
         said["surely with"].append(found.verdict(one.max(), 60) == "found")
         said["surely without"].append(found.verdict(without.max(), 60) != "found")
     assert holds(said["with"], 200, 0.9)
+    assert holds(said["in few"], 200, 0.9)
     assert holds(said["surely without"], 200, 0.9)
+    assert np.mean(said["without"]) > 0.15
     assert np.mean(said["surely with"]) > 0.3
 
 

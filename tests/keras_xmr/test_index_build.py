@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -149,6 +150,15 @@ def test_an_index_of_something_else_is_refused(root, tmp_path):
         build_with(StubEmbedder(), tmp_path / "other", root.parent / "index")
 
 
+def test_a_folder_that_is_suddenly_empty_empties_no_index(root):
+    built(root)
+    root.rename(root.parent / "elsewhere")
+    root.mkdir()
+    with pytest.raises(UserError, match="has no photo any more"):
+        built(root)
+    assert len(PhotoIndex.open(root.parent / "index")) == 15
+
+
 def test_links_that_lead_out_of_the_folder_are_not_followed(root, tmp_path):
     (tmp_path / "secret.jpg").write_bytes(photo("red", 9))
     (root / "link.jpg").symlink_to(tmp_path / "secret.jpg")
@@ -176,7 +186,7 @@ def test_a_path_of_a_changed_index_stays_inside_the_root(tmp_path):
 
 def test_thumbnails_are_small_upright_and_on_white(tmp_path):
     index = small_index(tmp_path)
-    shown = Image.open(__import__("io").BytesIO(index.thumbnail(0, size=20)))
+    shown = Image.open(io.BytesIO(index.thumbnail(0, size=20)))
     assert (shown.format, shown.size) == ("JPEG", (20, 15))
     index.photo_path(0).unlink()
     with pytest.raises(UserError, match="run `index` again"):

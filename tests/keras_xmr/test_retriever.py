@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import h5py
 import keras
 import models
 import numpy as np
@@ -130,3 +131,11 @@ def test_the_first_number_that_is_not_finite_is_noted():
     model.train_on_batch(broken, y)
     assert int(model.first_nonfinite_step.numpy()) == 2
     assert model.watched[int(model.bad_part.numpy())] == "loss"
+
+
+def test_saved_weights_keep_their_names(tmp_path):
+    models.pcme().save_weights(tmp_path / "model.weights.h5")
+    with h5py.File(tmp_path / "model.weights.h5") as file:
+        holders = {name for name, group in file.items() if group.get("layers")}
+    # A run that was trained before would not load if they had others.
+    assert holders == {"caption_entrance", "image_entrance"}

@@ -1,0 +1,37 @@
+"""Writes the embeddings of a folder of photos to a file, for a search engine of your own.
+
+An .npz file has `paths`, the fingerprint of the model, and an array for each tensor of the
+embedding, such as `mean` and `log_variance`; a .parquet file (which needs pyarrow) has them as
+columns.
+
+examples:
+  python main.py embed my_photos --run=saved_models/csv_pretrained --output=embeddings.npz
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    parser.add_argument("images", type=Path, metavar="FOLDER", help="the photos")
+    parser.add_argument(
+        "--run", type=Path, required=True, metavar="FOLDER", help="the folder of a finished run"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="something.npz or .parquet"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Embeds the photos."""
+    from keras_xmr.index.embed_folder import embed_folder
+
+    found = embed_folder(arguments.run, arguments.images, arguments.output)
+    for why in found.broken.values():
+        print(f"passed over: {why}", file=sys.stderr)
+    shapes = ", ".join(f"{name} {v.shape}" for name, v in found.arrays.items())
+    print(f"{arguments.output}: {shapes} of {len(found.paths):,} photos", flush=True)

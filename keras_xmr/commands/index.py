@@ -1,0 +1,87 @@
+"""Makes an index of a folder of photos, or brings it up to date.
+
+Only new and changed photos are looked at by the model; what was finished before a kill is kept.
+Broken photos are named and passed over. On the validation split of the run it is calibrated how
+many of the photos that a search finds are to be believed (docs/search.md).
+
+examples:
+  python main.py index --run=saved_models/csv_pretrained --images=my_photos
+  python main.py index --run=saved_models/csv_pretrained --images=my_photos --tags=tags.csv
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keras_xmr.index.build import Report
+
+_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    parser.add_argument(
+        "--run", type=Path, required=True, metavar="FOLDER", help="the folder of a finished run"
+    )
+    parser.add_argument(
+        "--images",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the photos, with all folders in it",
+    )
+    parser.add_argument(
+        "--index", type=Path, metavar="FOLDER", help="where it goes; <run>/index by default"
+    )
+    parser.add_argument(
+        "--backend",
+        default="exact",
+        metavar="NAME",
+        help="exact (the default), or faiss_hnsw and faiss_ivf_pq, which are approximate",
+    )
+    parser.add_argument(
+        "--tags",
+        type=Path,
+        metavar="FILE",
+        help="CSV with image,tag: tags to filter by; those of an earlier call stay without it",
+    )
+    parser.add_argument(
+        "--no-answer-sets", action="store_true", help="does not calibrate how many are right"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Builds the index, and says what is in it."""
+    from keras_xmr.index.build import build_index
+
+    report = build_index(
+        arguments.run,
+        arguments.images,
+        arguments.index,
+        backend=arguments.backend,
+        tags=arguments.tags,
+        calibrate=not arguments.no_answer_sets,
+    )
+    print("\n".join(_lines(report)), flush=True)
+
+
+def _lines(report: Report) -> list[str]:
+    """What was done, for people."""
+    done = {"new": report.added, "changed": report.changed, "removed": report.removed}
+    counts = ", ".join(f"{count:,} {name}" for name, count in done.items() if count)
+    lines = [f"{report.photos:,} photos ({counts or 'nothing new'}) in {report.path}"]
+    if report.duplicates:
+        lines.append(f"{report.duplicates:,} of them look like an earlier one")
+    if report.broken:
+        lines.append(f"{len(report.broken):,} cannot be read and were passed over:")
+        shown = list(report.broken.items())[:_SHOWN]
+        lines += [f"  {why}" for _, why in shown]
+        if len(report.broken) > _SHOWN:
+            lines.append(f"  and {len(report.broken) - _SHOWN:,} more")
+    index = shlex.quote(str(report.path))
+    lines.append(f'try next: python main.py search --index={index} "two dogs in the snow"')
+    return lines

@@ -1,0 +1,125 @@
+"""Finds the photos of an index that fit a text, or are like a photo.
+
+Several texts and photos are one query: a photo should fit them all. Each answer says how many of
+the photos are to be believed, or that there is probably nothing (docs/search.md).
+
+examples:
+  python main.py search --index=saved_models/csv_pretrained/index "two dogs in the snow"
+  python main.py search --index=INDEX "a dog" --not "a beach" --since=2021-06-01 --html=dogs.html
+  python main.py search --index=INDEX --image=photo.jpg --json
+  python main.py search --index=INDEX --queries=queries.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+from data_pipelines.errors import UserError
+from keras_xmr.commands._options import whole
+from keras_xmr.config.loader import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="what the photos show")
+    parser.add_argument(
+        "--index", type=Path, required=True, metavar="FOLDER", help="the index, as `index` made it"
+    )
+    parser.add_argument(
+        "--run", type=Path, metavar="FOLDER", help="the run of the index, if it was moved since"
+    )
+    parser.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="a photo that they should be like; may be given several times",
+    )
+    parser.add_argument(
+        "--not",
+        action="append",
+        default=[],
+        dest="unlike",
+        metavar="TEXT",
+        help="what they should not show; may be given several times",
+    )
+    parser.add_argument(
+        "--queries", type=Path, metavar="FILE", help="in place of TEXT: a file with one a line"
+    )
+    parser.add_argument(
+        "--results",
+        type=whole(1),
+        default=10,
+        metavar="N",
+        help="how many are shown; 10 by default",
+    )
+    parser.add_argument("--folder", metavar="NAME", help="only photos in this folder of theirs")
+    parser.add_argument("--since", type=_day, metavar="DAY", help="taken on or after YYYY-MM-DD")
+    parser.add_argument("--until", type=_day, metavar="DAY", help="taken on or before YYYY-MM-DD")
+    parser.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        metavar="TAG",
+        help="only photos with this tag; may be given several times",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="writes a page with the photos")
+    parser.add_argument("--json", action="store_true", help="prints JSON in place of tables")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Answers the queries."""
+    from keras_xmr.index import Filters, PhotoIndex, Query, Searcher
+    from keras_xmr.index.pages import results_table, write_page
+
+    asked = list(_queries(arguments, Query))
+    filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
+    index = PhotoIndex.open(arguments.index)
+    searcher = Searcher(index, arguments.run)
+    answers = [
+        (title, searcher.search(query, arguments.results, filters)) for title, query in asked
+    ]
+    if arguments.json:
+        told = [{"query": title, **result.as_dict()} for title, result in answers]
+        print(json.dumps(told, indent=1, ensure_ascii=False), flush=True)
+    else:
+        print("\n\n".join(results_table(*answer) for answer in answers), flush=True)
+    if arguments.html:
+        write_page(arguments.html, index, answers)
+
+
+def _queries(arguments: argparse.Namespace, query: type) -> Iterator[tuple[str, object]]:
+    """Each query, and what it is called."""
+    unlike = tuple(arguments.unlike)
+    if arguments.queries is None:
+        images = tuple(_bytes(path) for path in arguments.image)
+        parts = [*arguments.texts, *(str(path) for path in arguments.image)]
+        title = " + ".join(parts) + "".join(f", not {text}" for text in unlike)
+        yield title, query(texts=tuple(arguments.texts), images=images, unlike=unlike)
+        return
+    if arguments.texts or arguments.image:
+        raise ConfigError("--queries takes the place of TEXT and --image")
+    lines = [line.strip() for line in _bytes(arguments.queries).decode().splitlines()]
+    if not any(lines):
+        raise UserError(f"--queries: {arguments.queries} is empty; write one query a line")
+    for line in filter(None, lines):
+        yield line, query(texts=(line,), unlike=unlike)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day; write 2021-06-30") from None

@@ -1,0 +1,133 @@
+"""The commands `index`, `search` and `embed`, with a model that knows colours."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from types import SimpleNamespace
+
+import command_line
+import numpy as np
+import pytest
+from small_index import StubEmbedder, photo, write_photos
+
+from data_pipelines.errors import UserError
+from keras_xmr.commands import embed, index, search
+from keras_xmr.config.loader import ConfigError
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path, capsys):
+    """Runs a command with a stub in place of the model of any run; gives what it prints."""
+
+    def stub(run):
+        found = StubEmbedder()
+        found.folder = SimpleNamespace(path=run)
+        return found
+
+    for module in ("model", "build", "embed_folder"):
+        monkeypatch.setattr(f"keras_xmr.index.{module}.RunModel", stub)
+    monkeypatch.chdir(tmp_path)
+    write_photos(tmp_path / "photos")
+
+    def run(command, *arguments):
+        parser = argparse.ArgumentParser()
+        command.add_arguments(parser)
+        command.run(parser.parse_args(arguments))
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def indexed(call, tmp_path):
+    (tmp_path / "photos/cut.jpg").write_bytes(photo("red")[:90])
+    told = call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    return SimpleNamespace(call=call, told=told)
+
+
+def test_index_says_what_was_done_and_what_is_next(indexed):
+    first, *rest = indexed.told.splitlines()
+    assert first == "15 photos (15 new) in run/index"
+    assert "1 cannot be read and were passed over:" in rest
+    assert any("cut.jpg is" in line for line in rest)
+    assert rest[-1].startswith("try next: python main.py search --index=run/index")
+    again = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    assert again.startswith("15 photos (nothing new)")
+
+
+def test_search_prints_a_table_and_json(indexed):
+    told = indexed.call(search, "--index=run/index", "blue flurb", "--results=3")
+    assert told.splitlines()[0] == "blue flurb"
+    assert len(re.findall(r"^blue/\d.jpg +[01]\.\d+", told, re.M)) == 3
+    assert "Words that the model does not know: flurb." in told
+    told = indexed.call(search, "--index=run/index", "blue", "--json", "--folder=blue")
+    (result,) = json.loads(told)
+    assert (result["query"], result["searched"], result["answer"]) == ("blue", 3, None)
+
+
+def test_search_takes_photos_and_what_not_to_find(indexed, tmp_path):
+    (tmp_path / "query.png").write_bytes(photo("yellow", 5))
+    told = indexed.call(
+        search, "--index=run/index", "--image=query.png", "--not=red", "--results=3", "--json"
+    )
+    (result,) = json.loads(told)
+    assert result["query"] == "query.png, not red"
+    assert len(result["hits"]) == 3
+
+
+def test_queries_come_from_a_file(indexed, tmp_path):
+    (tmp_path / "queries.txt").write_text("red\n\n  green \n")
+    told = json.loads(indexed.call(search, "--index=run/index", "--queries=queries.txt", "--json"))
+    assert [result["query"] for result in told] == ["red", "green"]
+    assert [result["hits"][0]["path"][:3] for result in told] == ["red", "gre"]
+    (tmp_path / "queries.txt").write_text("\n")
+    with pytest.raises(UserError, match=r"queries.txt is empty"):
+        indexed.call(search, "--index=run/index", "--queries=queries.txt")
+    with pytest.raises(ConfigError, match="takes the place of TEXT"):
+        indexed.call(search, "--index=run/index", "--queries=queries.txt", "red")
+    with pytest.raises(UserError, match=r"no.png cannot be read"):
+        indexed.call(search, "--index=run/index", "--image=no.png")
+
+
+def test_the_page_holds_all_that_it_shows(indexed, tmp_path):
+    (tmp_path / "photos/<b>.jpg").write_bytes(photo("red", 7))
+    indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    indexed.call(search, "--index=run/index", "red <script>", "--html=out/page.html")
+    page = (tmp_path / "out/page.html").read_text()
+    assert "default-src 'none'" in page
+    assert "<script>" not in page
+    assert "<b>.jpg" not in page
+    assert "&lt;b&gt;.jpg" in page
+    assert page.count('src="data:image/jpeg;base64,') == 10
+    assert not re.findall(r"(src|href)=.(?!data:)", page)
+
+
+def test_embed_writes_all_that_can_be_read(call, tmp_path):
+    (tmp_path / "photos/cut.jpg").write_bytes(photo("red")[:90])
+    told = call(embed, "photos", "--run=run", "--output=out/x.npz")
+    assert "mean (15, 3) of 15 photos" in told
+    found = np.load(tmp_path / "out/x.npz")
+    assert sorted(found) == ["fingerprint", "mean", "paths"]
+    assert found["paths"][0] == "blue/0.jpg"
+    assert found["mean"][0].argmax() == 2
+    assert not list((tmp_path / "out").glob(".*"))
+    with pytest.raises(UserError, match=r"must end in .npz or .parquet"):
+        call(embed, "photos", "--run=run", "--output=x.csv")
+    with pytest.raises(UserError, match="nowhere is no folder"):
+        call(embed, "nowhere", "--run=run", "--output=x.npz")
+
+
+def test_mistakes_are_sentences_at_once(tmp_path):
+    done = command_line.start("search", "--index=nowhere", "a dog", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "nowhere holds no index" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("day", ["June", "2021-13-01"])
+def test_days_are_checked(call, day, capsys):
+    with pytest.raises(SystemExit):
+        call(search, "--index=nowhere", "a dog", f"--since={day}")
+    assert f"'{day}' is no day" in capsys.readouterr().err
