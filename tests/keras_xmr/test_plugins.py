@@ -146,7 +146,7 @@ class Spread(keras_xmr.heads.Point):
     head = ["model.image.head={name: spread, absolute: true}", "evaluation.matchers=[]"]
     config = load_config(
         find_config("scenes_vse0"),
-        ["plugins=[my_methods]", "objective=[wider]", "data.source=nothing", *head],
+        ["plugins=[my_methods]", "objective=[wider]", "data.source={name: nothing}", *head],
     )
     assert config.objective[0].margin == 0.2
     assert config.data.source.model_dump() == {"name": "nothing", "root": "."}
