@@ -20,6 +20,8 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import FAMILIES, components, import_plugins
 from keras_xmr.config.schema import rebuild
 from keras_xmr.config.yaml_file import ConfigError
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import METRICS, build_metrics, measure, measured_tables
 from keras_xmr.model.build import build_model
 from keras_xmr.reranking import build_rerankers
 
@@ -62,6 +64,7 @@ def package(tmp_path, monkeypatch):
 
     yield write
     remove_plugins(list(plugins._added))
+    METRICS.pop("lead", None)
     rebuild()
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
@@ -121,6 +124,19 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     assert loaded.objective.losses_[0].margin == 0.3
     (reranker,) = build_rerankers(config.evaluation.rerankers).values()
     assert reranker(random.normal(size=(3, 4))).text_to_image.mean() == pytest.approx(0)
+
+    lead = build_metrics(config.evaluation.metrics)
+    truth = GroundTruth(
+        ["a", "b"],
+        ["c", "d"],
+        np.arange(2),
+        Judgements.from_pairs(np.arange(2), 2),
+        measures=lead,
+    )
+    found = measure(np.array([[3.0, 1.0], [0.0, 2.0]]), truth)
+    assert found.metrics.summary["i2t_lead"] == 2.0
+    assert found.metrics.summary["t2i_lead"] == 2.0  # (3 - 0 + 2 - 1) / 2
+    assert [table for table in measured_tables("x", {"x": found}, "") if "lead" in str(table)]
 
     remove_plugins(["my_methods"])
     rebuild()
