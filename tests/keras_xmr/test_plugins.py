@@ -193,6 +193,10 @@ class Spread(keras_xmr.heads.Point):
             "a config cannot hold the type object",
         ),
         (SOURCE.replace("nothing", "csv"), "my_methods has a source 'csv'"),
+        (
+            SOURCE.replace("    name: Literal", "    set: Literal"),
+            "needs a name of its own",
+        ),
         ("raise OSError\n" + SOURCE, "my_methods cannot be imported"),
     ],
 )
