@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,26 +69,27 @@ def registered_classes() -> Iterator[tuple[str, str, str]]:
 
 
 class _KerasWatcher(MetaPathFinder):
-    """Finds nothing itself: it is told when Keras is imported, and has it run to its end first."""
+    """Lets the others find Keras, and is told when it has been imported to its end."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name != "keras":
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            _after(spec.loader)
+            self._follow(spec.loader)
         return spec
 
+    def _follow(self, loader: Any) -> None:
+        """Has a loader register our classes once it has executed its module."""
+        execute = loader.exec_module
 
-def _after(loader: Any) -> None:
-    """Has a loader register our classes once it has executed its module."""
-    execute = loader.exec_module
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            sys.meta_path.remove(self)
+            _register_stand_ins(module)
 
-    def exec_module(module: ModuleType) -> None:
-        execute(module)
-        _register_stand_ins(module)
-
-    loader.exec_module = exec_module
+        loader.exec_module = exec_module

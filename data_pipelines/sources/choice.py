@@ -28,11 +28,16 @@ class OneSource:
         """Every source by its name. Those of plugins are imported: they need no TensorFlow."""
         found: dict[str, type[Source]] = {}
         for source in (*self._own, *self._of_plugins()):
-            (name,) = get_args(source.model_fields["name"].annotation) or ("",)
-            if found.setdefault(name, source) is not source:
+            names = get_args(source.model_fields["name"].annotation)
+            if len(names) != 1:
                 raise PluginError(
-                    f"{source.__module__} has a source {name!r}, and so has "
-                    f"{found[name].__module__}; give it another name"
+                    f"{source.__module__}.{source.__name__} needs a name of its own: "
+                    'name: Literal["my_set"] = "my_set"'
+                )
+            if found.setdefault(names[0], source) is not source:
+                raise PluginError(
+                    f"{source.__module__} has a source {names[0]!r}, and so has "
+                    f"{found[names[0]].__module__}; give it another name"
                 )
         return found
 

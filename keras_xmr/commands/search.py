@@ -17,10 +17,13 @@ import json
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import TypeVar
 
 from data_pipelines.errors import UserError
 from keras_xmr.commands._options import whole
 from keras_xmr.config.loader import ConfigError
+
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +96,7 @@ def run(arguments: argparse.Namespace) -> None:
         write_page(arguments.html, index, answers)
 
 
-def _queries(arguments: argparse.Namespace, query: type) -> Iterator[tuple[str, object]]:
+def _queries(arguments: argparse.Namespace, query: type[T]) -> Iterator[tuple[str, T]]:
     """Each query, and what it is called."""
     unlike = tuple(arguments.unlike)
     if arguments.queries is None:

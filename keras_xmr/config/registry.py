@@ -49,6 +49,7 @@ FAMILIES: Mapping[str, Family] = {
     "loss": Family("losses", "Loss"),
     "optimizer": Family("optimizers", "PartwiseLearningRates"),
     "reranker": Family("reranking", "Reranker"),
+    "metric": Family("metrics", "QueryMetric"),
 }
 """The families of components."""
 

@@ -294,6 +294,9 @@ class EvaluationOptions(Section):
     """Re-rankers of the scores of every matcher. Each uses all queries of a split at once
     (transductive), so what it reaches stands in tables of its own."""
 
+    metrics: tuple[Annotated[Choice, OneOf("metric"), _BY_NAME], ...] = ()
+    """Further metrics of every query, beside those that are always measured."""
+
     tile: tuple[PositiveInt, PositiveInt] = (256, 1024)
     """Images and captions that are scored at once."""
 

@@ -25,6 +25,7 @@ from keras_xmr.judgements import (
     judge,
 )
 from keras_xmr.matchers import LogitMatcher, Matcher
+from keras_xmr.metrics import build_metrics
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
@@ -114,6 +115,7 @@ def evaluate_matrices(
     """
     options = config.evaluation
     known = ground_truth(records, part, config.data.judgements, () if brief else options.judgements)
+    known.measures = {} if brief else build_metrics(options.metrics)
     if brief:
         known.labels = ()
     elif options.semantic_precision:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import write_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.tables import table
 from keras_xmr.index.gallery import PhotoIndex
 from keras_xmr.index.query import Hit, SearchResult
@@ -62,7 +62,7 @@ def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None
     """
     parts = (part for title, result in answers for part in _parts(index, title, result))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_aside(path, page("Search", parts, _STYLE).encode("utf-8", "surrogateescape"))
+    atomic_write(path, page("Search", parts, _STYLE).encode("utf-8", "surrogateescape"))
 
 
 def _parts(index: PhotoIndex, title: str, result: SearchResult) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +27,8 @@ class GroundTruth:
         extra: Further judgements to measure against, by name.
         relevance: Semantic relevance (images, captions), or None.
         extra_relevance: The same by further measures, by their names.
+        measures: Further metrics to measure, by name: from scores (queries, candidates) and what
+            is right to a value of every query; see `keras_xmr.metrics.QueryMetric`.
     """
 
     image_ids: Sequence[str]
@@ -39,6 +41,9 @@ class GroundTruth:
     extra: dict[str, Judgements] = field(default_factory=dict)
     relevance: np.ndarray | None = None
     extra_relevance: dict[str, np.ndarray] = field(default_factory=dict)
+    measures: Mapping[str, Callable[[np.ndarray, Judgements], np.ndarray]] = field(
+        default_factory=dict
+    )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -64,6 +69,7 @@ class GroundTruth:
             extra={name: j.select(images, captions) for name, j in self.extra.items()},
             relevance=None if relevance is None else relevance[members],
             extra_relevance={name: r[members] for name, r in self.extra_relevance.items()},
+            measures=self.measures,
         )
 
     @property

@@ -13,6 +13,7 @@ from keras_xmr.embeddings.given import as_embedding, items, shapes
 from keras_xmr.embeddings.kinds import Embedding, kind, points
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import checked_image_of
+from keras_xmr.matchers import Matcher
 
 Tensor = Any
 
@@ -32,6 +33,10 @@ def checked_inputs(
         ArgumentError: If shapes do not fit, or the loss needs something else.
     """
     image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
+    if matcher is not None:
+        if not isinstance(matcher, Matcher):
+            raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
+        matcher.check_kinds(kind(image), kind(caption))
     check_loss(loss, image, caption, matcher)
     relations = {"positives": _positives(image_of, positives, items(image), items(caption))}
     if loss.NEEDS_RELEVANCE:

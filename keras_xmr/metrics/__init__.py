@@ -12,8 +12,10 @@ matrix of equal scores is thus never better than chance.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import Verdict, chance, verdict
+from keras_xmr.metrics.chosen import build_metrics
 from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.functions import recall, retrieval
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
@@ -52,6 +54,7 @@ __all__ = [
     "Measured",
     "Metric",
     "PositivesBin",
+    "QueryMetric",
     "QueryMetrics",
     "Ranks",
     "Recall",
@@ -59,6 +62,7 @@ __all__ = [
     "Table",
     "Verdict",
     "all_metrics",
+    "build_metrics",
     "by_positives",
     "cell",
     "chance",

@@ -124,6 +124,8 @@ def test_a_wrong_call_says_what_is_right(says):
         ("DAA", embedding("set", 4, 1), {"relevance": RELEVANCE}, 'take similarity="scores"'),
         ("SmoothAP", IMAGES, {"relevance": RELEVANCE}, "reads no relevance"),
         ("SmoothAP", IMAGES, {"positives": POSITIVES}, "both say who matches whom"),
+        ("SmoothAP", IMAGES, {"matcher": matchers.MatchProbability()}, "of the kinds gaussian"),
+        ("SmoothAP", IMAGES, {"matcher": "cosine"}, "one of keras_xmr.matchers, not 'cosine'"),
         ("SmoothAP", IMAGES, {"matcher": matchers.MaxCosine()}, "of the kinds set and set"),
         ("VarianceAwareWeighting", embedding("gaussian", 4, 1), {}, "not gaussian and point"),
     ],

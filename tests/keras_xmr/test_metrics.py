@@ -23,6 +23,7 @@ from keras_xmr.metrics import (
     metric_names,
     positive_ranks,
 )
+from keras_xmr.metrics.reciprocal_rank import ReciprocalRank
 
 GOLDEN_NAMES = {
     "r_precision": ("eccv_rprecision", "r_precision"),
@@ -230,3 +231,9 @@ def test_a_new_metric_is_a_measure_and_a_row_of_the_table(monkeypatch):
     columns = dict(zip(many.header, many.rows[0], strict=True))
     assert (columns["i2t\n1st"], columns["t2i\n1st"]) == ("3.00", "4.00")
     assert "t2i_first" in metric_names()
+
+
+def test_reciprocal_rank_is_that_of_the_best_right_answer():
+    scores = np.array([[4.0, 3.0, 2.0], [1.0, 3.0, 2.0]])
+    right = Judgements(scipy.sparse.csr_array(np.array([[0, 1, 1], [0, 0, 0]])))
+    np.testing.assert_allclose(ReciprocalRank()(scores, right), [1 / 2, np.nan])

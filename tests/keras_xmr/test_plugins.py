@@ -20,6 +20,8 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import FAMILIES, components, import_plugins
 from keras_xmr.config.schema import rebuild
 from keras_xmr.config.yaml_file import ConfigError
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import METRICS, build_metrics, measure, measured_tables
 from keras_xmr.model.build import build_model
 from keras_xmr.reranking import build_rerankers
 
@@ -62,6 +64,7 @@ def package(tmp_path, monkeypatch):
 
     yield write
     remove_plugins(list(plugins._added))
+    METRICS.pop("lead", None)
     rebuild()
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
@@ -98,19 +101,20 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     }
     assert "What other pairs may score" in explain("objective.squared_hinge")
 
+    keras.utils.set_random_seed(0)
     records = SimpleNamespace(holds="images", region_shape=None)
     tokenizer = WordTokenizer([*SPECIAL, "a", "red", "circle"], 8)
     model = build_model(config, records, tokenizer, pretrained=True)
-    model.compile(keras.optimizers.SGD(0.5))
+    model.compile(keras.optimizers.SGD(0.05))
     random = np.random.default_rng(0)
     x = {
         "image": random.integers(0, 256, (8, 32, 32, 3), np.uint8),
         "caption": random.integers(4, 7, (8, 5)).astype(np.int32),
     }
-    losses = [
-        model.train_on_batch(x, np.arange(8) // 2, return_dict=True)["squared_hinge"]
-        for _ in range(3)
-    ]
+    losses = []
+    for _ in range(3):
+        model.reset_metrics()
+        losses.append(model.train_on_batch(x, np.arange(8) // 2, return_dict=True)["squared_hinge"])
     assert np.isfinite(losses).all()
     assert losses[2] < losses[0]
 
@@ -121,6 +125,19 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     assert loaded.objective.losses_[0].margin == 0.3
     (reranker,) = build_rerankers(config.evaluation.rerankers).values()
     assert reranker(random.normal(size=(3, 4))).text_to_image.mean() == pytest.approx(0)
+
+    lead = build_metrics(config.evaluation.metrics)
+    truth = GroundTruth(
+        ["a", "b"],
+        ["c", "d"],
+        np.arange(2),
+        Judgements.from_pairs(np.arange(2), 2),
+        measures=lead,
+    )
+    found = measure(np.array([[3.0, 1.0], [0.0, 2.0]]), truth)
+    assert found.metrics.summary["i2t_lead"] == 2.0
+    assert found.metrics.summary["t2i_lead"] == 2.0  # (3 - 0 + 2 - 1) / 2
+    assert [table for table in measured_tables("x", {"x": found}, "") if "lead" in str(table)]
 
     remove_plugins(["my_methods"])
     rebuild()
@@ -146,7 +163,7 @@ class Spread(keras_xmr.heads.Point):
     head = ["model.image.head={name: spread, absolute: true}", "evaluation.matchers=[]"]
     config = load_config(
         find_config("scenes_vse0"),
-        ["plugins=[my_methods]", "objective=[wider]", "data.source=nothing", *head],
+        ["plugins=[my_methods]", "objective=[wider]", "data.source={name: nothing}", *head],
     )
     assert config.objective[0].margin == 0.2
     assert config.data.source.model_dump() == {"name": "nothing", "root": "."}
@@ -176,6 +193,10 @@ class Spread(keras_xmr.heads.Point):
             "a config cannot hold the type object",
         ),
         (SOURCE.replace("nothing", "csv"), "my_methods has a source 'csv'"),
+        (
+            SOURCE.replace("    name: Literal", "    set: Literal"),
+            "needs a name of its own",
+        ),
         ("raise OSError\n" + SOURCE, "my_methods cannot be imported"),
     ],
 )

@@ -1,0 +1,48 @@
+"""What a metric is that a config can choose."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics.ranking import QueryMetrics, summarize
+from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+
+
+class QueryMetric(abc.ABC):
+    """A metric of every query, for `evaluation.metrics`; it is measured in both directions.
+
+    A subclass says in `TITLE` what heads its column, in `UNIT` what it is (fractions are shown in
+    percent), and implements `__call__`. Its options are the keyword-only parameters of its
+    constructor, and its name that of the class in snake case.
+    """
+
+    TITLE: ClassVar[str]
+    UNIT: ClassVar[Literal["fraction", "count", "rank"]] = "fraction"
+
+    @abc.abstractmethod
+    def __call__(self, scores: np.ndarray, judgements: Judgements) -> np.ndarray:
+        """The value of every query, (queries,); NaN for a query without a right answer.
+
+        Args:
+            scores: Scores (queries, candidates), larger is better.
+            judgements: What is right, of the same shape.
+        """
+
+
+def measure_chosen(
+    scores: np.ndarray, truth: GroundTruth, text_to_image: np.ndarray | None = None
+) -> RetrievalMetrics | None:
+    """The metrics that a config has chosen; None if it has chosen none."""
+    if not truth.measures:
+        return None
+    columns = (scores if text_to_image is None else text_to_image).T
+    right, back = truth.judgements, truth.judgements.transpose()
+    i2t, t2i = (
+        QueryMetrics({name: of(rows, own) for name, of in truth.measures.items()}, own.counts())
+        for rows, own in ((scores, right), (columns, back))
+    )
+    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
