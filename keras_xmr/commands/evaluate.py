@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME|FILE",
         help="measures against further judgements: eccv_caption, cxc, CSV with "
-        "image,caption,grade, or .npz; may be given several times",
+        "image,caption,grade, .npz, or the file of CIRCO, HierarCaps, INQUIRE or Marqo-GS; may be "
+        "given several times",
     )
     scores.add_argument(
         "--rerank",

@@ -4,25 +4,44 @@ examples:
   python main.py list
   python main.py list 'coco_*'
   python main.py list 'ablations/*'
+  python main.py list --paper=wei2023
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from keras_xmr.config.loader import find_configs
+from keras_xmr.config.loader import ConfigError, find_configs, packaged_ablations, packaged_configs
+from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.reported_results import PaperOptions
+from keras_xmr.config.yaml_file import read_yaml
 
 SEVERAL_WORKERS = True
+
+_WIDTH = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
-    parser.add_argument("pattern", nargs="?", default="*", help="such as 'coco_*'")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("pattern", nargs="?", default="*", help="such as 'coco_*'")
+    one.add_argument(
+        "--paper",
+        metavar="NAMEYEAR",
+        help="the rows and ablations of a paper by its tables, and the figures that they aim at",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Prints configs and what they are."""
+    if arguments.paper is not None:
+        print("\n".join(_of_paper(arguments.paper)))
+        return
     found = find_configs(arguments.pattern)
     width = max(len(path.stem) for path in found)
     for path in found:
@@ -33,3 +52,42 @@ def _title(config: Path) -> str:
     """The first line of a config, which says what it is."""
     with config.open(encoding="utf-8", errors="replace") as file:
         return file.readline().lstrip("# ").rstrip()
+
+
+def _of_paper(name: str) -> Iterator[str]:
+    """What comes along for a paper: its tables, their rows, and the figures of each."""
+    papers: dict[str, dict[str, list[tuple[str, PaperOptions]]]] = defaultdict(dict)
+    for config, path in (packaged_configs() | packaged_ablations()).items():
+        if section := read_yaml(path).data.get("paper"):
+            paper = PaperOptions.model_validate(section)
+            papers[_key(paper.source)].setdefault(paper.source, []).append((config, paper))
+    if name not in papers:
+        known = ", ".join(sorted(papers))
+        raise ConfigError(
+            f"--paper: there is no {cut(repr(name))}.{nearest(name, papers)} There are: {known}"
+        )
+    for source, rows in sorted(papers[name].items()):
+        yield source
+        for config, paper in rows:
+            yield f"  {config}: {paper.row}"
+            yield from _aims(paper)
+
+
+def _key(source: str) -> str:
+    """The first author and the year of a source: `wei2023`."""
+    found = re.match(r"(\w+).*?(\d{4})", source)
+    return f"{found[1].lower()}{found[2]}" if found else source
+
+
+def _aims(paper: PaperOptions) -> Iterator[str]:
+    """The figures of a row, each table of them on lines of its own."""
+    for figures in paper.figures:
+        notes = ["mean over folds"] if figures.folds else []
+        notes += [name for name in (figures.row, figures.matcher, figures.reranker) if name]
+        title = f"{', '.join(notes)}: " if notes else ""
+        values = ", ".join(f"{name}={value:g}" for name, value in figures.values.items())
+        yield from _indented(f"{title}{values}")
+
+
+def _indented(text: str) -> Sequence[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8)

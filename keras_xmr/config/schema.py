@@ -312,7 +312,8 @@ class EvaluationOptions(Section):
     judgements: tuple[str, ...] = ()
     """Further judgements to measure against, beside those of `data.judgements`: `eccv_caption`
     or `cxc` on COCO's test split (they need `pip install 'keras-xmr[eccv]'`), or a CSV file
-    with the columns `image,caption,grade`, which goes by the ids of the data set."""
+    with the columns `image,caption,grade`, which goes by the ids of the data set, or the file of a
+    benchmark: CIRCO, HierarCaps, INQUIRE, Marqo-GS."""
 
     save_scores: bool = False
     """Whether the scores of the model's own matcher are kept, as `scores-<split>.npy` beside

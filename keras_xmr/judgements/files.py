@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ import scipy.sparse
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY
+from data_pipelines.sources.karpathy import fault
+from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.relation import Judgements
 
@@ -46,6 +49,12 @@ def read_judgements(path: Path, image_ids: Sequence[str], caption_ids: Sequence[
     are not different enough. A `.npz` file is a sparse matrix (images, captions) that
     `scipy.sparse.save_npz` wrote.
 
+    Files of public benchmarks are read as they are: the annotations of CIRCO (`val.json`), and the
+    CSV files of HierarCaps, INQUIRE and Marqo-GS, which are known by their columns. What they
+    judge beyond these images and captions is left out, and of several grades of a pair the
+    highest counts. Captions go by the id of the query in CIRCO and INQUIRE, and by their text in
+    the others; images by COCO's ids in CIRCO and HierarCaps.
+
     Args:
         path: The file.
         image_ids: The ids of the images, as the column `image` names them.
@@ -53,10 +62,13 @@ def read_judgements(path: Path, image_ids: Sequence[str], caption_ids: Sequence[
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
-            grade that is not a number from 0 on, or judges a pair twice and differently.
+            grade that is not a number from 0 on, or judges a pair twice and differently; or a
+            benchmark judges none of the images and captions.
     """
     if path.suffix == ".npz":
         return _read_matrix(path, (len(image_ids), len(caption_ids)))
+    if path.suffix == ".json" or _layout(path) is not OWN:
+        return _of_benchmark(path, image_ids, caption_ids)
     numbers = tuple(
         {id_: number for number, id_ in enumerate(ids)} for ids in (image_ids, caption_ids)
     )
@@ -80,6 +92,49 @@ def read_judgements(path: Path, image_ids: Sequence[str], caption_ids: Sequence[
     pairs = np.array(list(found), np.int64).reshape(-1, 2)
     grades = np.array(list(found.values()))
     return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)))
+
+
+def _of_benchmark(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> Judgements:
+    """Judgements of a benchmark, as far as they are of these images and captions."""
+    image_of = {id_: number for number, id_ in enumerate(image_ids)}
+    caption_of = {id_: number for number, id_ in enumerate(caption_ids)}
+    grades: dict[tuple[int, int], float] = {}
+    example = ("none", "none")
+    for _, example, grade in _read_circo(path) if path.suffix == ".json" else read_csv(path):
+        image, caption = image_of.get(example[0]), caption_of.get(example[1])
+        if image is not None and caption is not None:
+            grades[image, caption] = max(grade, grades.get((image, caption), 0.0))
+    if not grades:
+        raise JudgementsError(
+            f"{path} judges none of the images and captions, which are such as {image_ids[0]!r} "
+            f"and {caption_ids[0]!r}; it names such as {example[0]!r} and {example[1]!r}"
+        )
+    shape = (len(image_ids), len(caption_ids))
+    return Judgements.from_grades(np.array(list(grades)), np.array(list(grades.values())), shape)
+
+
+def _read_circo(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
+    """The right answers of CIRCO, as `read_csv` yields them."""
+    try:
+        for number, ids in enumerate(circo_pairs(json.loads(path.read_bytes()))):
+            yield number, ids, 1.0
+    except FileNotFoundError:
+        raise JudgementsError(f"{path} does not exist") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise JudgementsError(f"{path} cannot be read as JSON ({error})") from None
+    except (KeyError, TypeError) as error:
+        raise JudgementsError(
+            f"{path} has no annotations of CIRCO's validation split: {fault(error)}"
+        ) from None
+
+
+def _layout(path: Path) -> Layout:
+    """Whose columns a CSV file has; a file that cannot be read is told of when it is read."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return layout_of(next(csv.reader(file), []))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return OWN
 
 
 def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
@@ -107,11 +162,18 @@ def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
     """Yields the line, the ids of image and caption, and the grade of every row of a CSV file.
 
     Raises:
-        JudgementsError: If the file has no columns `image,caption`, or a row is malformed.
+        JudgementsError: If the file has no columns `image,caption`, or those of a benchmark, or a
+            row is malformed.
     """
-    for line, row in read_rows(path):
-        grade = parse_grade(row["grade"], f"{path}:{line}") if "grade" in row else 1.0
-        yield line, (row["image"], row.get("caption_id", row["caption"])), grade
+    layout = _layout(path)
+    for line, row in read_rows(path, (layout.image, layout.caption)):
+        grade = row.get(layout.grade)
+        number = 1.0 if grade is None else parse_grade(grade, f"{path}:{line}")
+        caption = row[layout.caption]
+        if layout is OWN:
+            caption = row.get("caption_id", caption)
+        for each in layout.captions(caption):
+            yield line, (layout.image_id(row[layout.image]), each), number
 
 
 def read_rows(

@@ -5,6 +5,7 @@ from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
 from keras_xmr.losses.daa import DAA
 from keras_xmr.losses.diversity import Diversity
 from keras_xmr.losses.dynamic_orthogonality import DynamicOrthogonality
+from keras_xmr.losses.inclusion import Inclusion
 from keras_xmr.losses.kl_divergence import KLDivergence
 from keras_xmr.losses.mmd import MMD
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
@@ -22,6 +23,7 @@ __all__ = [
     "Diversity",
     "DynamicOrthogonality",
     "HypergraphContrastive",
+    "Inclusion",
     "KLDivergence",
     "Loss",
     "MahalanobisContrastive",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Iterable
 
@@ -17,6 +19,8 @@ from keras_xmr.metrics import (
     measure,
 )
 from keras_xmr.reranking.base import Reranked, Reranker
+
+_log = logging.getLogger(__name__)
 
 
 def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
@@ -38,7 +42,7 @@ def measure_reranked(
     folds: int = 0,
     text_to_image: np.ndarray | None = None,
 ) -> Measured:
-    """Re-ranks scores, and measures what comes out.
+    """Re-ranks scores, and measures what comes out. How long the re-ranking takes is logged.
 
     A fold is re-ranked on its own: its queries are all that its re-ranking sees.
 
@@ -52,7 +56,12 @@ def measure_reranked(
     Raises:
         ValueError: If shapes differ, or a score is not finite.
     """
+    begun = time.perf_counter()
     i2t, t2i = _rerank(reranker, scores, text_to_image)
+    seconds = time.perf_counter() - begun
+    _log.info(
+        "%s: %d x %d scores re-ranked in %.1f s", type(reranker).__name__, *scores.shape, seconds
+    )
     measured = measure(i2t, truth, text_to_image=t2i)
     if folds:
         measured.folds = _folds(reranker, scores, truth, folds, text_to_image)

@@ -31,7 +31,7 @@ RELEVANCE = np.random.default_rng(3).random((4, 6))
 LOGITS = {"matcher": matchers.MeanOnly(scale=1.0, shift=0.0)}
 OF_POINTS = ("NTXent", "SupervisedContrastive", "Triplet", "SmoothAP", "MMD", "Uniformity")
 OF_POINTS += ("VarianceAwareWeighting",)
-OF_GAUSSIANS = ("KLDivergence", "MahalanobisContrastive", "HypergraphContrastive")
+OF_GAUSSIANS = ("KLDivergence", "Inclusion", "MahalanobisContrastive", "HypergraphContrastive")
 OF_SETS = ("Diversity", "SetUniformity", "DynamicOrthogonality")
 CASES = [
     *((name, IMAGES, CAPTIONS, {}) for name in OF_POINTS),

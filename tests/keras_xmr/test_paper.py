@@ -44,6 +44,15 @@ def paper():
     return ReportedResults(source="Somebody 2021, Table 3", row="PCME", figures=FIGURES)
 
 
+def test_time_of_re_ranking_is_told_as_the_paper_prints_it(caplog):
+    scores = finished_runs.scores(2.0, 0)
+    with caplog.at_level("INFO", "keras_xmr"):
+        measure_reranked(FastReranking(), scores, finished_runs.ground_truth())
+    images, captions = scores.shape
+    (message,) = caplog.messages
+    assert message.startswith(f"FastReranking: {images} x {captions} scores re-ranked in ")
+
+
 def test_tables_set_ours_beside_the_papers(evaluation, paper):
     whole, folds, reranked = reported_tables(evaluation, paper)
     assert whole.title == "test, beside Somebody 2021, Table 3: PCME"

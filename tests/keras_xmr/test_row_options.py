@@ -78,7 +78,7 @@ def test_bert_is_pooled_as_the_released_code_does(name):
     assert (text.head.name, text.head.variance_pooling) == ("gaussian", "bi_gru")
 
 
-@pytest.mark.parametrize("name", ["scenes_dive", "csv_dive_regions"])
+@pytest.mark.parametrize("name", ["scenes_dive", "csv_dive_regions", *rows("dive")])
 def test_dive_has_the_numbers_of_its_released_code(name):
     config = load_config(find_config(name))
     for tower, positions in ((config.model.image, "none"), (config.model.text, "sine")):

@@ -62,11 +62,23 @@ def head(name: str, options: dict[str, Any], pool: int, width: int, dimension: i
         mask = width * dimension if name == "dynamic_sub_embeddings" else 0
         several = attention(width, options["set_size"]) + linear(width, dimension)
         return pool + several + norm + mask
+    if name == "slot_attention":
+        return pool + slots(options, width, dimension)
     if name == "tokens" and options["context"] == "none":
         return linear(width, dimension)
     if name == "tokens":
         return 2 * gru(width, dimension)
     raise ValueError(name)
+
+
+def slots(options: dict[str, Any], width: int, dimension: int) -> int:
+    """Slots that ask for the features in several heads, and a hidden layer after that, each with a
+    LayerNorm before it; two more for what is added up (Kim et al. 2023, section 3.3)."""
+    inner = options["heads"] * options["head_dimension"]
+    hidden = options["expansion"] * dimension
+    asked = 2 * width + 2 * width * inner + dimension * inner + linear(inner, dimension)
+    changed = linear(dimension, hidden) + linear(hidden, dimension)
+    return asked + changed + 4 * 2 * dimension + options["set_size"] * dimension
 
 
 def vsrn(regions: int, dimension: int, blocks: int) -> int:

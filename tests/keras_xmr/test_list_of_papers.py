@@ -1,0 +1,43 @@
+"""The configs of a paper, listed by its tables."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+
+from keras_xmr.commands import list as listing
+from keras_xmr.config import loader
+from keras_xmr.config.loader import ConfigError
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """The configs of a few rows, in place of all."""
+    configs, ablations = loader.packaged_configs(), loader.packaged_ablations()
+    rows = ("cub_pcme", "scenes_dive", "f30k_dvse_regions", "f30k_pvse", "cub_msrm_seen")
+    changed = ("f30k_dvse_regions_no_mask", "scenes_dvse_no_mask")
+    monkeypatch.setattr(listing, "packaged_configs", lambda: {n: configs[n] for n in rows})
+    monkeypatch.setattr(listing, "packaged_ablations", lambda: {n: ablations[n] for n in changed})
+
+
+def test_rows_stand_under_their_tables_with_what_they_aim_at(few, capsys):
+    listing.run(Namespace(pattern="*", paper="wei2023"))
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 100 for line in lines)
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "Wei et al. 2023, Table II, Faster R-CNN + Bi-GRU",
+        "Wei et al. 2023, Table II, ResNet-152 + Bi-GRU",
+        "Wei et al. 2023, Table V",
+        "Wei et al. 2023, Table V (on Flickr30K)",
+    ]
+    assert lines[1] == "  f30k_dvse_regions: DVSE"
+    assert "      DVSE + RR, reciprocal_neighbours: rsum=514" in lines
+    at = lines.index("  f30k_dvse_regions_no_mask: combination 2: without DM")
+    assert lines[at + 1] == "      rsum=502.8"
+    assert lines[-1] == "  scenes_dvse_no_mask: combination 2: without DM"
+
+
+def test_a_paper_that_is_not_here_is_told(few):
+    with pytest.raises(ConfigError, match=r"'wei2023'\?.*chun2021, wang2023, wei2023"):
+        listing.run(Namespace(pattern="*", paper="wey2023"))
