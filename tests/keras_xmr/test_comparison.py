@@ -16,6 +16,7 @@ from bootstraps import paired_bootstrap
 from command_line import start
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, scores
 from models import tiny_config
+from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import prepare
@@ -436,20 +437,26 @@ def test_mistakes_on_the_command_line(tmp_path, monkeypatch, capsys, arguments, 
 
 
 @pytest.mark.slow
-def test_from_two_configs_to_a_report(tmp_path):
-    one_epoch = "train.phases=[{epochs: 1, learning_rate: 1e-3}]"
-    for name in ("first", "second"):
-        config = tiny_config(tmp_path, f"name={name}", one_epoch)
-        (tmp_path / f"{name}.yaml").write_text(dump_config(config))
-    arguments = ("compare", "--configs=first.yaml,second.yaml")
-    done = start(*arguments, "--set=train.batch_size=10", cwd=tmp_path, tripwire=False)
+def test_from_a_config_and_a_run_to_a_report(tmp_path, trained):
+    other = copy_of(trained, tmp_path)
+    other.evaluate()
+    records = f"data.records={other.config.data.records}"
+    config = tiny_config(tmp_path, RECURRENT, records, "name=first")
+    (tmp_path / "first.yaml").write_text(dump_config(config))
+    arguments = (
+        "compare",
+        "--configs=first.yaml",
+        f"--runs={other.folder.path}",
+        "--set=train.checkpoint_steps=4",
+    )
+    done = start(*arguments, cwd=tmp_path, tripwire=False)
     assert done.returncode == 0, done.stderr
-    assert "[2/2] second-seed0" in done.stderr
+    assert "[1/1] first-seed0" in done.stderr
     assert "validation" in done.stderr
     folder = tmp_path / "saved_models" / "comparison" / "test"
     # The same config and seed, in two processes: not a single query differs.
     pairs = read_csv(folder / "differences.csv")
     assert {row["difference"] for row in pairs} == {"0"}
-    again = start(*arguments, "--set=train.batch_size=10", cwd=tmp_path)
+    again = start(*arguments, cwd=tmp_path)
     assert again.returncode == 0, "nothing is left that needs TensorFlow"
-    assert again.stderr.count("trained and evaluated before") == 2
+    assert again.stderr.count("trained and evaluated before") == 1

@@ -59,11 +59,29 @@ def test_pairs_that_make_no_sense_are_refused_with_the_reason(model, loss):
     assert REFUSED[loss][1] in str(caught.value)
 
 
+@pytest.fixture(scope="module")
+def towers_of():
+    """The towers of a model, built once and each time as they were then."""
+    built: dict[str, tuple] = {}
+
+    def towers_of(model, config):
+        if model not in built:
+            towers = methods.towers(config)
+            built[model] = towers, [tower.get_weights() for tower in towers]
+        towers, weights = built[model]
+        for tower, values in zip(towers, weights, strict=True):
+            tower.set_weights(values)
+        return towers
+
+    return towers_of
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "loss"), [p for p in PAIRS if not is_refused(*p)])
-def test_loss_trains_the_model(model, loss):
+def test_loss_trains_the_model(model, loss, towers_of):
     losses = [loss, *(["soft_contrastive"] if needs_a_reader(model, loss) else [])]
-    retriever = methods.build(methods.config(model, losses), clip_norm=1.0)
+    config = methods.config(model, losses)
+    retriever = methods.build(config, own=towers_of(model, config), clip_norm=1.0)
     retriever.compile(optimizer=keras.optimizers.SGD(RATE), run_eagerly=True)
     weights = retriever.trainable_weights
     before = [weight.numpy() for weight in weights]

@@ -46,6 +46,15 @@ TWO_PHASES = (
     " {epochs: 1, learning_rate: 1e-3, learning_rates: {image.encoder: 1e-4}}]"
 )
 
+# Traced sooner than Gaussians.
+POINTS = (
+    "model.image.head=point",
+    "model.text.head=point",
+    "model.matcher=cosine",
+    "objective=[triplet]",
+    "evaluation.matchers=[]",
+)
+
 
 @pytest.fixture(scope="module")
 def records(trained):
@@ -66,7 +75,7 @@ def start(records, tmp_path):
 @pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
     # Ten steps an epoch, a checkpoint every five steps: at step 10 it stops before the validation.
-    overrides = (TWO_PHASES, "train.checkpoint_steps=5")
+    overrides = (*POINTS, TWO_PHASES, "train.checkpoint_steps=5")
     whole = start("name=whole", *overrides)
     whole.train()
     broken = start("name=broken", *overrides)
@@ -105,17 +114,18 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
 
 @pytest.mark.slow
 def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_path):
-    def command(name: str) -> list[str]:
-        overrides = ("train.phases.0.epochs=3", "train.optimizer=adamp")
-        config = models.tiny_config(tmp_path, f"data.records={records}", f"name={name}", *overrides)
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(dump_config(config), "utf-8")
-        return [sys.executable, str(ROOT / "main.py"), "train", "--config", str(path)]
-
+    overrides = (f"data.records={records}", "train.phases.0.epochs=3", "train.optimizer=adamp")
+    whole, killed = (
+        Run(models.tiny_config(tmp_path, f"name={name}", *overrides))
+        for name in ("whole", "killed")
+    )
+    whole.train()
+    path = tmp_path / "killed.yaml"
+    path.write_text(dump_config(killed.config), "utf-8")
+    command = [sys.executable, str(ROOT / "main.py"), "train", "--config", str(path)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    says = [subprocess.run(command("whole"), env=env, check=True, capture_output=True).stderr]
     process = subprocess.Popen(
-        command("killed"), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     checkpoint = tmp_path / "saved_models" / "killed" / "checkpoints" / "checkpoint"
     deadline = time.monotonic() + 600
@@ -125,14 +135,10 @@ def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_pat
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    says.append(subprocess.run(command("killed"), env=env, check=True, capture_output=True).stderr)
+    says = subprocess.run(command, env=env, check=True, capture_output=True).stderr
     for noise in (b"retracing", b"CUDA error", b"Value in checkpoint could not be found"):
-        assert not any(noise in text for text in says)
-    runs = [
-        Run(models.tiny_config(tmp_path, f"data.records={records}", f"name={name}"))
-        for name in ("whole", "killed")
-    ]
-    expected, found = last_weights(runs[0]), last_weights(runs[1])
+        assert noise not in says
+    expected, found = last_weights(whole), last_weights(killed)
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 

@@ -30,7 +30,13 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "dive": {
         "image": {"name": "slot_attention", "set_size": 2, "iterations": 2, "head_dimension": 3},
-        "text": {"name": "slot_attention", "set_size": 2, "heads": 2, "positions": "sine"},
+        "text": {
+            "name": "slot_attention",
+            "set_size": 2,
+            "iterations": 1,
+            "heads": 2,
+            "positions": "sine",
+        },
         "matcher": "smooth_chamfer",
     },
     "dvse": {
@@ -91,14 +97,27 @@ def tower(choice: Choice, width: int, name: str, dimension: int = 6) -> keras.Mo
     return keras.Model(inputs, head(features), name=f"{name}_tower")
 
 
-def build(config: Config, dimension: int = 6, **options: Any) -> Retriever:
-    """The tiny model of a config, for the batches of `models.batch`."""
+def towers(config: Config, dimension: int = 6) -> tuple[keras.Model, keras.Model]:
+    """The tiny towers of a config."""
     keras.utils.set_random_seed(1)
-    matcher = config.model.matcher
-    losses = [components("loss")[c.name].load()(**c.options()) for c in config.objective]
-    return Retriever(
+    return (
         tower(config.model.image.head, 4, "image", dimension),
         tower(config.model.text.head, 3, "caption", dimension),
+    )
+
+
+def build(
+    config: Config,
+    dimension: int = 6,
+    own: tuple[keras.Model, keras.Model] | None = None,
+    **options: Any,
+) -> Retriever:
+    """The tiny model of a config, for the batches of `models.batch`; its towers may be given."""
+    matcher = config.model.matcher
+    own = own or towers(config, dimension)
+    losses = [components("loss")[c.name].load()(**c.options()) for c in config.objective]
+    return Retriever(
+        *own,
         components("matcher")[matcher.name].load()(**matcher.options()),
         Objective(losses, [choice.weight for choice in config.objective]),
         **options,
