@@ -207,10 +207,12 @@ def _backward(
         carried = gradient * update[own] + tf.matmul(product, recurrent, transpose_b=True)
         return t - 1, carried, kept.write(t, gradient)
 
+    nothing = tf.zeros([0, units], states.dtype)
+    kept = _blocks(states.dtype, units, steps + 1).write(steps, nothing)
     _, carried, kept = tf.while_loop(
         lambda t, *_: t >= 0,
         step,
-        (steps - 1, tf.zeros([0, units], states.dtype), _blocks(states.dtype, units, steps)),
+        (steps - 1, nothing, kept),
         shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None),
     )
     gradient = tf.ensure_shape(kept.concat(), [None, units])

@@ -36,10 +36,12 @@ def outputs_and_gradients(layer, mask):
     factor = tf.random.stateless_normal([9, 4], [0, 2])
     with tf.GradientTape() as tape:
         tape.watch([inputs, state])
-        outputs = layer(inputs, initial_state=state, mask=mask)
+        # With an initial state, Keras has outputs of 0 where nothing has been read yet.
+        outputs = layer(inputs, initial_state=state if mask is None else None, mask=mask)
         loss = tf.reduce_sum(outputs * factor if layer.return_sequences else outputs * factor[0])
     weights = [variable.value for variable in layer.trainable_variables]
-    gradients = tape.gradient(loss, [inputs, state, *weights])
+    of = [inputs, *weights] if mask is not None else [inputs, state, *weights]
+    gradients = tape.gradient(loss, of)
     return [outputs, *map(tf.convert_to_tensor, gradients)]
 
 
