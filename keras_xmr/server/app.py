@@ -24,5 +24,5 @@ def create_app(service: Service) -> FastAPI:
     app.include_router(routes.router)
     app.include_router(page.router)
     add_error_handlers(app)
-    app.add_middleware(Gate, settings=service.settings, measures=service.measures)
+    app.add_middleware(Gate, service=service)
     return app

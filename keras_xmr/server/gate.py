@@ -10,8 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keras_xmr.server.errors import error_response
-from keras_xmr.server.measures import Measures
-from keras_xmr.server.settings import Settings
+from keras_xmr.server.service import Service
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -34,12 +33,12 @@ class Gate:
 
     Args:
         app: The application.
-        settings: Names and limits.
-        measures: Counts of requests.
+        service: Has the names and limits, and the counts of requests.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, measures: Measures) -> None:
-        self._app, self._settings, self._measures = app, settings, measures
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+        self._settings, self._measures = service.settings, service.measures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,6 +54,8 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
+                if self._service.state == "draining":
+                    headers["Connection"] = "close"
             await send(message)
 
         try:

@@ -298,7 +298,8 @@ def test_health_and_measures(client, service):
     assert f"keras_xmr_photos {float(len(service.index))}" in text
     assert 'keras_xmr_batch_size_count{kind="texts"}' in text
     service.state = "draining"
-    assert client.get("/healthz").status_code == 503
+    ended = client.get("/healthz")
+    assert (ended.status_code, ended.headers["connection"]) == (503, "close")
 
 
 def test_the_page_asks_for_nothing_from_elsewhere_and_runs_no_script_of_others(client, service):

@@ -267,7 +267,7 @@ function clear() {
 function say(text, kind = "", strong = "") {
   const banner = make("p", {className: `banner ${kind}`});
   if (strong) {
-    banner.append(make("strong", {textContent: strong}));
+    banner.append(make("strong", {textContent: strong}), " ");
   }
   banner.append(text);
   byId("messages").append(banner);
