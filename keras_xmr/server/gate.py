@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
 from urllib.parse import urlsplit
@@ -46,7 +47,7 @@ class Gate:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        begin, status = time.perf_counter(), [500]
+        begin, status = time.perf_counter(), [0]
 
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -60,9 +61,15 @@ class Gate:
 
         try:
             await self._answer(scope, receive, send_on)
+        except asyncio.CancelledError:
+            # The server ends, and has waited for long enough.
+            if status[0]:
+                raise
+            ended = "the server has ended before it could answer"
+            await error_response(503, ended)(scope, receive, send_on)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._measures.count_request(route, status[0], time.perf_counter() - begin)
+            self._measures.count_request(route, status[0] or 500, time.perf_counter() - begin)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

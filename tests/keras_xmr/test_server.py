@@ -316,6 +316,12 @@ def test_the_page_asks_for_nothing_from_elsewhere_and_runs_no_script_of_others(c
         assert "https://" not in client.get(f"/static/{name}").text
 
 
+def test_nothing_is_sent_where_the_environment_says(service, monkeypatch):
+    monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
+    telemetry = getattr(create_app(service), "_telemetry", {})
+    assert not any(telemetry.values())
+
+
 def test_a_defect_is_told_without_details(client, service, monkeypatch, caplog):
     def fail(*arguments, **options):
         raise RuntimeError("secret detail")

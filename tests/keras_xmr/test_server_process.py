@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -69,6 +70,36 @@ def test_sigterm_lets_it_answer_what_was_asked(index):
         assert (process.returncode, output, errors) == (0, "False\n", "")
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
+
+
+def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch):
+    monkeypatch.setattr("keras_xmr.server.run.DRAIN", 0.1)
+    monkeypatch.setattr("keras_xmr.server.run._ON_ITS_WAY", 0.0)
+    answered, texts = threading.Event(), []
+
+    class Stuck(StubEmbedder):
+        def embed_texts(self, wanted):
+            texts.extend(wanted)
+            if len(texts) == 1:
+                while not service.embedder.waiting:
+                    time.sleep(0.01)
+            else:
+                answered.wait(20)
+            raise RuntimeError("no memory")
+
+    def ask(url: str) -> httpx.Response:
+        response = httpx.post(f"{url}search", json={"texts": ["red"]}, timeout=20)
+        answered.set()
+        return response
+
+    service = Service(index, Settings(), load=Stuck)
+    with ThreadPoolExecutor(1) as pool:
+        answers = []
+        with pytest.raises(UserError, match="no memory"):
+            serve(service, "127.0.0.1", 0, lambda url: answers.append(pool.submit(ask, url)))
+        answer = answers[0].result()
+    assert answer.status_code == 503
+    assert answer.json()["error"] == "the server has ended before it could answer"
 
 
 def test_many_clients_at_once_see_no_error(index, monkeypatch):
