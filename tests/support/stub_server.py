@@ -3,9 +3,6 @@
 python stub_server.py INDEX SECONDS
 """
 
-# ruff: noqa: E402
-COMMAND_LINE_OF_KERAS_XMR = True  # Lets `import keras_xmr` leave TensorFlow out.
-
 import sys
 import time
 from pathlib import Path

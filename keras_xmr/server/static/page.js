@@ -421,7 +421,8 @@ function card(hit, place) {
     item.append(score(hit, place));
   }
   item.append(make("div", {className: "buttons"},
-    button("More like this", () => likePhoto(hit.id)), ...markButtons(hit)));
+    button("More like this", () => likePhoto(hit.id)),
+    make("span", {className: "marking"}, ...markButtons(hit))));
   if (typeof hit.duplicate_of === "number") {
     item.append(make("p", {className: "same", textContent: "nearly the same as another photo"}));
   }
