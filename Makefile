@@ -10,7 +10,10 @@ BIN := $(VENV)/bin
 CONFIGS ?= scenes_*
 SEEDS ?= 0,1,2
 
-.PHONY: help demo compare test quick lint types tests docs format clean
+# What `make load` serves.
+INDEX ?= saved_models/scenes_pcme/index
+
+.PHONY: help demo compare test quick lint types tests load docs format clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +45,9 @@ types: $(VENV)/.installed  ## Type checker
 
 tests: $(VENV)/.installed  ## The test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+load: $(VENV)/.installed  ## 32 clients for a minute at the server of an index: INDEX=FOLDER
+	$(BIN)/python benchmarks/serving.py --index='$(INDEX)'
 
 docs: $(VENV)/.installed  ## The pages of docs/ with the reference, as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

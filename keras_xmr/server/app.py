@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI
 
 from keras_xmr.server import page, routes
 from keras_xmr.server.errors import add_error_handlers
 from keras_xmr.server.gate import Gate
 from keras_xmr.server.service import Service
+
+# Newer versions of FastAPI would send requests where variables of the environment say; older ones
+# ignore this.
+_NO_TELEMETRY: Any = dict.fromkeys(
+    ("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False
+)
 
 
 def create_app(service: Service) -> FastAPI:
@@ -19,10 +27,10 @@ def create_app(service: Service) -> FastAPI:
     Args:
         service: What it asks.
     """
-    app = FastAPI(title="keras_xmr", docs_url=None, redoc_url=None)
+    app = FastAPI(title="keras_xmr", docs_url=None, redoc_url=None, telemetry=_NO_TELEMETRY)
     app.state.service = service
     app.include_router(routes.router)
     app.include_router(page.router)
     add_error_handlers(app)
-    app.add_middleware(Gate, settings=service.settings, measures=service.measures)
+    app.add_middleware(Gate, service=service)
     return app

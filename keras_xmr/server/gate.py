@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
 from urllib.parse import urlsplit
@@ -10,8 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keras_xmr.server.errors import error_response
-from keras_xmr.server.measures import Measures
-from keras_xmr.server.settings import Settings
+from keras_xmr.server.service import Service
 
 _HEADERS = {
     "Content-Security-Policy": (
@@ -34,12 +34,12 @@ class Gate:
 
     Args:
         app: The application.
-        settings: Names and limits.
-        measures: Counts of requests.
+        service: Has the names and limits, and the counts of requests.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, measures: Measures) -> None:
-        self._app, self._settings, self._measures = app, settings, measures
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+        self._settings, self._measures = service.settings, service.measures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,7 +47,7 @@ class Gate:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        begin, status = time.perf_counter(), [500]
+        begin, status = time.perf_counter(), [0]
 
         async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -55,13 +55,21 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
+                if self._service.state == "draining":
+                    headers["Connection"] = "close"
             await send(message)
 
         try:
             await self._answer(scope, receive, send_on)
+        except asyncio.CancelledError:
+            # The server ends, and has waited for long enough.
+            if status[0]:
+                raise
+            ended = "the server has ended before it could answer"
+            await error_response(503, ended)(scope, receive, send_on)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._measures.count_request(route, status[0], time.perf_counter() - begin)
+            self._measures.count_request(route, status[0] or 500, time.perf_counter() - begin)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

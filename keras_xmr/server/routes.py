@@ -23,8 +23,7 @@ from keras_xmr.server.service import Service
 from keras_xmr.server.uploads import read_uploads
 from keras_xmr.server.words import analyse
 
-SMALL, LARGE = 512, 1600
-"""The longer side of photos in the gallery, and of one that is looked at, in pixels."""
+_LARGE = 1600
 
 router = APIRouter()
 
@@ -113,13 +112,13 @@ def sample(service: TheService, request: Annotated[SampleRequest, Query()]) -> d
 @router.get("/photos/{id_}")
 def photo(service: TheService, id_: Id) -> Response:
     """A photo to look at, as a JPEG of at most 1,600 pixels a side."""
-    return _jpeg(service.thumbnail(id_, LARGE))
+    return _jpeg(service.shrunk(id_, _LARGE))
 
 
 @router.get("/thumbnails/{id_}")
 def thumbnail(service: TheService, id_: Id) -> Response:
     """A photo for the gallery, as a JPEG of at most 512 pixels a side."""
-    return _jpeg(service.thumbnail(id_, SMALL))
+    return _jpeg(service.thumbnail(id_))
 
 
 @router.get("/healthz")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
@@ -17,12 +18,13 @@ from keras_xmr.training.termination import TerminationNotice
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 512
+_ON_ITS_WAY = 1.0
 DRAIN = 30
 """Seconds that requests have to end once the server is told to stop."""
 
 
 class _Server(uvicorn.Server):
-    """A server that says that it ends as soon as it is told to."""
+    """A server that says that it ends, and still takes what is on its way for a moment."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -30,6 +32,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.state = "draining"
+        await asyncio.sleep(_ON_ITS_WAY)
         await super().shutdown(sockets)
 
 

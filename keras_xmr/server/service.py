@@ -21,7 +21,7 @@ from keras_xmr.server.uploads import Upload, check
 
 State = Literal["loading", "ready", "draining"]
 _LOOK_AFTER = 2.0
-_THUMBNAILS = 4096
+_SMALL, _KEPT = 512, 2048
 # Of these a few are in memory at once, whatever their size was.
 _SHRINKING = threading.BoundedSemaphore(2)
 
@@ -55,7 +55,8 @@ class Service:
         self._path, self._turn = path, threading.Lock()
         self._searcher, self._index = self._open()
         self._looked = time.monotonic()
-        self._thumbnail = lru_cache(_THUMBNAILS)(self._shrink)
+        # A photo that was changed has another checksum.
+        self._thumbnail = lru_cache(_KEPT)(lambda id_, sha256: self.shrunk(id_, _SMALL))
         self.measures.watch("photos", "Photos in the index.", lambda: len(self.index))
         self.measures.watch(
             "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
@@ -118,15 +119,24 @@ class Service:
         count = min(request.count, len(ids))
         return [index.photo(ids[number * len(ids) // count]) for number in range(count)]
 
-    def thumbnail(self, id_: int, size: int) -> bytes:
-        """A photo as a small JPEG, made anew: no byte of the file itself leaves the server.
+    def thumbnail(self, id_: int) -> bytes:
+        """A photo for the gallery, as `shrunk` makes it; the last ones asked for are kept."""
+        return self._thumbnail(id_, self.photo(id_).sha256)
+
+    def shrunk(self, id_: int, size: int) -> bytes:
+        """A photo as a JPEG, made anew: no byte of the file itself leaves the server.
+
+        Args:
+            id_: The photo.
+            size: Its longer side, in pixels.
 
         Raises:
             NotFoundError: If there is no such photo, or its file is gone or broken.
         """
         photo = self.photo(id_)
         try:
-            return self._thumbnail(self._index, id_, photo.sha256, size)
+            with _SHRINKING:
+                return self._index.thumbnail(id_, size)
         except (UserError, OSError) as error:
             raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
 
@@ -165,10 +175,6 @@ class Service:
             if not self._index.is_current():
                 # The old one is not closed: other threads may be searching it.
                 self._searcher, self._index = self._open()
-
-    def _shrink(self, index: PhotoIndex, id_: int, sha256: str, size: int) -> bytes:
-        with _SHRINKING:
-            return index.thumbnail(id_, size)
 
 
 def _model(run: Path) -> Any:

@@ -13,7 +13,6 @@ from PIL import Image
 
 from data_pipelines.pixels import read_pixels
 from keras_xmr.index import PhotoIndex
-from keras_xmr.index.build import build_with
 
 COLOURS = {
     "red": (200, 20, 20),
@@ -109,6 +108,9 @@ def write_photos(root: Path, count: int = 3) -> list[str]:
 
 def small_index(folder: Path, backend: str = "exact", **options: Any) -> PhotoIndex:
     """An index of photos of five colours; options are those of `build_with`."""
+    # Imports TensorFlow, which the model above can do without.
+    from keras_xmr.index.build import build_with
+
     write_photos(folder / "photos")
     stub: Any = StubEmbedder()
     build_with(stub, folder / "photos", folder / "index", backend, **options)

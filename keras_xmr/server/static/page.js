@@ -267,7 +267,7 @@ function clear() {
 function say(text, kind = "", strong = "") {
   const banner = make("p", {className: `banner ${kind}`});
   if (strong) {
-    banner.append(make("strong", {textContent: strong}));
+    banner.append(make("strong", {textContent: strong}), " ");
   }
   banner.append(text);
   byId("messages").append(banner);
@@ -301,7 +301,7 @@ function summarise(result, wanted) {
 }
 
 function countText({hits, searched, certified, seconds}) {
-  const best = certified === false ? "Probably the best" : "The best";
+  const best = certified ? "The best" : "Probably the best";
   const photos = `${best} ${number(hits.length)} of ${plural(searched, "photo")}`;
   return `${photos}, in ${seconds < 0.01 ? "less than 0.01" : seconds.toFixed(2)} s`;
 }
@@ -392,22 +392,30 @@ function drawCutoff(list, hits, answer) {
   }
   [...list.children].slice(inside).forEach((item) => item.classList.add("after"));
   const line = make("li", {className: "cutoff"}, make("span", {textContent: answer.sentence}));
-  list.insertBefore(line, list.children[inside] || null);
+  const filler = make("li", {className: "filler", ariaHidden: "true"});
+  const next = list.children[inside] || null;
+  list.insertBefore(filler, next);
+  list.insertBefore(line, next);
 }
 
 function moreOf(hits, answer, searched, wanted) {
-  const next = wanted.count < 1000 && hits.length < searched
-    ? [button(`Show ${Math.min(wanted.count * 2, searched, 1000)}`, () => {
-      setCount(Math.min(wanted.count * 2, 1000));
-      search();
-    })]
-    : [];
-  const inside = hits.filter((hit) => hit.in_answer).length;
-  if (answer && answer.size > inside && answer.verdict !== "nothing") {
-    next.unshift(make("p", {className: "cutoff"}, make("span", {},
-      `${answer.sentence} Of them, ${number(answer.size - inside)} more would follow here.`)));
+  const missing = answer && answer.verdict !== "nothing"
+    ? answer.size - hits.filter((hit) => hit.in_answer).length
+    : 0;
+  const most = Math.min(searched, 1000);
+  const count = missing > 0 ? 10 * Math.ceil((answer.size + 5) / 10) : 2 * wanted.count;
+  const parts = [];
+  if (missing > 0) {
+    const text = `${answer.sentence} Of them, ${number(missing)} more would follow here.`;
+    parts.push(make("p", {className: "cutoff"}, make("span", {textContent: text})));
   }
-  return next.length ? [make("div", {className: "more"}, ...next)] : [];
+  if (hits.length < most) {
+    parts.push(button(`Show ${number(Math.min(count, most))}`, () => {
+      setCount(Math.min(count, most));
+      search();
+    }));
+  }
+  return parts.length ? [make("div", {className: "more"}, ...parts)] : [];
 }
 
 function card(hit, place) {
@@ -421,7 +429,8 @@ function card(hit, place) {
     item.append(score(hit, place));
   }
   item.append(make("div", {className: "buttons"},
-    button("More like this", () => likePhoto(hit.id)), ...markButtons(hit)));
+    button("More like this", () => likePhoto(hit.id)),
+    make("span", {className: "marking"}, ...markButtons(hit))));
   if (typeof hit.duplicate_of === "number") {
     item.append(make("p", {className: "same", textContent: "nearly the same as another photo"}));
   }

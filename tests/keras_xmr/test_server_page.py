@@ -1,0 +1,235 @@
+"""The page of the server, in a real browser."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import uvicorn
+from browser import Page, start_browser
+from small_index import StubEmbedder, photo, small_index
+
+from keras_xmr.index import Answer
+from keras_xmr.judgements.files import read_csv
+from keras_xmr.server.app import create_app
+from keras_xmr.server.run import listen
+from keras_xmr.server.service import Service
+from keras_xmr.server.settings import Settings
+
+HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
+WIDTHS = (1280, 500)
+
+
+class Promising(Service):
+    """A service that has an answer set of four photos, and knows how vague texts are."""
+
+    verdict = "found"
+
+    def find(self, request, images=()):
+        result = super().find(request, images)
+        if not request.texts:
+            return result
+        answer = Answer(4, False, 0.5, 0.8, 0.9, self.verdict, "These 4 photos hold what is right.")
+        hits = tuple(
+            replace(hit, in_answer=place < 4, probability=0.9 - 0.05 * place)
+            for place, hit in enumerate(result.hits)
+        )
+        vague = 100.0 - 10 * len(request.texts[0].split())
+        return replace(result, hits=hits, answer=answer, uncertainty=vague)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "photos" / "a <b>folder</b>").mkdir(parents=True)
+    name = "<img src=x onerror=alert(1)>.jpg"
+    (folder / "photos" / "a <b>folder</b>" / name).write_bytes(photo("red", 99, (30, 90)))
+    index = small_index(folder)
+    service = Promising(index.path, Settings(marks=folder / "judgements.csv"), load=StubEmbedder)
+    service.warm_up()
+    return service
+
+
+@pytest.fixture(scope="module")
+def address(service):
+    with listen("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(create_app(service), log_config=None)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=partial(server.run, sockets=[listener]))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory, address):
+    browser = start_browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(browser, address):
+    page = Page(browser, address)
+    page.complaints()
+    yield page
+    # Chromium reports answers that are errors; of everything else there is nothing.
+    assert [line for line in page.complaints() if "status of 422" not in line] == []
+
+
+def is_cut_off(page: Page) -> bool:
+    """Whether something reaches over the right edge."""
+    return page.run("return document.documentElement.scrollWidth > innerWidth")
+
+
+def test_a_query(page):
+    page.open()
+    assert "Say what the photo shows" in page.text("#summary")
+    assert len(page.all(".hit")) == 16
+    page.type("#query", "red wombat\n")
+    assert "The best 16 of 16 photos" in page.text("#summary")
+    assert "A very vague query: many photos may be right" in page.text("#summary")
+    assert "the model does not know: “wombat”" in page.text("#messages")
+    places = page.run(
+        "return [...document.querySelector('.gallery').children].map(c => c.className)"
+    )
+    assert places == ["hit"] * 4 + ["filler", "cutoff"] + ["hit after"] * 12
+    assert page.texts(".cutoff") == ["These 4 photos hold what is right."]
+    assert page.texts(".score")[:2] == ["1\nmatch 90 %", "2\nmatch 85 %"]
+    assert page.texts(".hit .buttons")[0].split("\n") == ["More like this", "Right", "Wrong"]
+    page.run("history.back()")
+    page.until("return document.querySelector('#summary h1')")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said", "lines"),
+    [("nothing", "These 4 photos hold what is right.", 0), ("unsure", "The model is not sure", 1)],
+)
+def test_probably_nothing_here(page, service, monkeypatch, verdict, said, lines):
+    monkeypatch.setattr(service, "verdict", verdict)
+    page.open("/?q=red")
+    assert said in page.text(".banner.unsure")
+    assert len(page.all(".cutoff")) == lines
+
+
+def test_fewer_photos_than_the_answer_set_has(page):
+    page.open("/?q=red&show=3")
+    assert "Of them, 1 more would follow here." in page.text(".more")
+    page.click(".more button", "Show 10")
+    assert len(page.all(".hit")) == 10
+    assert len(page.all("li.cutoff")) == 1
+
+
+def test_more_like_this_and_not_this(page):
+    page.open("/?q=blue")
+    page.click(".hit button", "More like this")
+    assert page.text("#parts") == "like this photo\n×"
+    assert page.all(".hit")
+    page.type("#unlike", "red, green\n")
+    assert "not=red" in page.run("return location.search")
+    page.click("#parts button")
+    assert "Say what the photo shows" in page.text("#summary")
+
+
+def test_an_upload_of_a_broken_file(page, tmp_path):
+    good, broken = tmp_path / "good.jpg", tmp_path / "broken.jpg"
+    good.write_bytes(photo("blue"))
+    broken.write_bytes(photo("red")[:200])
+    page.open()
+    page.type("#files", f"{good}\n{broken}")
+    assert "broken.jpg is a broken image" in page.text(".banner.problem")
+    assert len(page.all("#parts li.broken")) == 1
+    assert page.run("return document.querySelector('.hit img').alt").startswith("blue/")
+    page.click("#parts li:not(.broken) button")
+    assert "broken.jpg is a broken image" in page.text(".banner.problem")
+    assert not page.all(".hit")
+
+
+def test_hostile_texts_are_shown_as_they_are(page):
+    page.open()
+    page.type("#query", f"red {HOSTILE}\n")
+    assert "src=x" in page.text("#messages")
+    assert page.run("return document.title").startswith("red <img")
+    assert page.run("return document.querySelectorAll('main script, img[src=x]').length") == 0
+    page.click(".hit .picture")
+    page.run("document.getElementById('viewer').close()")
+    hostile = page.run("return [...document.images].filter(i => i.alt.includes('<img')).length")
+    assert hostile == 1
+    options = page.run("return [...document.querySelectorAll('#folder option')].map(o => o.value)")
+    assert "a <b>folder</b>" in options
+
+
+def test_marks_are_kept(page, service):
+    page.open("/?q=yellow")
+    page.click(".hit button", "Right")
+    page.click(".hit:nth-child(2) button", "Wrong")
+    page.until("return document.querySelectorAll('[aria-pressed=true]').length === 2")
+    page.open("/?q=yellow")
+    assert page.texts("[aria-pressed=true]") == ["Right", "Wrong"]
+    marks = [(caption, grade) for _, (_, caption), grade in read_csv(service.settings.marks)]
+    assert marks == [("yellow", 1.0), ("yellow", 0.0)]
+    page.click(".hit button", "Right")
+    page.until("return document.querySelectorAll('[aria-pressed=true]').length === 1")
+
+
+def test_the_keyboard_is_enough(page):
+    from selenium.webdriver.common.keys import Keys
+
+    page.open("/?q=white")
+    page.run("document.activeElement.blur()")
+    page.type("body", "/")
+    assert page.run("return document.activeElement.id") == "query"
+    page.press(Keys.ENTER)
+    page.run("document.querySelector('.picture').focus()")
+    page.press(Keys.ENTER)
+    first = page.text("#facts")
+    page.press(Keys.ARROW_RIGHT)
+    assert page.text("#facts") != first
+    page.press("r")
+    page.until("return document.querySelector('#marking [aria-pressed=true]')")
+    page.press(Keys.ESCAPE)
+    assert not page.all("#viewer")
+
+
+def test_filters_that_nothing_passes(page):
+    page.open("/?q=red&until=1900-01-01")
+    assert "No photo passes the filters." in page.text("#results")
+    assert "(1 set)" in page.text("#active")
+    page.click("#results button", "Reset filters")
+    assert page.all(".hit")
+
+
+def test_words_that_matter(page):
+    page.open("/?q=red+blue")
+    page.click("#summary button", "Which words matter?")
+    rows = page.texts("#analysis tr")[1:]
+    assert [row.split()[0] for row in rows] == ["red", "blue"]
+    assert "vaguer by 10" in rows[0]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_cut_off(page, width):
+    long = "x" * 300
+    for path in ("/", "/?q=red+blue", f"/?q={long}&not={long}", "/?like=0&like=1&tag=x"):
+        page.open(path, width)
+        assert not is_cut_off(page), path
+    page.open("/?q=red+blue", width)
+    page.click("#filters summary")
+    page.click("#summary button", "Which words matter?")
+    assert not is_cut_off(page)
+    page.click(".hit .picture")
+    assert not is_cut_off(page)
+    large = page.run("return document.getElementById('viewer').getBoundingClientRect().toJSON()")
+    assert large["left"] >= 0
+    assert large["right"] <= width
+    assert large["bottom"] <= 900
+
+
+def test_a_server_that_is_gone(page, service, monkeypatch):
+    page.open("/?q=red")
+    page.run("window.fetch = () => Promise.reject(new TypeError('no network'))")
+    page.type("#query", " blue\n")
+    assert "The server does not answer. Is it still running?" in page.text(".banner.problem")

@@ -1,0 +1,165 @@
+"""The server as a process: how it starts, what it bears, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import command_line
+import httpx
+import pytest
+from small_index import StubEmbedder, small_index
+
+from data_pipelines.errors import UserError
+from keras_xmr.server.run import address, is_loopback, listen, serve
+from keras_xmr.server.service import Service
+from keras_xmr.server.settings import Settings
+
+ROOT = Path(__file__).parent.parent.parent
+SUPPORT = ROOT / "tests" / "support"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    return small_index(tmp_path_factory.mktemp("served")).path
+
+
+@contextmanager
+def stub_server(index: Path, seconds: float):
+    """A process that serves, and its address."""
+    command = [sys.executable, str(SUPPORT / "stub_server.py"), str(index), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{SUPPORT}"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def serving(monkeypatch):
+    """The benchmark, as a module."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import serving
+
+    return serving
+
+
+def test_sigterm_lets_it_answer_what_was_asked(index):
+    with stub_server(index, 0.5) as (process, url), ThreadPoolExecutor(4) as pool:
+        while httpx.get(f"{url}healthz").status_code != 200:
+            time.sleep(0.02)
+        ask = {"texts": ["a red photo"]}
+        asked = [pool.submit(httpx.post, f"{url}search", json=ask, timeout=20) for _ in range(4)]
+        while "keras_xmr_waiting 0.0" in httpx.get(f"{url}metrics").text:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        answers = [future.result() for future in asked]
+        output, errors = process.communicate(timeout=20)
+        assert [answer.status_code for answer in answers] == [200] * 4
+        assert all(answer.json()["hits"] for answer in answers)
+        assert (process.returncode, output, errors) == (0, "False\n", "")
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+
+
+def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch):
+    monkeypatch.setattr("keras_xmr.server.run.DRAIN", 0.1)
+    monkeypatch.setattr("keras_xmr.server.run._ON_ITS_WAY", 0.0)
+    answered, texts = threading.Event(), []
+
+    class Stuck(StubEmbedder):
+        def embed_texts(self, wanted):
+            texts.extend(wanted)
+            if len(texts) == 1:
+                while not service.embedder.waiting:
+                    time.sleep(0.01)
+            else:
+                answered.wait(20)
+            raise RuntimeError("no memory")
+
+    def ask(url: str) -> httpx.Response:
+        response = httpx.post(f"{url}search", json={"texts": ["red"]}, timeout=20)
+        answered.set()
+        return response
+
+    service = Service(index, Settings(), load=Stuck)
+    with ThreadPoolExecutor(1) as pool:
+        answers = []
+        with pytest.raises(UserError, match="no memory"):
+            serve(service, "127.0.0.1", 0, lambda url: answers.append(pool.submit(ask, url)))
+        answer = answers[0].result()
+    assert answer.status_code == 503
+    assert answer.json()["error"] == "the server has ended before it could answer"
+
+
+def test_many_clients_at_once_see_no_error(index, monkeypatch):
+    benchmark = serving(monkeypatch)
+    with stub_server(index, 0.002) as (process, url):
+        benchmark.wait_until_ready(url, 30)
+        found = asyncio.run(
+            benchmark.load(url, 32, 2.0, lambda: process.send_signal(signal.SIGTERM))
+        )
+        assert process.wait(20) == 0
+    assert not found.errors
+    assert set(found.seconds) >= {"words", "like photo", "upload"}
+    assert "errors: none" in found.table()
+
+
+def test_a_model_that_does_not_fit_ends_the_server(index):
+    service = Service(index, Settings(), load=lambda: StubEmbedder(fingerprint="another"))
+    with pytest.raises(UserError, match="was made by another model"):
+        serve(service, "127.0.0.1", 0, lambda address: None)
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_server(index):
+    def load():
+        raise RuntimeError("no memory")
+
+    service = Service(index, Settings(), load=load)
+    with pytest.raises(UserError, match="the model cannot be loaded: no memory"):
+        serve(service, "127.0.0.1", 0, lambda address: None)
+
+
+def test_what_cannot_be_listened_at_is_told():
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 cannot be had"):
+            listen("127.0.0.1", port)
+    with pytest.raises(UserError, match="'no such host' is no address of this machine"):
+        listen("no such host", 0)
+
+
+def test_addresses():
+    assert address("::1", 80) == "http://[::1]:80/"
+    assert [is_loopback(host) for host in ("localhost", "127.0.0.2", "::1")] == [True] * 3
+    assert [is_loopback(host) for host in ("0.0.0.0", "::", "192.168.1.5", "home")] == [False] * 4
+
+
+def test_the_command_says_what_is_wrong_without_tensorflow(tmp_path):
+    result = command_line.start("serve", "--index=nowhere", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "nowhere" in result.stderr
+    result = command_line.start("serve", "--index=nowhere", "--port=70000", cwd=tmp_path)
+    assert "--port: 70000 is no port" in result.stderr
+    missing = tmp_path / "without" / "fastapi.py"
+    missing.parent.mkdir()
+    missing.write_text("raise ModuleNotFoundError(name='fastapi')\n")
+    result = command_line.start(
+        "serve",
+        "--index=nowhere",
+        cwd=tmp_path,
+        environment={"PYTHONPATH": f"{missing.parent}:{ROOT}"},
+    )
+    assert "pip install 'keras-xmr[serve]'" in result.stderr
+    assert result.returncode == 1
