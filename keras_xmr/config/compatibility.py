@@ -204,10 +204,11 @@ def _losses(config: Config) -> Iterator[Mistake]:
             )
         yield from _pair_of_kinds("loss", loss, kinds, key)
         yield from _keys_of_embeddings(config, loss, key)
-        if getattr(loss, "mining", None) == "sum" and loss.warmup_steps:  # type: ignore[attr-defined]
+        mining = getattr(loss, "mining", "hardest")
+        if mining != "hardest" and loss.warmup_steps:  # type: ignore[attr-defined]
             yield (
                 ("objective", number, "warmup_steps"),
-                "has no effect with mining 'sum'; write mining: hardest",
+                f"has no effect with mining {mining!r}; write mining: hardest",
             )
         if getattr(loss, "pseudo_positives", None) == 0 and loss.warmup_steps:  # type: ignore[attr-defined]
             yield (

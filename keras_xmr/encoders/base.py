@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.text import Tokenizer
+from keras_xmr.keras_compat import all_layers
 
 
 class EncoderError(UserError):
@@ -98,6 +99,6 @@ class Encoder(abc.ABC):
 def synchronize(network: keras.Model) -> None:
     """Batch normalisation over the global batch, so that replicas train as one device would."""
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-        for layer in network._flatten_layers():
+        for layer in all_layers(network):
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.synchronized = True

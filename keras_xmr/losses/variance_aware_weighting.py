@@ -41,13 +41,12 @@ class VarianceAwareWeighting(Loss):
         temperature: What the scores are divided by in the probabilities. With 1 they are so much
             alike that sigma is 1 within 0.002, and no sub-embedding weighs more than another.
         stop_gradient: Whether sigma is a constant of the step.
-        mining: "hardest" takes the negative that scores highest, as printed. "sum" adds up the
-            hinges of all negatives, and sigma is a constant: where many "negatives" are right
-            answers, the hardest one mostly is, and training on it undoes what was learned. On
-            small scenes (32 pixels, 702 steps), validation RSUM rose from 55.0 at step 500 to
-            58.8 with all negatives, and fell to 26.8 with the hardest.
+        mining: "hardest" takes the negative that scores highest, as printed. "mean" takes the
+            mean over all negatives that violate the margin, and sigma is a constant: where many
+            "negatives" are right answers, the hardest one mostly is, and training on it undoes
+            what was learned (docs/comparison.md).
         reduction: "mean" divides by the number of pairs that match, "sum" does not.
-        warmup_steps: For so many first steps of a training, "hardest" works as "sum" does: where
+        warmup_steps: For so many first steps of a training, "hardest" works as "mean" does: where
             a model begins with the hardest ones it may never leave the state in which all scores
             are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -69,14 +68,14 @@ class VarianceAwareWeighting(Loss):
         sigma_of: Literal["scores", "probabilities"] = "probabilities",
         temperature: PositiveFloat = 0.05,
         stop_gradient: bool = False,
-        mining: Literal["sum", "hardest"] = "hardest",
+        mining: Literal["mean", "hardest"] = "hardest",
         reduction: Reduction = "mean",
         warmup_steps: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if mining == "sum" and warmup_steps:
-            raise ValueError("warmup_steps has no effect with mining 'sum'")
+        if mining == "mean" and warmup_steps:
+            raise ValueError("warmup_steps has no effect with mining 'mean'")
         self.margin = margin
         self.mining = mining
         self.sigma = sigma
@@ -127,19 +126,22 @@ class VarianceAwareWeighting(Loss):
         own = of_pairs(scores)[..., None]
         weight = None if sigma is None else of_pairs(sigma)
 
-        def hinge(rivals: Any) -> Any:
-            """The sum (K, P) of the hinges of the pairs with some rivals (K, N, R) of the query."""
-            return ops.sum(ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - own)), axis=2)
+        def hinges(rivals: Any) -> Any:
+            """Those (K, P, R) of the pairs with some rivals (K, N, R) of the query."""
+            return ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - own))
 
         def over_all() -> Any:
-            # So many hinges over sigma^2 would reward scores that scatter, right or wrong.
+            # Their sum would be a hundred times as large as the other losses of DVSE, and over
+            # a sigma that learns it would reward scores that scatter, right or wrong.
             constant = None if weight is None else ops.stop_gradient(weight)
-            return _weighted(hinge(ops.where(positives, LOWEST, scores)), constant)
+            of_all = hinges(ops.where(positives, LOWEST, scores))
+            within = ops.sum(ops.cast(of_all > 0, "float32"), axis=2)
+            return _weighted(ops.sum(of_all, axis=2) / ops.maximum(within, 1.0), constant)
 
         def over_hardest() -> Any:
-            return _weighted(hinge(hardest_negatives(scores, positives)), weight)
+            return _weighted(hinges(hardest_negatives(scores, positives))[..., 0], weight)
 
-        if self.mining == "sum":
+        if self.mining == "mean":
             total = ops.sum(over_all())
         else:
             total = ops.sum(with_warm_up(step, self.warmup_steps, over_all, over_hardest))

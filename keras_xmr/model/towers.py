@@ -10,6 +10,7 @@ import keras
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
+from keras_xmr.keras_compat import all_layers
 from keras_xmr.layers import region_mask
 from keras_xmr.pooling import Pooling
 
@@ -59,7 +60,7 @@ def parts_of(tower: keras.Model) -> Mapping[str, list[keras.Layer]]:
     head = tower.get_layer("head")
     return {
         "encoder": [layer for layer in tower.layers if layer.name == "encoder"],
-        "pooling": [layer for layer in head._flatten_layers() if isinstance(layer, Pooling)],
+        "pooling": [layer for layer in all_layers(head) if isinstance(layer, Pooling)],
         "head": [head],
         "log_variance": head.log_variance_layers,
     }

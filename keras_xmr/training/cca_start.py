@@ -17,6 +17,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.heads import Head
 from keras_xmr.judgements import Judgements, judge
+from keras_xmr.keras_compat import all_layers
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
@@ -95,7 +96,7 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
 
     Outputs have a mean norm of 1.
     """
-    for layer in head._flatten_layers():
+    for layer in all_layers(head):
         if isinstance(layer, Projection):
             layer.standardise(vectors, mean)
     norm = np.linalg.norm((vectors - mean) @ kernel, axis=1).mean()

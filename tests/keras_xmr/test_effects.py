@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_xmr.config.loader import find_config, load_config
 
-LEAST = 0.1
+LEAST = 0.05
 """The part of the gradient norm of the main loss that the other one has at least."""
 
 CONFIGS = (

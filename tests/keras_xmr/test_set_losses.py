@@ -390,18 +390,20 @@ def test_the_warm_up_of_dvse_adds_up_the_hinges_of_all_negatives(random):
     points = arrays["caption"] / np.linalg.norm(arrays["caption"], axis=-1, keepdims=True)
     cosines = np.einsum("nkd,md->knm", unit, points)
     expected = sum(
-        max(0.0, 0.5 + rival - scores[q, p])
+        np.mean(
+            [hinge for rival in scores[q][~right[q]] if (hinge := 0.5 + rival - scores[q, p]) > 0]
+            or [0.0]
+        )
         for scores, right in [(s, positives) for s in cosines]
         + [(s.T, positives.T) for s in cosines]
         for q, p in np.argwhere(right)
-        for rival in scores[q][~right[q]]
     ) / np.count_nonzero(positives)
     np.testing.assert_allclose(both(tf.constant(1, tf.int64)), expected, rtol=1e-5)
-    to_the_end = VarianceAwareWeighting(sigma="one", margin=0.5, mining="sum")
+    to_the_end = VarianceAwareWeighting(sigma="one", margin=0.5, mining="mean")
     found = to_the_end(None, image, caption, {"positives": tf.constant(positives)}, step=9)
     np.testing.assert_allclose(sum(found.values()), expected, rtol=1e-5)
     with pytest.raises(ValueError, match="no effect"):
-        VarianceAwareWeighting(mining="sum", warmup_steps=2)
+        VarianceAwareWeighting(mining="mean", warmup_steps=2)
     hardest = VarianceAwareWeighting(sigma="one", margin=0.5)
     np.testing.assert_allclose(
         both(tf.constant(2, tf.int64)),

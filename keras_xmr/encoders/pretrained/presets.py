@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import keras
 
 from keras_xmr.encoders.pretrained.weights import WeightsError, differences, load_weights, whole
+from keras_xmr.keras_compat import all_layers, preset_loader
 
 if TYPE_CHECKING:
     import keras_hub
@@ -104,7 +105,7 @@ class Preset:
             self.source, load_weights=load_weights, dtype=policy.name
         )
         if policy.name != "float32":
-            for layer in backbone._flatten_layers():
+            for layer in all_layers(backbone):
                 # The towers of CLIP keep the precision that they were saved in.
                 layer.dtype_policy = policy
         return backbone
@@ -146,11 +147,10 @@ class Preset:
         Raises:
             PresetError: If what describes the backbone cannot be had.
         """
-        # KerasHub tells this of a built backbone only, which takes seconds and gigabytes.
-        from keras_hub.src.utils.preset_utils import get_preset_loader
 
+        # KerasHub tells this of a built backbone only, which takes seconds and gigabytes.
         def read() -> int | None:
-            loader = get_preset_loader(self.source)
+            loader = preset_loader(self.source)
             if hasattr(loader, "converter"):
                 return loader.converter.convert_backbone_config(loader.config).get(_LENGTH)
             config = loader.config["config"]

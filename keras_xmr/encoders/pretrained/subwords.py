@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.text import Tokenizer
+from keras_xmr.keras_compat import with_sentencepiece_inside
 
 if TYPE_CHECKING:
     import keras_hub
@@ -60,12 +61,12 @@ class SubwordTokenizer(Tokenizer):
         self.max_words = max_words if max_tokens is None else min(max_words, max_tokens - special)
         # Called eagerly, KerasHub would take other code, which need not agree to the last id.
         self._tokenize = tf.function(
-            _inside(tokenizer, tokenizer.__call__),
+            with_sentencepiece_inside(tokenizer, tokenizer.__call__),
             input_signature=[tf.TensorSpec([None], tf.string)],
             autograph=False,
         )
         self._detokenize = tf.function(
-            _inside(tokenizer, tokenizer.detokenize),
+            with_sentencepiece_inside(tokenizer, tokenizer.detokenize),
             input_signature=[tf.TensorSpec([1, None], tf.int32)],
             autograph=False,
         )
@@ -130,28 +131,6 @@ class SubwordTokenizer(Tokenizer):
                 f"{folder} does not hold the tokenizer that this run was trained with ({error}); "
                 "copy the folder back, or train again"
             ) from None
-
-
-def _inside(
-    tokenizer: keras_hub.tokenizers.Tokenizer, call: Callable[[tf.Tensor], tf.Tensor]
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A call of a tokenizer to be traced, with the model of SentencePiece inside of the graph.
-
-    The one that KerasHub has made before is a resource that TensorFlow deletes as soon as
-    anybody sets a seed, since it then drops the kernel that owns it.
-    """
-
-    def traced(inputs: tf.Tensor) -> tf.Tensor:
-        outside = getattr(tokenizer, "_sentence_piece", None)
-        if outside is None:
-            return call(inputs)
-        tokenizer._set_proto_tf(tokenizer.proto)
-        try:
-            return call(inputs)
-        finally:
-            tokenizer._sentence_piece = outside
-
-    return traced
 
 
 def _vocabulary(tokenizer: keras_hub.tokenizers.Tokenizer) -> list[str]:

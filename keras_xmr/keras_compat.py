@@ -1,0 +1,49 @@
+"""What we need of Keras and KerasHub that they keep private. Nothing else of it is used elsewhere.
+
+Beside these functions `Retriever` overrides `_maybe_symbolic_build` and updates `_loss_tracker` of
+`keras.Model`. A test names what a new version has changed; until it passes there, pyproject.toml
+keeps that version out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+
+def all_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """A layer, and all layers within it at any depth."""
+    return list(layer._flatten_layers())
+
+
+def preset_loader(source: str) -> Any:
+    """What reads a preset of KerasHub: its `config`, and a `converter` if it is of transformers."""
+    from keras_hub.src.utils.preset_utils import get_preset_loader
+
+    return get_preset_loader(source)
+
+
+def with_sentencepiece_inside(
+    tokenizer: Any, call: Callable[[tf.Tensor], tf.Tensor]
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A call of a tokenizer to be traced, with the model of SentencePiece inside of the graph.
+
+    The one that KerasHub has made before is a resource that TensorFlow deletes as soon as
+    anybody sets a seed, since it then drops the kernel that owns it.
+    """
+
+    def traced(inputs: tf.Tensor) -> tf.Tensor:
+        outside = getattr(tokenizer, "_sentence_piece", None)
+        if outside is None:
+            return call(inputs)
+        tokenizer._set_proto_tf(tokenizer.proto)
+        try:
+            return call(inputs)
+        finally:
+            tokenizer._sentence_piece = outside
+
+    return traced
