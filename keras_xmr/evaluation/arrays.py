@@ -49,7 +49,7 @@ def evaluate(
     if not isinstance(model, Retriever):
         raise ArgumentError(f"a keras_xmr.Retriever is evaluated, not {type(model).__name__}")
     x = {"image": images, "caption": captions}
-    sizes = check_sides(x, model.entrances)
+    sizes = check_sides(x, model.entrances())
     if judgements is None:
         rows = checked_image_of(image_of, sizes["image"], sizes["caption"])
         judgements = Judgements.from_pairs(rows, sizes["image"])
@@ -57,7 +57,7 @@ def evaluate(
         raise ArgumentError("image_of and judgements both say what is right; give one")
     found = {
         side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
-        for side, tower in model.entrances.items()
+        for side, tower in model.entrances().items()
     }
     scores, back = score_matrices(model.matcher, found["image"], found["caption"], TILE)
     return retrieval(scores, judgements, back)

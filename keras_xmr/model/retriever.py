@@ -142,9 +142,11 @@ class Retriever(keras.Model):
         tower = self.caption_feature_tower
         return self.text_tower if tower is None else tower
 
-    @property
     def entrances(self) -> dict[str, keras.Model]:
-        """Both, under the keys of what the model is called on."""
+        """Both, under the keys of what the model is called on.
+
+        No property: Keras saves weights under the first attribute that holds their layer.
+        """
         return {"image": self.image_entrance, "caption": self.caption_entrance}
 
     def call(self, inputs: Any, training: bool = False) -> dict[str, Embedding]:
@@ -208,7 +210,7 @@ class Retriever(keras.Model):
         Raises:
             ArgumentError: If these are no pairs, or texts where the tower takes word ids.
         """
-        check_pairs(x, y, self.entrances)
+        check_pairs(x, y, self.entrances())
         return super().fit(x, y, *args, **kwargs)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:

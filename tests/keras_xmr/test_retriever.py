@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import h5py
 import keras
 import models
 import numpy as np
@@ -95,6 +96,13 @@ def test_saved_model_loads_in_safe_mode(tmp_path):
         loaded.score(after["image"], after["caption"]),
         model.score(before["image"], before["caption"]),
     )
+
+
+def test_weights_are_saved_where_they_have_always_been(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    models.pcme().save_weights(path)
+    with h5py.File(path) as file:
+        assert set(file) == {"caption_entrance", "image_entrance", "layers", "vars"}
 
 
 @pytest.mark.slow
