@@ -17,13 +17,14 @@ import json
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from data_pipelines.errors import UserError
 from keras_xmr.commands._options import whole
 from keras_xmr.config.loader import ConfigError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from keras_xmr.index import Query
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +97,7 @@ def run(arguments: argparse.Namespace) -> None:
         write_page(arguments.html, index, answers)
 
 
-def _queries(arguments: argparse.Namespace, query: type[T]) -> Iterator[tuple[str, T]]:
+def _queries(arguments: argparse.Namespace, query: type[Query]) -> Iterator[tuple[str, Query]]:
     """Each query, and what it is called."""
     unlike = tuple(arguments.unlike)
     if arguments.queries is None:

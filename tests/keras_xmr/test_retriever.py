@@ -98,6 +98,13 @@ def test_saved_model_loads_in_safe_mode(tmp_path):
     )
 
 
+def test_weights_are_saved_where_they_have_always_been(tmp_path):
+    path = tmp_path / "model.weights.h5"
+    models.pcme().save_weights(path)
+    with h5py.File(path) as file:
+        assert set(file) == {"caption_entrance", "image_entrance", "layers", "vars"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_trains_with_finite_losses(precision):
