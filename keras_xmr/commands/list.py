@@ -18,7 +18,7 @@ from pathlib import Path
 
 from keras_xmr.config.loader import ConfigError, find_configs, packaged_ablations, packaged_configs
 from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.reported_results import PaperOptions
+from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.config.yaml_file import read_yaml
 
 SEVERAL_WORKERS = True
@@ -56,10 +56,10 @@ def _title(config: Path) -> str:
 
 def _of_paper(name: str) -> Iterator[str]:
     """What comes along for a paper: its tables, their rows, and the figures of each."""
-    papers: dict[str, dict[str, list[tuple[str, PaperOptions]]]] = defaultdict(dict)
+    papers: dict[str, dict[str, list[tuple[str, ReportedResults]]]] = defaultdict(dict)
     for config, path in (packaged_configs() | packaged_ablations()).items():
         if section := read_yaml(path).data.get("paper"):
-            paper = PaperOptions.model_validate(section)
+            paper = ReportedResults.model_validate(section)
             papers[_key(paper.source)].setdefault(paper.source, []).append((config, paper))
     if name not in papers:
         known = ", ".join(sorted(papers))
@@ -79,7 +79,7 @@ def _key(source: str) -> str:
     return f"{found[1].lower()}{found[2]}" if found else source
 
 
-def _aims(paper: PaperOptions) -> Iterator[str]:
+def _aims(paper: ReportedResults) -> Iterator[str]:
     """The figures of a row, each table of them on lines of its own."""
     for figures in paper.figures:
         notes = ["mean over folds"] if figures.folds else []
