@@ -8,7 +8,8 @@ import re
 import shutil
 import threading
 import zlib
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tokenize import TokenError
 from zipfile import BadZipFile
@@ -37,12 +38,25 @@ def atomic_write(path: Path, content: bytes) -> None:
         OSError: If the disk is full or cannot be written. It names the file, and nothing is left
             behind.
     """
-    aside = aside_of(path)
     try:
-        aside.write_bytes(content)
-        put_in_place(aside, path)
+        with written_aside(path) as aside:
+            aside.write_bytes(content)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def written_aside(path: Path, suffix: str = "") -> Iterator[Path]:
+    """Gives another name under which a file is written; at the end it is renamed, if all went well.
+
+    Args:
+        path: The file.
+        suffix: See `aside_of`.
+    """
+    aside = aside_of(path, suffix)
+    try:
+        yield aside
+        put_in_place(aside, path)
     finally:
         aside.unlink(missing_ok=True)
 

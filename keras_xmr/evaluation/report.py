@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-import os
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.files import atomic_write
+from data_pipelines.files import atomic_write, written_aside
 from data_pipelines.records import SplitRecords, parse
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.plots import write_plots
@@ -89,12 +88,8 @@ def save_scores(evaluation: Evaluation, folder: Path) -> Path:
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.npy")
-    try:
+    with written_aside(path, ".npy") as aside:
         np.save(aside, array)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:

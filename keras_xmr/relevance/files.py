@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import written_aside
 from data_pipelines.tables import table
 from keras_xmr.relevance.matrix import RelevanceMatrix
 
@@ -99,14 +99,10 @@ def write_relevance(
         _fill(relevance, matrix, counts)
         return [_write_arrays(path, {"relevance": relevance, **arrays})]
     large = path.with_suffix(".npy")
-    aside = _aside(large)
-    try:
+    with written_aside(large) as aside:
         mapped = np.lib.format.open_memmap(aside, "w+", np.float32, matrix.shape)
         _fill(mapped, matrix, counts)
         mapped.flush()
-        os.replace(aside, large)
-    finally:
-        aside.unlink(missing_ok=True)
     return [large, _write_arrays(path, arrays)]
 
 
@@ -117,15 +113,6 @@ def _fill(relevance: np.ndarray, matrix: RelevanceMatrix, counts: PairCounts) ->
 
 
 def _write_arrays(path: Path, arrays: dict[str, Any]) -> Path:
-    aside = _aside(path)
-    try:
-        with aside.open("wb") as file:
-            np.savez(file, **arrays)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(path) as aside, aside.open("wb") as file:
+        np.savez(file, **arrays)
     return path
-
-
-def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")
