@@ -78,10 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Answers the queries."""
-    from keras_xmr.index import Filters, PhotoIndex, Query, Searcher
+    from keras_xmr.index import Filters, PhotoIndex, Searcher
     from keras_xmr.index.pages import results_table, write_page
 
-    asked = list(_queries(arguments, Query))
+    asked = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     index = PhotoIndex.open(arguments.index)
     searcher = Searcher(index, arguments.run)
@@ -97,14 +97,16 @@ def run(arguments: argparse.Namespace) -> None:
         write_page(arguments.html, index, answers)
 
 
-def _queries(arguments: argparse.Namespace, query: type[Query]) -> Iterator[tuple[str, Query]]:
+def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
     """Each query, and what it is called."""
+    from keras_xmr.index import Query
+
     unlike = tuple(arguments.unlike)
     if arguments.queries is None:
         images = tuple(_bytes(path) for path in arguments.image)
         parts = [*arguments.texts, *(str(path) for path in arguments.image)]
         title = " + ".join(parts) + "".join(f", not {text}" for text in unlike)
-        yield title, query(texts=tuple(arguments.texts), images=images, unlike=unlike)
+        yield title, Query(texts=tuple(arguments.texts), images=images, unlike=unlike)
         return
     if arguments.texts or arguments.image:
         raise ConfigError("--queries takes the place of TEXT and --image")
@@ -112,7 +114,7 @@ def _queries(arguments: argparse.Namespace, query: type[Query]) -> Iterator[tupl
     if not any(lines):
         raise UserError(f"--queries: {arguments.queries} is empty; write one query a line")
     for line in filter(None, lines):
-        yield line, query(texts=(line,), unlike=unlike)
+        yield line, Query(texts=(line,), unlike=unlike)
 
 
 def _bytes(path: Path) -> bytes:

@@ -83,7 +83,8 @@ class AnswerSets:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> AnswerSets:
         """From what `as_dict` gave."""
-        return cls(**{field.name: content[field.name] for field in fields(cls)})
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in content.items() if name in names})
 
     def accident(self, best: float, gallery: int) -> float:
         """The largest share of captions without a right photo that still have so good a photo.
