@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 
 from keras_xmr.evaluation.embed import Arrays
 
@@ -43,6 +42,8 @@ def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
     """Spearman correlation; 0 where one side does not vary."""
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return 0.0
+    import scipy.stats  # Takes half a second, and nothing else needs it.
+
     return float(scipy.stats.spearmanr(left, right).statistic)
 
 
