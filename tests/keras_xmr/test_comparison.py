@@ -150,6 +150,7 @@ def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
     assert ("metrics", "i2t_asp", "good", "fair") in pairs
 
 
+@pytest.mark.slow
 def test_only_what_all_runs_have_is_tested(folders, tmp_path):
     queries = folders[0] / "evaluation" / "test" / "queries-test.npz"
     arrays = {n: v for n, v in np.load(queries).items() if "truth" not in n and "asp" not in n}
@@ -231,6 +232,7 @@ def test_reports(folders, capsys, tmp_path):
     assert "not told apart" in page
 
 
+@pytest.mark.slow
 def test_one_method_alone_has_no_differences(folders, tmp_path):
     compare([], folders[:1], tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out" / "test").iterdir()} == {
@@ -319,6 +321,7 @@ class Command:
         return code
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
     plan = ["scenes_pcme"], [0, 1, 2], overrides
