@@ -24,6 +24,10 @@ from data_pipelines.text import Tokenizer
 Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From the numbers of N images and of M captions to the relevance of each pair, float32 (N, M)."""
 
+# What is mapped has no Python conditions on tensors, so there is nothing that AutoGraph, which
+# takes a second at every start of a process, could translate.
+_as_it_is = tf.autograph.experimental.do_not_convert
+
 
 def training_batches(
     records: SplitRecords,
@@ -103,8 +107,8 @@ def training_batches(
         return {"image": pixels, "caption": caption}, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
-    dataset = steps.map(loader, num_parallel_calls=2, deterministic=True).unbatch()
-    dataset = dataset.map(item, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    dataset = steps.map(_as_it_is(loader), num_parallel_calls=2, deterministic=True).unbatch()
+    dataset = dataset.map(_as_it_is(item), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     padding = tf.nest.map_structure(lambda spec: tf.zeros((), spec.dtype), dataset.element_spec)
     if records.caption_features is None:
         padding[0]["caption"] = tf.constant(tokenizer.pad, tf.int32)
@@ -112,7 +116,7 @@ def training_batches(
     size = loader.size // pieces
     dataset = dataset.padded_batch(size, padding_values=padding, drop_remainder=True)
     if sampler.SEVERAL:
-        dataset = dataset.map(_image_by_image)
+        dataset = dataset.map(_as_it_is(_image_by_image))
     return _finish(dataset)
 
 
@@ -129,7 +133,9 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
         return parsed["regions"]
 
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
-    dataset = dataset.map(decode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    dataset = dataset.map(
+        _as_it_is(decode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
     return _finish(dataset.padded_batch(batch))
 
@@ -137,7 +143,9 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
 def caption_batches(texts: list[str], tokenizer: Tokenizer, batch: int) -> tf.data.Dataset:
     """Captions in order, in batches: int32 (B, L), padded by the tokenizer."""
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(batch)
-    return _finish(dataset.map(tokenizer, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True))
+    return _finish(
+        dataset.map(_as_it_is(tokenizer), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    )
 
 
 def caption_feature_batches(
@@ -145,7 +153,7 @@ def caption_feature_batches(
 ) -> tf.data.Dataset:
     """Features of some captions, in batches: float32 (B, L, F), filled with zeros."""
     dataset = tf.data.Dataset.from_tensor_slices(captions).batch(batch)
-    return _finish(dataset.map(partial(_read_features, features), deterministic=True))
+    return _finish(dataset.map(_as_it_is(partial(_read_features, features)), deterministic=True))
 
 
 def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:

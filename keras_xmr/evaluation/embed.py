@@ -162,6 +162,7 @@ def _graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor], Emb
         graphs[spec] = tf.function(
             lambda inputs: embeddings.for_matching(weak()(inputs, training=False)),
             input_signature=[spec],
+            autograph=False,
         )
     return graphs[spec]
 

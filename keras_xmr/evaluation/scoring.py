@@ -79,7 +79,7 @@ def _scorer(matcher: Matcher, query: Side | None) -> Callable[..., tf.Tensor]:
     """What scores a tile: one for each matcher, since it is traced anew wherever it is made."""
     # Of a partial, TensorFlow counts the tracings for itself: those of several matchers are not
     # one function that is traced too often.
-    return tf.function(partial(_score_tile, matcher, query), reduce_retracing=True)
+    return tf.function(partial(_score_tile, matcher, query), reduce_retracing=True, autograph=False)
 
 
 def _score_tile(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.stats
 
 if TYPE_CHECKING:
     from keras_xmr.evaluation.results import Arrays
@@ -45,6 +44,8 @@ def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
     """Spearman correlation; 0 where one side does not vary."""
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         return 0.0
+    import scipy.stats  # Takes half a second, and nothing else needs it.
+
     return float(scipy.stats.spearmanr(left, right).statistic)
 
 

@@ -48,6 +48,7 @@ def frozen_caption_features(
     encode = tf.function(
         lambda ids, training=False: _with_mask(encoder(ids, training=training)),
         reduce_retracing=True,
+        autograph=False,
     )
     splits = [records.split(split) for split in SPLITS[:2] if split in records.splits]
     batch = config.evaluation.batch_size

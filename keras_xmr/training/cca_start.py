@@ -140,7 +140,7 @@ def _of_tower(
     pooling = tower.get_layer("head").global_pooling
     encoder = None if on_features is not None else features_of(tower)
 
-    @tf.function(input_signature=[batches.element_spec])
+    @tf.function(input_signature=[batches.element_spec], autograph=False)
     def average(inputs: tf.Tensor) -> tf.Tensor:
         if encoder is None:
             mask = tf.reduce_any(inputs != 0, axis=-1) if inputs.shape[1] is None else None

@@ -129,7 +129,7 @@ class Team:
         tensors = [tf.convert_to_tensor(value) for value in values]
         signature = (of_chief, *((tuple(tensor.shape), tensor.dtype) for tensor in tensors))
         if signature not in self._sums:
-            self._sums[signature] = tf.function(partial(self._sum, of_chief))
+            self._sums[signature] = tf.function(partial(self._sum, of_chief), autograph=False)
         sums = self._sums[signature](tensors)
         return [self.strategy.experimental_local_results(value)[0] for value in sums]
 

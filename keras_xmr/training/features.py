@@ -56,6 +56,7 @@ def frozen_features(model: Retriever, records: Records, config: Config) -> Recor
     encode = tf.function(
         lambda pixels, training=False: tf.cast(encoder(pixels, training=training), tf.float32),
         reduce_retracing=True,
+        autograph=False,
     )
     folder = records.folder / FEATURES / _digest(encoder, records, splits, config)
     if missing_images(records, splits, folder):

@@ -106,6 +106,7 @@ def scores(model, split):
     return np.asarray(model.score(embedded["image"], embedded["caption"]))
 
 
+@pytest.mark.slow
 def test_before_step_0_scores_are_cosines_of_cca(start):
     for split in start.seen.values():
         expected = cosines(start.seen["train"], split, 3, 0.5)
@@ -121,6 +122,7 @@ def test_before_step_0_scores_are_cosines_of_cca(start):
         assert np.linalg.norm(projected, axis=1).mean() == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_gaussian_heads_begin_at_the_same_means(photos):
     start = started(run(photos, *RIDGES, *GAUSSIAN))
     split = start.seen["val"]
@@ -135,6 +137,7 @@ def test_gaussian_heads_begin_at_the_same_means(photos):
         assert np.abs(other.kernel.numpy() - mean.kernel.numpy()).max() > 0.01
 
 
+@pytest.mark.slow
 def test_ridges_are_chosen_on_validation_or_the_first_taken(photos, caplog):
     both = (
         "train.cca.image_ridges=[100, 0.01]",

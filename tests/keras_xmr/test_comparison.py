@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import signal
 import sys
 import time
@@ -33,15 +34,14 @@ from keras_xmr.metrics.bootstrap import holm
 SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
 
 
-@pytest.fixture
-def folders(tmp_path) -> list[Path]:
-    """Two seeds of three methods, of which two are equally good."""
-    found = []
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """Two seeds of three methods, of which two are equally good. Only to be read."""
+    folder = tmp_path_factory.mktemp("finished")
     for seed in (0, 1):
-        for number, (name, skill) in enumerate(SKILLS.items()):
+        for name, skill in SKILLS.items():
             uncertainty = 0.1 * seed + 0.5 if name == "good" else None
-            run = finished_run(tmp_path, f"{name}-seed{seed}", seed, skill, uncertainty=uncertainty)
-            found.append(run.path)
+            run = finished_run(folder, f"{name}-seed{seed}", seed, skill, uncertainty=uncertainty)
             if name == "twin":
                 # Not the same noise as the other.
                 measured = {"match_probability": measure(scores(skill, 50 + seed), ground_truth())}
@@ -49,8 +49,14 @@ def folders(tmp_path) -> list[Path]:
                 figures["matchers"] = {n: m.as_dict() for n, m in measured.items()}
                 figures["reranked"] = {}
                 run.metrics("test").write_text(json.dumps(figures))
-                assert number == 2
-    return found
+    return folder
+
+
+@pytest.fixture
+def folders(finished, tmp_path) -> list[Path]:
+    """A copy of the runs of `finished`."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return [tmp_path / f"{name}-seed{seed}" for seed in (0, 1) for name in SKILLS]
 
 
 @pytest.fixture
@@ -145,6 +151,7 @@ def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
     assert ("metrics", "i2t_asp", "good", "fair") in pairs
 
 
+@pytest.mark.slow
 def test_only_what_all_runs_have_is_tested(folders, tmp_path):
     queries = folders[0] / "evaluation" / "test" / "queries-test.npz"
     arrays = {n: v for n, v in np.load(queries).items() if "truth" not in n and "asp" not in n}
@@ -226,6 +233,7 @@ def test_reports(folders, capsys, tmp_path):
     assert "not told apart" in page
 
 
+@pytest.mark.slow
 def test_one_method_alone_has_no_differences(folders, tmp_path):
     compare([], folders[:1], tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out" / "test").iterdir()} == {
@@ -314,6 +322,7 @@ class Command:
         return code
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
     plan = ["scenes_pcme"], [0, 1, 2], overrides

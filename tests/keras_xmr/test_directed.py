@@ -21,7 +21,6 @@ MSRM = (
     "evaluation.matchers=[cosine, mahalanobis]",
     "evaluation.folds=3",
     "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
-    "model.text.pooling=bi_gru",
 )
 
 

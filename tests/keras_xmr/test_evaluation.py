@@ -9,7 +9,7 @@ import datasets
 import models
 import numpy as np
 import pytest
-from tiny_runs import copy_of
+from tiny_runs import copy_of, untrained
 
 from data_pipelines.tables import table
 from keras_xmr import matchers
@@ -194,8 +194,6 @@ def test_label_vectors_give_plausible_matches(tmp_path):
     judged = tmp_path / "judged.csv"
     overrides = (
         f"data.source={section}".replace("'", '"'),
-        "train.phases=[{epochs: 1, learning_rate: 1e-3}]",
-        "train.batch_size=4",
         "evaluation.save_scores=true",
         f"evaluation.judgements=['{judged}']",
     )
@@ -205,11 +203,8 @@ def test_label_vectors_give_plausible_matches(tmp_path):
     records = run.records.split("test")
     key = records.captions[0].key
     judged.write_text(f"image,caption\n{records.image_keys[-1]},{key}\n")
-    run.train()
+    untrained(run)
     evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
-    loaded = Run(run.config)
-    again = evaluate_split(loaded.model, loaded.records, "test", loaded.tokenizer, run.config)
-    np.testing.assert_allclose(again.matchers[0].scores, evaluation.matchers[0].scores, rtol=1e-4)
     found = evaluation.matchers[0].measured
     assert found.metrics.summary["i2t_pmrp"] == 1  # All images have the same labels.
     assert found.extra["judged"].text_to_image.positives.sum() == 1

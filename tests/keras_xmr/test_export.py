@@ -15,7 +15,8 @@ import models
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_runs import copy_of
+from tensorflow.python.tools import saved_model_cli
+from tiny_runs import copy_of, untrained
 
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.pixels import read_pixels
@@ -29,11 +30,12 @@ pytestmark = pytest.mark.slow
 
 CAPTIONS = ["a red circle left of a small blue square", "nothing green", "Zwei Hunde 🐕", ""]
 
-LOAD_SAVED_MODEL = """
+LOAD = """
 import json, sys
 import numpy as np, tensorflow as tf
-model = tf.saved_model.load(sys.argv[1])
-images = [open(path, "rb").read() for path in sys.argv[2:]]
+folder, keras_file, batch, *images = sys.argv[1:]
+model = tf.saved_model.load(folder)
+images = [open(path, "rb").read() for path in images]
 captions = json.loads(sys.stdin.read())
 found = {
     "image": model.signatures["embed_image"](image_bytes=tf.constant(images)),
@@ -41,19 +43,16 @@ found = {
     "match": model.signatures["match"](
         image_bytes=tf.constant(images[0]), captions=tf.constant(captions)),
 }
+found = {n: {k: v.numpy().tolist() for k, v in f.items()} for n, f in found.items()}
 assert not {"keras_xmr", "data_pipelines", "tensorflow_probability"} & sys.modules.keys()
-print(json.dumps({n: {k: v.numpy().tolist() for k, v in f.items()} for n, f in found.items()}))
-"""
 
-LOAD_KERAS = """
-import json, sys
-import keras, numpy as np
+import keras
 import keras_xmr
-model = keras.models.load_model(sys.argv[1])
-batch = np.load(sys.argv[2])
+model = keras.models.load_model(keras_file)
+batch = np.load(batch)
 embedded = model({"image": batch["image"], "caption": batch["caption"]})
-scores = model.score(embedded["image"], embedded["caption"])
-print(json.dumps(np.asarray(scores).tolist()))
+found["scores"] = np.asarray(model.score(embedded["image"], embedded["caption"])).tolist()
+print(json.dumps(found))
 """
 
 
@@ -103,16 +102,26 @@ def live(run, pictures):
     return run.model.image_tower(pixels), run.model.text_tower(run.tokenizer(CAPTIONS))
 
 
-def test_saved_model_needs_no_project_code(run, pictures, tmp_path):
-    found = json.loads(
-        python(
-            LOAD_SAVED_MODEL,
-            str(run.folder.serving / "1"),
-            *map(str, pictures),
-            stdin=json.dumps(CAPTIONS),
-            cwd=tmp_path,
-        )
-    )
+@pytest.fixture(scope="module")
+def batch(run):
+    """Pixels and word ids, as the model eats them."""
+    random = np.random.default_rng(0)
+    return {
+        "image": random.integers(0, 256, (3, 32, 32, 3), np.uint8),
+        "caption": run.tokenizer(CAPTIONS).numpy(),
+    }
+
+
+@pytest.fixture(scope="module")
+def found(run, pictures, batch, tmp_path_factory):
+    """What another process makes of the SavedModel without us, and then of the Keras file."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    np.savez(folder / "batch.npz", **batch)
+    files = (run.folder.serving / "1", run.folder.model, folder / "batch.npz", *pictures)
+    return json.loads(python(LOAD, *map(str, files), stdin=json.dumps(CAPTIONS), cwd=folder))
+
+
+def test_saved_model_needs_no_project_code(run, pictures, found):
     image, caption = live(run, pictures)
     scores = run.model.score({k: v[:1] for k, v in image.items()}, caption)[0]
     for key in ("mean", "log_variance"):
@@ -128,40 +137,19 @@ def test_saved_model_needs_no_project_code(run, pictures, tmp_path):
 
 
 def test_saved_model_cli_runs_it(run, tmp_path):
-    command = [
-        str(Path(sys.executable).parent / "saved_model_cli"),
-        "run",
-        "--dir",
-        str(run.folder.serving / "1"),
-        "--tag_set",
-        "serve",
-        "--signature_def",
-        "embed_text",
-        "--input_exprs",
-        f"captions={CAPTIONS[:2]!r}",
-        "--outdir",
-        str(tmp_path),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    feed = saved_model_cli.load_inputs_from_input_arg_string("", f"captions={CAPTIONS[:2]!r}", "")
+    saved_model_cli.run_saved_model_with_feed_dict(
+        str(run.folder.serving / "1"), "serve", "embed_text", feed, str(tmp_path), False
+    )
     expected = run.model.text_tower(run.tokenizer(CAPTIONS[:2]))
     for key, value in expected.items():
         np.testing.assert_allclose(np.load(tmp_path / f"{key}.npy"), value, rtol=1e-4, atol=1e-5)
 
 
-def test_keras_model_loads_after_importing_the_package(run, tmp_path):
-    random = np.random.default_rng(0)
-    batch = {
-        "image": random.integers(0, 256, (3, 32, 32, 3), np.uint8),
-        "caption": run.tokenizer(CAPTIONS).numpy(),
-    }
-    np.savez(tmp_path / "batch.npz", **batch)
-    found = json.loads(
-        python(LOAD_KERAS, str(run.folder.model), str(tmp_path / "batch.npz"), cwd=tmp_path)
-    )
+def test_keras_model_loads_after_importing_the_package(run, batch, found):
     embedded = run.model(batch)
     expected = run.model.score(embedded["image"], embedded["caption"])
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["scores"], expected, rtol=1e-4, atol=1e-4)
 
 
 class NoArchive:
@@ -292,11 +280,10 @@ def test_models_on_regions_are_exported_too(tmp_path):
             f"data.source={{name: regions, root: {tmp_path / 'features'}}}",
             "model.image.encoder={name: regions, dimension: 8}",
             "model.image.pooling=attention",
-            "train.phases.0.epochs=1",
         )
     )
     run.prepare()
-    run.train()
+    untrained(run)
     run.evaluate()
     run.export()
     regions = np.load(tmp_path / "features" / "test_ims.npy")
@@ -321,11 +308,10 @@ def test_sets_and_points_are_exported_without_what_only_losses_need(tmp_path):
             "model.matcher=max_cosine",
             f"objective={losses}",
             "evaluation.matchers=[mean_cosine, smooth_chamfer]",
-            "train.phases.0.epochs=1",
         )
     )
     run.prepare()
-    run.train()
+    untrained(run)
     run.evaluate()
     run.export()
     loaded = tf.saved_model.load(str(run.folder.serving / "1"))

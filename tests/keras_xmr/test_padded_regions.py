@@ -71,6 +71,7 @@ def test_padding_changes_no_embedding(regions, encoder, pooling, head):
             np.testing.assert_allclose(found, value[0], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["normalized", "vsrn_over_regions"])
 def test_padding_has_no_part_in_what_is_learned(regions, encoder):
     wider = np.pad(regions, [(0, 0), (0, 5), (0, 0)])
