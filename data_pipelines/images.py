@@ -179,9 +179,13 @@ def _decode_jpeg(jpeg: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 def _resize(image: tf.Tensor, size: int) -> tf.Tensor:
-    return tf.ensure_shape(
-        tf.image.resize(image, [size, size], method="bilinear", antialias=True), [size, size, 3]
+    """Pixels float (size, size, 3); an image of that size keeps its own, at no cost."""
+    resized = tf.cond(
+        tf.reduce_all(tf.shape(image)[:2] == size),
+        lambda: tf.cast(image, tf.float32),
+        lambda: tf.image.resize(image, [size, size], method="bilinear", antialias=True),
     )
+    return tf.ensure_shape(resized, [size, size, 3])
 
 
 def _to_uint8(image: tf.Tensor) -> tf.Tensor:

@@ -62,9 +62,7 @@ class _Packing(NamedTuple):
 
     Attributes:
         order: The sequences, the longest first, int32 (B,).
-        counts: How many are that long, int32 (steps,).
-        starts: Where the states before each step begin, and those after the last: int32
-            (steps + 1,).
+        counts: How many are that long, int32 (steps,); there is one step at least.
         sources: Sequence and position of each packed one, int32 (T, 2).
         before: Where the state before it stands, int32 (T,).
         outputs: Where the state after every position stands, int32 (B, L); that of one that does
@@ -73,7 +71,6 @@ class _Packing(NamedTuple):
 
     order: Tensor
     counts: Tensor
-    starts: Tensor
     sources: Tensor
     before: Tensor
     outputs: Tensor
@@ -94,7 +91,7 @@ def _pack(shape: Tensor, mask: Tensor | None, backwards: bool) -> _Packing:
     lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
     order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     place = tf.math.invert_permutation(order)
-    steps = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+    steps = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
     counts = tf.reduce_sum(tf.cast(lengths[:, None] > tf.range(steps), tf.int32), axis=0)
     starts = tf.cumsum(tf.concat([shape[:1], counts], axis=0), exclusive=True)
     outputs = tf.gather(starts, done) + place[:, None]
@@ -105,7 +102,7 @@ def _pack(shape: Tensor, mask: Tensor | None, backwards: bool) -> _Packing:
     sources = tf.gather(there, back)
     if backwards:
         sources = tf.stack([sources[:, 0], shape[1] - 1 - sources[:, 1]], axis=1)
-    return _Packing(order, counts, starts, sources, tf.gather(before, back), outputs)
+    return _Packing(order, counts, sources, tf.gather(before, back), outputs)
 
 
 def _states(
@@ -134,12 +131,11 @@ def _states(
 
 def _gates(inputs: Tensor, state: Tensor, recurrent: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
     """Update gate, reset gate, new state, and what the reset gate is multiplied with."""
-    product = tf.matmul(state, recurrent) + bias
-    units = state.shape[-1]
-    update, reset = tf.split(tf.sigmoid(inputs[:, : 2 * units] + product[:, : 2 * units]), 2, 1)
-    remembered = product[:, 2 * units :]
-    new = tf.tanh(inputs[:, 2 * units :] + reset * remembered)
-    return update, reset, new, remembered
+    sizes = [2 * state.shape[-1], state.shape[-1]]
+    to_gates, remembered = tf.split(tf.matmul(state, recurrent) + bias, sizes, axis=1)
+    of_gates, of_new = tf.split(inputs, sizes, axis=1)
+    update, reset = tf.split(tf.sigmoid(of_gates + to_gates), 2, axis=1)
+    return update, reset, tf.tanh(of_new + reset * remembered), remembered
 
 
 def _blocks(dtype: tf.DType, units: int, size: Tensor) -> tf.TensorArray:
@@ -147,18 +143,22 @@ def _blocks(dtype: tf.DType, units: int, size: Tensor) -> tf.TensorArray:
     return tf.TensorArray(dtype, size, element_shape=[None, units], infer_shape=False)
 
 
+def _by_step(values: Tensor, counts: Tensor) -> tf.TensorArray:
+    """What stands one behind the other, (T, F), in blocks of so many rows."""
+    return _blocks(values.dtype, values.shape[-1], tf.size(counts)).split(values, counts)
+
+
 def _forward(
     inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
 ) -> Tensor:
-    counts, units = packing.counts, initial.shape[-1]
-    begins = packing.starts - packing.starts[0] - tf.shape(initial)[0]
-    steps = tf.size(counts)
+    steps, units = tf.size(packing.counts), initial.shape[-1]
+    by_step = _by_step(inputs, packing.counts)
 
     def step(t: Tensor, state: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
-        count, begin = counts[t], begins[t + 1]
-        state = state[:count]
-        update, _, new, _ = _gates(inputs[begin : begin + count], state, recurrent, bias)
-        state = update * state + (1 - update) * new
+        own = by_step.read(t)
+        state = state[: tf.shape(own)[0]]
+        update, _, new, _ = _gates(own, state, recurrent, bias)
+        state = new + update * (state - new)
         return t + 1, state, kept.write(t + 1, state)
 
     kept = _blocks(initial.dtype, units, steps + 1).write(0, initial)
@@ -180,8 +180,9 @@ def _backward(
     packing: _Packing,
 ) -> tuple[Tensor, ...]:
     """Gradients of inputs, initial state, recurrent kernel and bias."""
-    counts, starts, units = packing.counts, packing.starts, states.shape[-1]
+    steps, units = tf.size(packing.counts), states.shape[-1]
     sequences = tf.shape(packing.order)[0]
+    upstream = tf.ensure_shape(upstream, [None, units])
     before = tf.gather(states, packing.before)
     update, reset, new, remembered = _gates(inputs, before, recurrent, bias)
     # What the gradient of a state is multiplied with on its way to the products of its step.
@@ -194,30 +195,30 @@ def _backward(
         ],
         axis=1,
     )
-    steps = tf.size(counts)
+    by_step = _by_step(
+        tf.concat([upstream[sequences:], update, to_product], axis=1), packing.counts
+    )
 
-    def longer(carried: Tensor, count: Tensor) -> Tensor:
-        return tf.pad(carried, [[0, count - tf.shape(carried)[0]], [0, 0]])
+    def longer(carried: Tensor, like: Tensor) -> Tensor:
+        return tf.concat([carried, tf.zeros_like(like[tf.shape(carried)[0] :])], axis=0)
 
     def step(t: Tensor, carried: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
-        count, begin = counts[t], starts[t + 1]
-        gradient = upstream[begin : begin + count] + longer(carried, count)
-        own = slice(begin - sequences, begin - sequences + count)
-        product = tf.tile(gradient, [1, 3]) * to_product[own]
-        carried = gradient * update[own] + tf.matmul(product, recurrent, transpose_b=True)
+        own, update, factors = tf.split(by_step.read(t), [units, units, 3 * units], axis=1)
+        gradient = own + longer(carried, own)
+        product = tf.concat(3 * [gradient], axis=1) * factors
+        carried = gradient * update + tf.matmul(product, recurrent, transpose_b=True)
         return t - 1, carried, kept.write(t, gradient)
 
-    nothing = tf.zeros([0, units], states.dtype)
-    kept = _blocks(states.dtype, units, steps + 1).write(steps, nothing)
     _, carried, kept = tf.while_loop(
         lambda t, *_: t >= 0,
         step,
-        (steps - 1, nothing, kept),
+        (steps - 1, tf.zeros([0, units], states.dtype), _blocks(states.dtype, units, steps)),
         shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None),
     )
     gradient = tf.ensure_shape(kept.concat(), [None, units])
-    product = tf.tile(gradient, [1, 3]) * to_product
+    product = tf.concat(3 * [gradient], axis=1) * to_product
     of_inputs = tf.concat([product[:, : 2 * units], gradient * to_new], axis=1)
-    of_initial = upstream[:sequences] + longer(carried, sequences)
+    of_initial = upstream[:sequences]
+    of_initial += longer(carried, of_initial)
     of_recurrent = tf.matmul(before, product, transpose_a=True)
     return of_inputs, of_initial, of_recurrent, tf.reduce_sum(product, axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -95,30 +96,30 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
     ) -> tuple[Any, Any]:
         """Removes the radial part of the step where the weight looks scale-invariant."""
         others = tuple(axis for axis in range(len(weight.shape)) if axis != channel_axis)
-        everything = tuple(range(len(weight.shape)))
-        by_channel = self._is_invariant(weight, gradient, others)
-        by_layer = ~by_channel & self._is_invariant(weight, gradient, everything)
-        perturbation = ops.where(
+        # Each sum is taken once, by channel; that over the layer is the sum of those.
+        pairs = ((weight, weight), (gradient, gradient), (weight, gradient), (weight, perturbation))
+        channels = [ops.sum(one * other, axis=others, keepdims=True) for one, other in pairs]
+        layer = [ops.sum(products) for products in channels]
+        size = math.prod(weight.shape)
+        by_channel = self._is_invariant(channels, size / weight.shape[channel_axis])
+        by_layer = ~by_channel & self._is_invariant(layer, size)
+        radial = ops.where(
             by_channel,
-            self._tangential(weight, perturbation, others),
-            ops.where(by_layer, self._tangential(weight, perturbation, everything), perturbation),
+            self._radial(channels),
+            ops.where(by_layer, self._radial(layer), ops.zeros((), weight.dtype)),
         )
         ratio = ops.where(by_channel | by_layer, self.wd_ratio, 1.0)
-        return perturbation, ops.cast(ratio, weight.dtype)
+        return perturbation - weight * radial, ops.cast(ratio, weight.dtype)
 
-    def _is_invariant(self, weight: Any, gradient: Any, axes: tuple[int, ...]) -> Any:
-        """Whether gradient and weight are nearly orthogonal, over these axes."""
-        size = 1
-        for axis in axes:
-            size *= weight.shape[axis]
-        product = ops.abs(ops.sum(weight * gradient, axis=axes))
-        norms = (_norm(weight, axes) + self.epsilon) * (_norm(gradient, axes) + self.epsilon)
-        return ops.max(product / norms) < self.delta / size**0.5
+    def _is_invariant(self, products: list[Any], size: float) -> Any:
+        """Whether gradient and weight are nearly orthogonal, by their products over `size` each."""
+        weight, gradient, both, _ = products
+        norms = (ops.sqrt(weight) + self.epsilon) * (ops.sqrt(gradient) + self.epsilon)
+        return ops.max(ops.abs(both) / norms) < self.delta / size**0.5
 
-    def _tangential(self, weight: Any, perturbation: Any, axes: tuple[int, ...]) -> Any:
-        direction = weight / (_norm(weight, axes, keepdims=True) + self.epsilon)
-        radial = ops.sum(direction * perturbation, axis=axes, keepdims=True)
-        return perturbation - direction * radial
+    def _radial(self, products: list[Any]) -> Any:
+        """How many times the weight stands in the step."""
+        return products[3] / ops.square(ops.sqrt(products[0]) + self.epsilon)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
@@ -140,7 +141,3 @@ def _channel_axis(variable: Any) -> int | None:
     if len(variable.shape) < 2 or variable.name == "bias":
         return None
     return 0 if variable.name == "embeddings" else len(variable.shape) - 1
-
-
-def _norm(values: Any, axes: tuple[int, ...], keepdims: bool = False) -> Any:
-    return ops.sqrt(ops.sum(ops.square(values), axis=axes, keepdims=keepdims))

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from data_pipelines.image_decoding import DCT
 from data_pipelines.images import (
     cutout,
     decode_any_for_evaluation,
@@ -97,6 +98,16 @@ def test_evaluation_sees_the_centre():
     for data in (jpeg, datasets.encoded(image, "PNG"), datasets.encoded(image, "BMP")):
         other = decode_any_for_evaluation(tf.constant(data), options).numpy()
         assert np.abs(other.astype(int) - found).max() < 12
+
+
+def test_an_image_of_the_right_size_is_not_resized(monkeypatch):
+    jpeg = datasets.encoded(datasets.picture(2, (48, 48)))
+    decoded = tf.io.decode_jpeg(jpeg, dct_method=DCT)
+    resized = np.round(tf.image.resize(decoded, [48, 48], antialias=True))
+    np.testing.assert_array_equal(decoded, resized)
+    monkeypatch.setattr(tf.image, "resize", None)
+    found = decode_for_evaluation(tf.constant(jpeg), ImageOptions(size=48, resize=48))
+    np.testing.assert_array_equal(found, decoded)
 
 
 def test_training_crops_flips_and_erases_by_seed():
