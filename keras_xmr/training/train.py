@@ -258,7 +258,9 @@ class _Trainer:
                     initial_epoch=first,
                     epochs=first + 1 if left else last,
                     steps_per_epoch=left or self.steps_per_epoch,
-                    callbacks=self.callbacks,
+                    callbacks=callbacks.UnreadLogs(
+                        self.callbacks, add_history=True, model=self.model
+                    ),
                     verbose=0,
                     shuffle=False,
                 )

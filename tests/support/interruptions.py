@@ -62,11 +62,14 @@ def terminated(run: Run, step: int, monkeypatch) -> None:
 
 
 def _train(run: Run, at: At, error: type[BaseException], monkeypatch) -> None:
+    fit = keras.Model.fit
+
+    def fit_until(self, *args, callbacks, **kwargs):
+        at.set_model(self)
+        callbacks.callbacks.append(at)
+        return fit(self, *args, callbacks=callbacks, **kwargs)
+
     with monkeypatch.context() as patch:
-        fit = keras.Model.fit
-        patch.setattr(
-            "keras_xmr.model.retriever.Retriever.fit",
-            lambda self, *a, callbacks, **k: fit(self, *a, callbacks=[*callbacks, at], **k),
-        )
+        patch.setattr("keras_xmr.model.retriever.Retriever.fit", fit_until)
         with pytest.raises(error):
             run.train()

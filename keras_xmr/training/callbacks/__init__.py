@@ -5,6 +5,7 @@ from keras_xmr.training.callbacks.csv_log import CsvLog
 from keras_xmr.training.callbacks.epoch_means import EpochMeans
 from keras_xmr.training.callbacks.progress_bar import ProgressBar
 from keras_xmr.training.callbacks.tensorboard import TensorBoard
+from keras_xmr.training.callbacks.unread_logs import UnreadLogs
 from keras_xmr.training.callbacks.validation import Validation
 from keras_xmr.training.callbacks.watchdog import TrainingStoppedError, Watchdog
 
@@ -15,6 +16,7 @@ __all__ = [
     "ProgressBar",
     "TensorBoard",
     "TrainingStoppedError",
+    "UnreadLogs",
     "Validation",
     "Watchdog",
 ]

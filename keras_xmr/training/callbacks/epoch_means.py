@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.checkpoints import Checkpoints
 
@@ -18,7 +21,7 @@ class EpochMeans(StepCallback):
         super().__init__()
         self.checkpoints = checkpoints
         self.steps_per_epoch = steps_per_epoch
-        self._logs: dict[str, float] = {}
+        self._logs: dict[str, Any] = {}  # of the last step, not fetched
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         super().on_train_begin(logs)
@@ -42,7 +45,7 @@ class EpochMeans(StepCallback):
         self._steps_before = done if self._before else 0
         self._first = self.step
 
-    def _over_all(self, logs: dict[str, float]) -> dict[str, float]:
+    def _over_all(self, logs: Mapping[str, Any]) -> dict[str, float]:
         steps = self.step - self._first
         share = self._steps_before / max(self._steps_before + steps, 1)
         return {
