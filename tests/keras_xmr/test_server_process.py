@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import signal
@@ -19,6 +20,7 @@ import pytest
 from small_index import StubEmbedder, small_index
 
 from data_pipelines.errors import UserError
+from keras_xmr.commands import serve as serve_command
 from keras_xmr.server.run import address, is_loopback, listen, serve
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
@@ -150,16 +152,21 @@ def test_the_command_says_what_is_wrong_without_tensorflow(tmp_path):
     assert result.returncode == 1
     assert result.stderr.startswith("error: ")
     assert "nowhere" in result.stderr
-    result = command_line.start("serve", "--index=nowhere", "--port=70000", cwd=tmp_path)
-    assert "--port: 70000 is no port" in result.stderr
-    missing = tmp_path / "without" / "fastapi.py"
-    missing.parent.mkdir()
-    missing.write_text("raise ModuleNotFoundError(name='fastapi')\n")
-    result = command_line.start(
-        "serve",
-        "--index=nowhere",
-        cwd=tmp_path,
-        environment={"PYTHONPATH": f"{missing.parent}:{ROOT}"},
-    )
-    assert "pip install 'keras-xmr[serve]'" in result.stderr
-    assert result.returncode == 1
+
+
+def command(*words: str) -> None:
+    """Does what the command does with some arguments."""
+    parser = argparse.ArgumentParser()
+    serve_command.add_arguments(parser)
+    serve_command.run(parser.parse_args(["--index=nowhere", *words]))
+
+
+def test_a_port_that_is_none_is_told():
+    with pytest.raises(UserError, match="--port: 70000 is no port"):
+        command("--port=70000")
+
+
+def test_packages_that_are_missing_are_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_xmr.server.run", None)
+    with pytest.raises(UserError, match=r"pip install 'keras-xmr\[serve\]'"):
+        command()

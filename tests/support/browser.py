@@ -91,5 +91,6 @@ class Page:
         self.wait()
 
     def complaints(self) -> list[str]:
-        """What the browser has complained of since it was last asked."""
-        return [entry["message"] for entry in self._browser.get_log("browser")]
+        """Errors that the browser has reported since it was last asked."""
+        log = self._browser.get_log("browser")
+        return [entry["message"] for entry in log if entry["level"] == "SEVERE"]
