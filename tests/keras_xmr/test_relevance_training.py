@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import models
 import numpy as np
@@ -21,8 +17,6 @@ from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.objective import Objective
 from keras_xmr.pipeline import Run
 from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh
-
-SUPPORT = Path(__file__).parent.parent / "support"
 
 
 @pytest.fixture(scope="module")
@@ -150,22 +144,3 @@ def test_a_tokenizer_that_cannot_run_stops_the_training(start, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(UserError, match=r"relevance\.tokenizer"):
         start("relevance.tokenizer=java").train()
-
-
-@pytest.mark.slow
-def test_replicas_share_the_relevance_of_a_batch(tmp_path):
-    found = {}
-    for replicas in (1, 2):
-        path = tmp_path / f"{replicas}.npz"
-        done = subprocess.run(
-            [sys.executable, SUPPORT / "relevance_run.py", str(replicas), path],
-            env={**os.environ, "PYTHONPATH": f"{SUPPORT}:{SUPPORT.parent.parent}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        found[replicas] = dict(np.load(path))
-    assert len(found[1]) > 10
-    for name, expected in found[1].items():
-        np.testing.assert_allclose(found[2][name], expected, rtol=1e-4, atol=1e-6, err_msg=name)

@@ -46,11 +46,22 @@ def gaussian_model(
     return Retriever(*towers, matcher, Objective(losses, weights), **options)
 
 
+def probabilities() -> MatchProbability:
+    """The matcher of PCME, for so small models."""
+    return MatchProbability(scale=5.0, shift=5.0, samples=3)
+
+
+Losses = tuple[list[Loss], list[float]]
+"""Losses and their weights."""
+
+
+def pcme_losses() -> Losses:
+    return [SoftContrastive(), KLDivergence(), Uniformity()], [1.0, 0.01, 0.5]
+
+
 def pcme(**options: Any) -> Retriever:
     """A tiny PCME with all its losses."""
-    matcher = MatchProbability(scale=5.0, shift=5.0, samples=3)
-    losses = [SoftContrastive(), KLDivergence(), Uniformity()]
-    return gaussian_model(matcher, losses, [1.0, 0.01, 0.5], **options)
+    return gaussian_model(probabilities(), *pcme_losses(), **options)
 
 
 def points(**options: Any) -> Retriever:
@@ -65,41 +76,48 @@ def points(**options: Any) -> Retriever:
     return Retriever(*towers, Cosine(), Objective([NTXent()], [1.0]), **options)
 
 
-def daa(**options: Any) -> Retriever:
-    """A tiny PCME with the loss of DAA, over samples and over scores."""
-    matcher = MatchProbability(scale=5.0, shift=5.0, samples=3)
+def daa_losses() -> Losses:
     ranks = [
         WithRelevance(DAA(temperature=0.1, relevance_temperature=0.1)),
         WithRelevance(DAA(temperature=1.0, similarity="scores", directions="text_to_image")),
     ]
-    return gaussian_model(matcher, [SoftContrastive(), *ranks], [0.1, 1.0, 1.0], **options)
+    return [SoftContrastive(), *ranks], [0.1, 1.0, 1.0]
 
 
-def msrm(residual: bool = False, **options: Any) -> Retriever:
-    """A tiny MSRM."""
+def daa(**options: Any) -> Retriever:
+    """A tiny PCME with the loss of DAA, over samples and over scores."""
+    return gaussian_model(probabilities(), *daa_losses(), **options)
+
+
+def msrm_losses(residual: bool = False) -> Losses:
     # With the small variances of these towers, distances are large.
     losses = [
         MahalanobisContrastive(temperature=0.1),
         HypergraphContrastive(alpha=0.1, residual=residual),
     ]
-    return gaussian_model(Cosine(), losses, [0.8, 1.0], **options)
+    return losses, [0.8, 1.0]
+
+
+def msrm(residual: bool = False, **options: Any) -> Retriever:
+    """A tiny MSRM."""
+    return gaussian_model(Cosine(), *msrm_losses(residual), **options)
+
+
+def pcmepp_losses() -> Losses:
+    return [ProbabilisticMatching(), KLDivergence(reduction="mean")], [1.0, 0.01]
 
 
 def pcmepp(**options: Any) -> Retriever:
     """A tiny PCME++."""
-    losses = [ProbabilisticMatching(), KLDivergence(reduction="mean")]
-    return gaussian_model(ClosedFormSampled(), losses, [1.0, 0.01], **options)
+    return gaussian_model(ClosedFormSampled(), *pcmepp_losses(), **options)
 
 
 def all_of_gaussians(**options: Any) -> Retriever:
     """A tiny model with every loss that works on Gaussian embeddings."""
-    makers = (pcme, daa, msrm, pcmepp)
-    objectives = [make().objective for make in makers]
-    losses = [loss for objective in objectives for loss in objective.losses_]
-    weights = [weight for objective in objectives for weight in objective.weights_]
-    return gaussian_model(
-        MatchProbability(scale=5.0, shift=5.0, samples=3), losses, weights, **options
-    )
+    found = [make() for make in (pcme_losses, daa_losses, msrm_losses, pcmepp_losses)]
+    losses = [loss for losses, _ in found for loss in losses]
+    weights = [weight for _, weights in found for weight in weights]
+    return gaussian_model(probabilities(), losses, weights, **options)
 
 
 class WithRelevance(Loss):
@@ -148,7 +166,8 @@ def several(size: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def train_three_steps(model: Retriever, loss: str, mixed: bool = False) -> None:
     """Trains on one batch, and checks that every tower moved and that the loss fell."""
-    model.compile(optimizer=keras.optimizers.SGD(0.05))
+    # Three steps are sooner done than traced.
+    model.compile(optimizer=keras.optimizers.SGD(0.05), run_eagerly=True)
     x, y = batch(8, mixed=mixed)
     encoders = [
         tower.get_layer("encoder").kernel for tower in (model.image_tower, model.text_tower)

@@ -1,7 +1,8 @@
-"""Trains a tiny model on some replicas, and writes what became of it.
+"""Trains tiny models on some replicas, and writes what became of them.
 
-Started as a process of its own: TensorFlow takes no two sizes of a group of devices in one. With
-TF_CONFIG in the environment it is one of several workers. Two replicas train in half precision.
+Several replicas are started as a process of their own: TensorFlow takes no two sizes of a group of
+devices in one. With TF_CONFIG in the environment it is one of several workers, which train in half
+precision alone.
 
 usage: replica_run.py REPLICAS FILE.npz
 """
@@ -16,12 +17,14 @@ import keras
 import methods
 import models
 import numpy as np
+import relevance_run
 import tensorflow as tf
+import token_replica_run
 
 from keras_xmr.model.retriever import Retriever
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-    "even": ((8, 8), {"clip_norm": 0.5}),
+    "even": ((9, 9), {"clip_norm": 0.5}),
     "gaussian": ((7,), {"model": "all_of_gaussians", "mixed": True}),
     "several": ((4,), {"model": "all_of_gaussians", "several": True}),
 }
@@ -68,9 +71,9 @@ def strategy_of(replicas: int) -> tf.distribute.Strategy:
     )
     # A graph that runs twice is not worth optimising: that takes a sixth of the time here.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    if replicas == 1:
-        return tf.distribute.get_strategy()
-    return tf.distribute.MirroredStrategy([f"/cpu:{n}" for n in range(replicas)])
+    # Those of several workers are collective; of one process they take twice the time.
+    devices = [f"/cpu:{n}" for n in range(replicas)]
+    return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
 
 
 def make(case: str, options: dict[str, Any]) -> Retriever:
@@ -83,10 +86,9 @@ def make(case: str, options: dict[str, Any]) -> Retriever:
 def steps(
     strategy: tf.distribute.Strategy, case: str, sizes: tuple[int, ...], options: dict[str, Any]
 ):
-    """The model before and after steps of plain gradient descent."""
+    """The weights before steps of plain gradient descent, and the model after them."""
     mixed, several = options.pop("mixed", False), options.pop("several", False)
     half = case in HALF
-    keras.config.set_dtype_policy("mixed_float16" if half else "float32")
     with strategy.scope():
         model = make(case, options)
         optimizer: Any = keras.optimizers.SGD(0.05)
@@ -99,10 +101,12 @@ def steps(
     before = [weight.numpy() for weight in model.trainable_weights]
     replicas = strategy.num_replicas_in_sync
 
-    @tf.function(reduce_retracing=True)
     def step(data: Any) -> Any:
         return strategy.run(model.train_step, (data,))
 
+    if half or replicas == 1:
+        # Of several replicas the graph of one or two steps takes longer than to do without it.
+        step = tf.function(step, autograph=False)
     for seed, size in enumerate(sizes):
         data = models.several(size, seed) if several else models.batch(size, seed, mixed)
         if half and seed < QUARTERS:
@@ -123,7 +127,7 @@ def mute_first_feature(model: Retriever) -> None:
 
 
 def shared(strategy: tf.distribute.Strategy, data: Any, replicas: int) -> Any:
-    """A batch that the replicas share as evenly as it goes: 7 on 4 is 2, 2, 2, 1."""
+    """A batch that the replicas share as evenly as it goes: 7 on 3 is 3, 2, 2."""
 
     def part(context: Any) -> Any:
         number = context.replica_id_in_sync_group
@@ -134,24 +138,32 @@ def shared(strategy: tf.distribute.Strategy, data: Any, replicas: int) -> Any:
     return strategy.experimental_distribute_values_from_function(part)
 
 
-def fit(strategy: tf.distribute.Strategy) -> dict[str, float]:
-    """The logs of `fit`."""
+def fit(strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """The logs of `fit`, and what it made of the weights; a loss needs the relevance."""
+    losses, weights = models.pcme_losses()
     with strategy.scope():
-        model = models.pcme()
+        model = models.gaussian_model(
+            models.probabilities(), [*losses, relevance_run.FitRelevance()], [*weights, 1.0]
+        )
         model.compile(optimizer=keras.optimizers.SGD(0.05))
-    dataset = tf.data.Dataset.from_tensor_slices(models.batch(16)).batch(8, drop_remainder=True)
-    history = model.fit(dataset.repeat(), epochs=2, steps_per_epoch=2, verbose=0)
-    return {name: values[-1] for name, values in history.history.items()}
+    data = tf.data.Dataset.from_tensors(relevance_run.batch(9)).unbatch()
+    data = data.batch(9, drop_remainder=True)
+    history = model.fit(data.repeat(), epochs=2, steps_per_epoch=2, verbose=0)
+    tested = model.evaluate(data, verbose=0, return_dict=True)
+    logs = {f"fit/{name}": values[-1] for name, values in history.history.items()}
+    after = {f"relevance/{n}": weight.numpy() for n, weight in enumerate(model.trainable_weights)}
+    return logs | after | {"relevance/tested": tested["fit_relevance"]}
 
 
-def main(replicas: int, path: str) -> None:
-    strategy = strategy_of(replicas)
+def results(strategy: tf.distribute.Strategy, cases: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of the cases of `CASES` or `HALF`, by the names of both and of the numbers."""
     found: dict[str, Any] = {}
-    # What four replicas do as one does, two do as well; they, and two workers, show the rest.
-    whole = replicas != 2
-    cases = (CASES if whole else {}) | (HALF if replicas <= 2 else {})
     for name, (sizes, options) in cases.items():
-        before, model = steps(strategy, name, sizes, dict(options))
+        keras.config.set_dtype_policy("mixed_float16" if name in HALF else "float32")
+        try:
+            before, model = steps(strategy, name, sizes, dict(options))
+        finally:
+            keras.config.set_dtype_policy("float32")
         for number, (start, weight) in enumerate(zip(before, model.trainable_weights, strict=True)):
             found[f"{name}/before/{number}"] = start
             found[f"{name}/after/{number}"] = weight.numpy()
@@ -159,10 +171,20 @@ def main(replicas: int, path: str) -> None:
         found[f"{name}/step"] = model.global_step.numpy()
         if name in HALF:
             found[f"{name}/scale"] = model.optimizer.dynamic_scale.numpy()
-    keras.config.set_dtype_policy("float32")
-    if whole:
-        found |= {f"fit/{log}": value for log, value in fit(strategy).items()}
-    np.savez(path, **found)
+    return found
+
+
+def everything(strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """What becomes of all cases, of `fit`, and of a model of tokens."""
+    tokens = token_replica_run.trained(strategy)
+    found = results(strategy, CASES | HALF) | fit(strategy)
+    return found | {f"tokens/{name}": values for name, values in tokens.items()}
+
+
+def main(replicas: int, path: str) -> None:
+    strategy = strategy_of(replicas)
+    alone = "TF_CONFIG" not in os.environ
+    np.savez(path, **(everything(strategy) if alone else results(strategy, HALF)))
 
 
 if __name__ == "__main__":

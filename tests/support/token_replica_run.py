@@ -1,20 +1,14 @@
-"""Trains a tiny SGRAF behind VSRN's reasoning on some replicas, and writes what became of it.
-
-Started as a process of its own, as `replica_run.py` is.
-
-usage: token_replica_run.py REPLICAS FILE.npz
-"""
+"""Trains a tiny SGRAF behind VSRN's reasoning on some replicas."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 import token_models
-from replica_run import strategy_of
 
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Tokens
@@ -23,16 +17,29 @@ from keras_xmr.matchers import SGRAF
 STEPS = 3
 
 
-def part(data: Any, number: int, replicas: int) -> Any:
-    """The share of a replica, whose captions are padded to the longest of its own."""
-    x, y = tf.nest.map_structure(lambda array: np.array_split(array, replicas)[number], data)
-    longest = (x["caption"] > 0).sum(axis=1).max()
-    x["caption"] = x["caption"][:, :longest]
-    return tf.nest.map_structure(tf.constant, (x, y))
+def batches(replicas: int) -> tf.data.Dataset:
+    """The shares of the replicas in turn, each padded to the longest of its own captions."""
+
+    def shares() -> Iterator[Any]:
+        for seed in range(STEPS):
+            for number in range(replicas):
+                x, y = tf.nest.map_structure(
+                    lambda array, n=number: np.array_split(array, replicas)[n],
+                    token_models.batch(9, seed),
+                )
+                longest = (x["caption"] > 0).sum(axis=1).max()
+                yield x | {"caption": x["caption"][:, :longest]}, y
+
+    signature = tf.nest.map_structure(
+        lambda array: tf.TensorSpec([None, *array.shape[1:]], array.dtype), token_models.batch(2)
+    )
+    signature[0]["caption"] = tf.TensorSpec([None, None], tf.int32)
+    return tf.data.Dataset.from_generator(shares, output_signature=signature)
 
 
-def main(replicas: int, path: str) -> None:
-    strategy = strategy_of(replicas)
+def trained(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray]:
+    """All weights after some steps, and statistics of batches, by number and name."""
+    replicas = strategy.num_replicas_in_sync
     with strategy.scope():
         regions = keras.Input((token_models.REGIONS, token_models.WIDTH), name="image")
         keras.utils.set_random_seed(1)
@@ -43,25 +50,10 @@ def main(replicas: int, path: str) -> None:
         model.compile(optimizer=keras.optimizers.SGD(0.01))
         model.optimizer.build(model.trainable_variables)
 
-    @tf.function(reduce_retracing=True)
-    def step(data: Any) -> Any:
-        return strategy.run(model.train_step, (data,))
-
-    for seed in range(STEPS):
-        data = token_models.batch(8, seed)
-        if replicas > 1:
-            step(
-                strategy.experimental_distribute_values_from_function(
-                    lambda context, data=data: part(
-                        data, context.replica_id_in_sync_group, replicas
-                    )
-                )
-            )
-        else:
-            step(part(data, 0, 1))
-    weights = enumerate(model.weights)
-    np.savez(path, **{f"{number} {weight.path}": weight.numpy() for number, weight in weights})
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    step = tf.function(lambda data: strategy.run(model.train_step, (data,)), autograph=False)
+    own = batches(replicas)
+    # As the training shares them: a device after the other takes the next.
+    several = strategy.distribute_datasets_from_function(lambda context: own)
+    for data in several if replicas > 1 else own:
+        step(data)
+    return {f"{n} {weight.name}": weight.numpy() for n, weight in enumerate(model.weights)}
