@@ -165,7 +165,7 @@ class CCAOptions(Section):
     """Options of canonical correlation analysis. The best of all combinations on the validation
     split is taken; without that split, the first of each."""
 
-    image_ridges: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (30, 10, 100)
+    image_ridges: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (30, 10, 100, 3, 1)
     """Ridges of the images, as multiples of the mean variance of a number."""
 
     caption_ridges: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (2, 0.5, 8)
