@@ -32,10 +32,12 @@ Embedding = dict[str, Tensor]
 def kind(embedding: Embedding) -> str:
     """The kind of an embedding: "point", "gaussian", "set" or "tokens".
 
+    Samples are those of a Gaussian, which a matcher can score alone.
+
     Raises:
         ValueError: If its keys fit no kind.
     """
-    if "log_variance" in embedding:
+    if "log_variance" in embedding or "samples" in embedding:
         return "gaussian"
     for name, key in (("set", "points"), ("tokens", "tokens"), ("point", "mean")):
         if key in embedding:
