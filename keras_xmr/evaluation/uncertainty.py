@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from keras_xmr.evaluation.results import Arrays
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Bins:
         return self.interval[1] < 0
 
 
-def log_sigma(embedding: Arrays) -> np.ndarray | None:
+def log_sigma(embedding: Mapping[str, np.ndarray]) -> np.ndarray | None:
     """Logarithm of the geometric mean of sigma of each item; None without variances."""
     if "log_variance" not in embedding:
         return None
