@@ -17,7 +17,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
-from keras_xmr.evaluation.report import save_scores, write_report
+from keras_xmr.evaluation.report import PAGE, save_scores, write_report
 from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.judgements import judge
@@ -111,6 +111,7 @@ class Run:
         if team.is_chief:
             self.evaluate()
             self.export()
+            print(f"\n{self._what_next()}\n", flush=True)
         team.wait()
 
     def prepare(self) -> None:
@@ -194,6 +195,23 @@ class Run:
                 self.folder.relevance(split),
                 self.config.relevance,
             )
+
+    def _what_next(self) -> str:
+        """Where the results are, and what can be done with them, for the end of a run."""
+        reports = [str(self.folder.evaluation(s) / PAGE) for s in self.config.evaluation.splits]
+        lines = [f"open    {report}" for report in reports]
+        run, index = self.folder.path, self.folder.path / "index"
+        images = "FOLDER"
+        if self.config.data.source.name == "scenes":
+            images = "pictures"
+            lines.append(f"search  python main.py images --run={run} --output={images}")
+        first = "        " if images == "pictures" else "search  "
+        lines += [
+            f"{first}python main.py index --run={run} --images={images}",
+            f'        python main.py search --index={index} "what you look for"',
+            f"        python main.py serve --index={index}",
+        ]
+        return "\n".join(lines)
 
     @cached_property
     def team(self) -> Team:

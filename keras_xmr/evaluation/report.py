@@ -18,6 +18,9 @@ from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.reporting.pages import data_url, figure, html_table, page
 
+PAGE = "report.html"
+"""The page of a report."""
+
 _EXAMPLES = 6
 _SHOWN = 6
 
@@ -59,7 +62,7 @@ def write_report(
     for name, path in plots.items():
         parts.append(figure(path.read_bytes(), name))
     parts += _examples(evaluation, records)
-    path = folder / "report.html"
+    path = folder / PAGE
     atomic_write(path, page(title, parts, _STYLE).encode("utf-8"))
     return path
 

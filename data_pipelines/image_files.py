@@ -1,0 +1,50 @@
+"""Images of records as files, for those who want to look at them, or to search them."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import atomic_write
+from data_pipelines.folders import check_folder
+from data_pipelines.progress import Progress
+from data_pipelines.records import SplitRecords, parse
+
+_SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg"}
+
+
+def write_images(records: SplitRecords, folder: Path) -> int:
+    """Writes the images of a split, each under its key.
+
+    Args:
+        records: The split.
+        folder: Where the files go.
+
+    Returns:
+        How many there are.
+
+    Raises:
+        UserError: If the records hold features in place of images, or a key leads out of the
+            folder.
+    """
+    if records.holds != "images":
+        raise UserError("the records hold features of images; there are no pixels to write")
+    check_folder(folder)
+    with Progress("writing images", total=len(records), unit="images") as progress:
+        for number, key in enumerate(records.image_keys):
+            content = parse(tf.constant(records.read(number)), None)["encoded"].numpy()
+            path = folder / _name(key, content)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(path, content)
+            progress.update()
+    return len(records)
+
+
+def _name(key: str, content: bytes) -> PurePosixPath:
+    name = PurePosixPath(key)
+    if name.is_absolute() or ".." in name.parts or not name.name:
+        raise UserError(f"the image {key!r} has a name that leads out of the folder")
+    suffix = next((s for start, s in _SUFFIXES.items() if content.startswith(start)), name.suffix)
+    return name if name.suffix.lower() in (suffix, ".jpeg") else name.with_name(name.name + suffix)

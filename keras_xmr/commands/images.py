@@ -1,0 +1,41 @@
+"""Writes the images of a split as files, to look at them, or to search them.
+
+examples:
+  python main.py images --run=saved_models/scenes_pcme --output=pictures
+  python main.py index --run=saved_models/scenes_pcme --images=pictures
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from keras_xmr.commands._options import add_run, config_of, one_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    add_run(parser)
+    parser.add_argument(
+        "--split",
+        type=one_of("train", "val", "test"),
+        default="test",
+        metavar="train|val|test",
+        help="test by default",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="where the files go"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Writes the images."""
+    config = config_of(arguments)
+
+    from data_pipelines.image_files import write_images
+    from data_pipelines.prepare import check_plan
+    from data_pipelines.records import Records
+
+    check_plan(config.data)
+    count = write_images(Records.open(config.data.records).split(arguments.split), arguments.output)
+    print(f"{arguments.output}: {count:,} images", flush=True)
