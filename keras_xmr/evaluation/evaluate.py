@@ -11,6 +11,7 @@ from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, build
 from keras_xmr.config.schema import Config, RelevanceOptions
+from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.evaluation.core import Matrices, evaluate_known
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.results import Evaluation
@@ -25,7 +26,6 @@ from keras_xmr.judgements import (
     judge,
 )
 from keras_xmr.matchers import LogitMatcher, Matcher
-from keras_xmr.metrics import build_metrics
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers

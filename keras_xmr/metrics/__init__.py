@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import Verdict, chance, verdict
-from keras_xmr.metrics.chosen import build_metrics
 from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.functions import recall, retrieval
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
@@ -62,7 +61,6 @@ __all__ = [
     "Table",
     "Verdict",
     "all_metrics",
-    "build_metrics",
     "by_positives",
     "cell",
     "chance",
