@@ -369,7 +369,15 @@ def test_a_comparison_that_is_told_to_end_ends_its_run_first(tmp_path):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_comparison_that_is_interrupted_ends_its_run_first():
+@pytest.fixture
+def interruptible():
+    """A process that was started in the background may ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_comparison_that_is_interrupted_ends_its_run_first(interruptible):
     script = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"

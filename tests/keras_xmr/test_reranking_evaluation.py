@@ -94,7 +94,7 @@ def test_re_ranked_figures_have_tables_of_their_own(evaluation):
         assert [t.title.rpartition(",")[2] for t in own] == [
             t.title.rpartition(",")[2] for t in plain
         ]
-        assert [row[0] for row in own[0].rows] == ["match_probability", "mean_only"]
+        assert [row[0] for row in own[0].rows] == ["match_probability", "mean_only", "chance"]
         assert all(len(line) < 120 for line in str(own[0]).splitlines())
         rsum = [f.metrics.summary["rsum"] for f in evaluation.reranked if f.reranker == name]
         assert [row[-1] for row in own[0].rows] == [f"{100 * value:.1f}" for value in rsum]
