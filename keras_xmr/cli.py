@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -21,6 +19,7 @@ from data_pipelines.errors import UserError
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._options import choose_form
 from keras_xmr.commands._overview import overview
+from keras_xmr.commands._quiet import quiet_tensorflow
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.training.cluster import TF_CONFIG, workers_of
@@ -28,9 +27,6 @@ from keras_xmr.training.termination import EXIT_CODE, TerminatedError
 
 _DEFAULT = "run"
 _PROGRAM = "python main.py"
-
-_GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
-"""Devices of GPUs: of NVIDIA's cards and boards, within Windows, and of AMD."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,7 +59,7 @@ def _start(words: Sequence[str]) -> None:
     if workers_of().count > 1 and not getattr(command, "SEVERAL_WORKERS", False):
         raise ConfigError(f"{name} is the work of one process; start it without {TF_CONFIG}")
     _set_up_logging()
-    _quiet_tensorflow()
+    quiet_tensorflow()
     command.run(arguments)
 
 
@@ -105,12 +101,6 @@ def _set_up_logging() -> None:
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("tensorflow").setLevel(logging.WARNING)
     logging.getLogger("keras_xmr").setLevel(logging.INFO)
-
-
-def _quiet_tensorflow() -> None:
-    # Where there is no GPU, TensorFlow calls that an error of CUDA.
-    has_gpu = any(any(Path("/dev").glob(name)) for name in _GPUS)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
 
 
 def _run(work: Callable[[], None]) -> None:

@@ -82,13 +82,15 @@ class SplitQueries:
     Attributes:
         images: Embeddings of the photos.
         captions: Embeddings of the captions.
-        right: Bool (captions, photos).
+        right: Bool (captions, photos), by the exhaustive truth where it is known.
+        annotated: The same by the judgements of the config.
         groups: The photo that each caption was written for (captions,).
     """
 
     images: Arrays
     captions: Arrays
     right: np.ndarray
+    annotated: np.ndarray
     groups: np.ndarray
 
     @classmethod
@@ -98,12 +100,16 @@ class SplitQueries:
         images = _some(len(part), _MOST)
         captions = np.flatnonzero(np.isin(part.caption_image, images))
         known = ground_truth(records, part, model.config.data.judgements)
-        relation = known.extra.get("truth", known.judgements)
+        truth = known.extra.get("truth", known.judgements)
+        right, annotated = (
+            each.grades[images][:, captions].toarray().T > 0 for each in (truth, known.judgements)
+        )
         texts = [part.captions[int(c)].text for c in captions]
         return cls(
             _embed_images(model, records, split, images, f"  embedding photos of {split}"),
             _embed_texts(model, texts),
-            relation.grades[images][:, captions].toarray().T > 0,
+            right,
+            annotated,
             part.caption_image[captions],
         )
 
@@ -136,12 +142,15 @@ def _top(queries: np.ndarray, images: np.ndarray) -> np.ndarray:
 
 
 def _informative(asked: SplitQueries, scores: np.ndarray) -> list[float] | None:
-    """Uncertainties of the captions, if the more uncertain ones surely fail more often."""
+    """Uncertainties of the captions, if the more uncertain ones surely fail more often.
+
+    By the annotated pairs, as in reports: a vague caption is true of many photos.
+    """
     sigma = log_sigma(asked.captions)
     if sigma is None:
         return None
     first = np.argmax(scores, axis=1)
-    hit = asked.right[np.arange(len(first)), first].astype(float)
+    hit = asked.annotated[np.arange(len(first)), first].astype(float)
     measured = bins(sigma, hit, independent=len(np.unique(asked.groups)))
     return np.sort(sigma).tolist() if measured.is_informative else None
 
