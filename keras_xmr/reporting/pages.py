@@ -12,8 +12,11 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 table { border-collapse: collapse; margin: 0.5em 0 1.5em; font-size: 13px; }
 td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right; }
-td:first-child, th:first-child { text-align: left; }
-figure { display: inline-block; margin: 0 1em 1em 0; }
+td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
+h2 { font-size: 19px; }
+.wide { overflow-x: auto; }
+figure { display: inline-block; margin: 0 1em 1em 0; max-width: 100%; }
+figure img { max-width: 100%; }
 .note { color: #666; font-size: 13px; }
 """
 
@@ -32,6 +35,7 @@ def page(title: str, parts: Iterable[str], style: str = "") -> str:
     """
     return (
         f"<!doctype html><meta charset='utf-8'>"
+        f'<meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{html.escape(title)}</title>"
         f"<style>{_STYLE}{style}</style>{''.join(parts)}"
@@ -45,7 +49,8 @@ def html_table(table: Table) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
 
     body = "".join(row(cells, "td") for cells in table.rows)
-    return f"<h2>{html.escape(table.title)}</h2><table>{row(table.header, 'th')}{body}</table>"
+    head = row(table.header, "th")
+    return f'<h2>{html.escape(table.title)}</h2><div class="wide"><table>{head}{body}</table></div>'
 
 
 def figure(png: bytes, name: str) -> str:
