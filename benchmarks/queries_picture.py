@@ -75,12 +75,7 @@ def main() -> None:
 
 
 def _pixels(part: Any, image: int) -> np.ndarray:
-    import tensorflow as tf
-
-    from data_pipelines.records import parse
-
-    jpeg = parse(tf.constant(part.read(image)), part.region_shape)["encoded"].numpy()
-    return np.asarray(Image.open(io.BytesIO(jpeg)))
+    return np.asarray(Image.open(io.BytesIO(part.encoded(image))))
 
 
 def _show(axis: plt.Axes, pixels: np.ndarray, is_right: bool) -> None:

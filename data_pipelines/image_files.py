@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-import tensorflow as tf
-
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
 from data_pipelines.progress import Progress
-from data_pipelines.records import SplitRecords, parse
+from data_pipelines.records import SplitRecords
 
 _SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg"}
 
@@ -34,7 +32,7 @@ def write_images(records: SplitRecords, folder: Path) -> int:
     check_folder(folder)
     with Progress("writing images", total=len(records), unit="images") as progress:
         for number, key in enumerate(records.image_keys):
-            content = parse(tf.constant(records.read(number)), None)["encoded"].numpy()
+            content = records.encoded(number)
             path = folder / _name(key, content)
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(path, content)

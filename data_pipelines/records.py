@@ -365,6 +365,11 @@ class SplitRecords:
             )
         return record
 
+    def encoded(self, image: int) -> bytes:
+        """The image file in the record of one image; the records must hold images."""
+        found: bytes = parse(tf.constant(self.read(image)), None)["encoded"].numpy()
+        return found
+
 
 @dataclass(frozen=True)
 class Records:

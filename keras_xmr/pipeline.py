@@ -78,12 +78,13 @@ def report(
         folder: Where the files go.
         next_step: What to try next, as a sentence.
     """
-    page = write_report(evaluation, split, config.name, folder, next_step)
+    verdict = " ".join(filter(None, [verdict_line(evaluation), next_step]))
+    tables = result_tables(evaluation)
+    page = write_report(evaluation, split, config.name, folder, verdict, tables)
     if config.evaluation.save_scores:
         _LOGGER.info("scores: %s", save_scores(evaluation, folder))
-    tables = [str(table) for table in result_tables(evaluation)]
-    first = " ".join(filter(None, [verdict_line(evaluation), next_step]))
-    print("\n" + "\n\n".join([first, *tables, *embedding_lines(evaluation)]) + "\n", flush=True)
+    lines = [verdict, *map(str, tables), *embedding_lines(evaluation)]
+    print("\n" + "\n\n".join(lines) + "\n", flush=True)
     _LOGGER.info("report: %s", page)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from keras_xmr.import_hooks import around_import
 
 _PACKAGE = Path(__file__).parent
 _DECORATED = re.compile(
@@ -50,8 +51,14 @@ def register() -> None:
     keras = sys.modules.get("keras")
     if keras is not None and hasattr(keras, "saving"):
         _register_stand_ins(keras)
-    elif not any(isinstance(finder, _KerasWatcher) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _KerasWatcher())
+    else:
+        around_import("keras", _then_register)
+
+
+@contextmanager
+def _then_register(keras: ModuleType) -> Iterator[None]:
+    yield
+    _register_stand_ins(keras)
 
 
 def _register_stand_ins(keras: ModuleType) -> None:
@@ -66,30 +73,3 @@ def registered_classes() -> Iterator[tuple[str, str, str]]:
         module = ".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts)
         for name, class_name in _DECORATED.findall(path.read_text("utf-8")):
             yield name or class_name, module, class_name
-
-
-class _KerasWatcher(MetaPathFinder):
-    """Lets the others find Keras, and is told when it has been imported to its end."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != "keras":
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            self._follow(spec.loader)
-        return spec
-
-    def _follow(self, loader: Any) -> None:
-        """Has a loader register our classes once it has executed its module."""
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            sys.meta_path.remove(self)
-            _register_stand_ins(module)
-
-        loader.exec_module = exec_module

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse
-import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
-from data_pipelines.records import SplitRecords, parse
+from data_pipelines.records import SplitRecords
 from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_sheet
 from keras_xmr.audit.candidates import Candidates, Opinion, Scores, find_candidates, opinion
 from keras_xmr.audit.labels import (
@@ -279,5 +278,5 @@ def _picture(split: SplitRecords, image: int, side: int) -> bytes | None:
     """A small picture of an image; None of an image that is there as features alone."""
     if split.holds != "images":
         return None
-    encoded = parse(tf.constant(split.read(image)), split.region_shape)["encoded"].numpy()
+    encoded = split.encoded(image)
     return thumbnail(encoded, side)

@@ -109,6 +109,23 @@ def add_run_folders(options: Options, text: str) -> None:
     )
 
 
+def add_finished_run(parser: argparse.ArgumentParser) -> None:
+    """Adds `--run`, which is needed, where nothing of the config can be changed."""
+    parser.add_argument(
+        "--run", type=Path, required=True, metavar="FOLDER", help="the folder of a finished run"
+    )
+
+
+def add_index(parser: argparse.ArgumentParser) -> None:
+    """Adds `--index`, and `--run` for one that was moved."""
+    parser.add_argument(
+        "--index", type=Path, required=True, metavar="FOLDER", help="the index, as `index` made it"
+    )
+    parser.add_argument(
+        "--run", type=Path, metavar="FOLDER", help="the run of the index, if it was moved since"
+    )
+
+
 def config_of(arguments: argparse.Namespace) -> Config:
     """The config that the user asks for with `--run`, or `--config`, and `--set`.
 

@@ -6,14 +6,11 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+
+from keras_xmr.import_hooks import around_import
 
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
 """Devices of GPUs: of NVIDIA's cards and boards, within Windows, and of AMD."""
@@ -29,32 +26,7 @@ def quiet_tensorflow() -> None:
     has_gpu = any(any(Path("/dev").glob(name)) for name in _GPUS)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
     if "tensorflow" not in sys.modules:
-        sys.meta_path.insert(0, _Watcher())
-
-
-class _Watcher(MetaPathFinder):
-    """Finds nothing itself: it has the import of TensorFlow run within `without_log_lines`."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
-        if spec is not None and spec.loader is not None:
-            _wrap(spec.loader)
-        return spec
-
-
-def _wrap(loader: Any) -> None:
-    execute = loader.exec_module
-
-    def exec_module(module: ModuleType) -> None:
-        with without_log_lines():
-            execute(module)
-
-    loader.exec_module = exec_module
+        around_import("tensorflow", lambda module: without_log_lines())
 
 
 @contextmanager

@@ -14,13 +14,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from keras_xmr.commands._options import add_finished_run
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     parser.add_argument("images", type=Path, metavar="FOLDER", help="the photos")
-    parser.add_argument(
-        "--run", type=Path, required=True, metavar="FOLDER", help="the folder of a finished run"
-    )
+    add_finished_run(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="something.npz or .parquet"
     )

@@ -16,6 +16,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keras_xmr.commands._options import add_finished_run
+
 if TYPE_CHECKING:
     from keras_xmr.index.build import Report
 
@@ -24,9 +26,7 @@ _SHOWN = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
-    parser.add_argument(
-        "--run", type=Path, required=True, metavar="FOLDER", help="the folder of a finished run"
-    )
+    add_finished_run(parser)
     parser.add_argument(
         "--images",
         type=Path,

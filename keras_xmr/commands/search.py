@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_pipelines.errors import UserError
-from keras_xmr.commands._options import whole
+from keras_xmr.commands._options import add_index, whole
 from keras_xmr.config.loader import ConfigError
 
 if TYPE_CHECKING:
@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="what the photos show")
-    parser.add_argument(
-        "--index", type=Path, required=True, metavar="FOLDER", help="the index, as `index` made it"
-    )
-    parser.add_argument(
-        "--run", type=Path, metavar="FOLDER", help="the run of the index, if it was moved since"
-    )
+    add_index(parser)
     parser.add_argument(
         "--image",
         action="append",

@@ -16,19 +16,14 @@ import logging
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from keras_xmr.commands._options import whole
+from keras_xmr.commands._options import add_index, whole
 
 _LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
-    parser.add_argument(
-        "--index", type=Path, required=True, metavar="FOLDER", help="the index, as `index` made it"
-    )
-    parser.add_argument(
-        "--run", type=Path, metavar="FOLDER", help="the run of the index, if it was moved since"
-    )
+    add_index(parser)
     parser.add_argument(
         "--host",
         default="127.0.0.1",

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from data_pipelines.files import atomic_write, written_aside
-from data_pipelines.records import SplitRecords, parse
+from data_pipelines.records import SplitRecords
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.plots import write_plots
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
+from keras_xmr.evaluation.tables import embedding_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
+from keras_xmr.metrics import Table
 from keras_xmr.reporting.pages import data_url, figure, html_table, page
 
 PAGE = "report.html"
@@ -38,7 +39,8 @@ def write_report(
     records: SplitRecords,
     title: str,
     folder: Path,
-    advice: str | None = None,
+    verdict: str,
+    tables: Sequence[Table],
 ) -> Path:
     """Writes `metrics.json`, `queries-<split>.npz`, plots and `report.html`.
 
@@ -47,7 +49,8 @@ def write_report(
         records: The split, for the examples.
         title: Name of the run.
         folder: Where the files go.
-        advice: What to try next, as a sentence.
+        verdict: What heads the page, in a sentence or two.
+        tables: Those of `result_tables`.
 
     Returns:
         The page.
@@ -55,9 +58,8 @@ def write_report(
     write_figures(evaluation, folder)
     plots = write_plots(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
-    first = " ".join(filter(None, [verdict_line(evaluation), advice]))
-    parts.append(f'<p class="verdict">{html.escape(first)}</p>')
-    parts += [html_table(table) for table in result_tables(evaluation)]
+    parts.append(f'<p class="verdict">{html.escape(verdict)}</p>')
+    parts += [html_table(table) for table in tables]
     parts += [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
     for name, path in plots.items():
         parts.append(figure(path.read_bytes(), name))
@@ -147,5 +149,5 @@ def _picture(records: SplitRecords, image: int) -> str:
     key = html.escape(records.image_keys[image])
     if records.holds != "images":
         return f"<span>{key}</span>"
-    jpeg = parse(tf.constant(records.read(image)), records.region_shape)["encoded"].numpy()
+    jpeg = records.encoded(image)
     return f'<img src="{data_url(jpeg, "image/jpeg")}" alt="{key}" title="{key}">'

@@ -21,7 +21,7 @@ from data_pipelines.progress import Progress
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Exact, backend_class
-from keras_xmr.index.calibration import calibrate_run, has_validation
+from keras_xmr.index.calibration import calibrate_run, has_validation, join
 from keras_xmr.index.duplicates import near_duplicates
 from keras_xmr.index.gallery import ITEMS, PARTS, REFERENCE, VECTORS, VERSION, PhotoIndex
 from keras_xmr.index.manifests import MANIFEST, write_manifest
@@ -272,8 +272,7 @@ class _Builder:
             if pixels:
                 found.append(self.model.embed_pixels(np.stack(pixels)))
             bar.update(len(some[start : start + batch]))
-        names = found[0] if found else {}
-        return items, {name: np.concatenate([f[name] for f in found]) for name in names}
+        return items, join(found) if found else {}
 
     def _keep(self, items: list[Photo], arrays: dict[str, np.ndarray], old: list[int]) -> None:
         """Writes a part, and names it in the manifest."""

@@ -16,7 +16,7 @@ import tensorflow as tf
 from data_pipelines.errors import UserError
 from data_pipelines.files import checksum
 from data_pipelines.images import decode_for_evaluation, to_jpeg
-from data_pipelines.records import Records, parse
+from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.registry import components
@@ -136,8 +136,7 @@ class RunModel:
     def pixels_of_records(self, records: Records, split: str, images: np.ndarray) -> np.ndarray:
         """What the model sees of some images of its records."""
         part = records.split(split)  # type: ignore[arg-type]
-        jpegs = (parse(tf.constant(part.read(int(i))), None)["encoded"] for i in images)
-        return np.stack([self._decode(jpeg).numpy() for jpeg in jpegs])
+        return np.stack([self._decode(part.encoded(int(i))).numpy() for i in images])
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
         """The words of a text that the model does not know, each once."""
