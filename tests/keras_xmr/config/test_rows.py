@@ -20,7 +20,7 @@ from keras_xmr.encoders.keras_applications import KerasApplications
 from keras_xmr.model import build
 from keras_xmr.model import towers as towers_module
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 ROWS = [name for name in packaged_configs() if name.startswith(("coco_", "f30k_", "cub_"))]
 
 # About as many words as occur four times in the training captions, with the special ones.

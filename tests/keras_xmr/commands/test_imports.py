@@ -13,7 +13,7 @@ import pytest
 import keras_xmr
 from keras_xmr.registration import StandIn, registered_classes
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 WITHOUT_TENSORFLOW = """
 import importlib.util, sys

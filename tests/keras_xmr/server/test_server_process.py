@@ -25,7 +25,7 @@ from keras_xmr.server.run import address, is_loopback, listen, serve
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests" / "support"
 
 

@@ -15,7 +15,7 @@ import keras_xmr
 from data_pipelines.errors import UserError
 from keras_xmr.serving import export_keras
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "add_a_method.md"
 PYTHON = ROOT / "docs" / "python.md"
 

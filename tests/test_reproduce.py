@@ -20,7 +20,7 @@ from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.pipeline import Run, run
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "reproduce.md"
 
 # VSE0 is made of the parts of VSE++.

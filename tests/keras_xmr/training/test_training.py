@@ -39,7 +39,7 @@ from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.strategy import make_strategy
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 TWO_PHASES = (
     "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]},"

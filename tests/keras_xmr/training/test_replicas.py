@@ -15,7 +15,7 @@ import tensorflow as tf
 from clusters import two_workers
 from replica_run import CASES, HALF, QUARTERS
 
-SUPPORT = Path(__file__).parent.parent / "support"
+SUPPORT = Path(__file__).parents[2] / "support"
 PATH = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent.parent)))
 
 

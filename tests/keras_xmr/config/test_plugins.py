@@ -26,7 +26,7 @@ from keras_xmr.metrics import METRICS, measure, measured_tables
 from keras_xmr.model.build import build_model
 from keras_xmr.reranking import build_rerankers
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "add_a_method.md"
+PAGE = Path(__file__).parents[3] / "docs" / "add_a_method.md"
 SECTION = PAGE.read_text("utf-8").partition("## In a package of your own")[2]
 
 SOURCE = '''
