@@ -138,9 +138,7 @@ def main(images: int, sample: int) -> None:
         "PMRP, zeta 0, 1, 2; both ways",
         lambda: plausible_match(scores, label_vectors, label_vectors[owner]),
     )
-    alone = report(
-        "ASP; both ways", lambda: semantic_precision(scores, relevance, (), None, "share")
-    )
+    alone = report("ASP; both ways", lambda: semantic_precision(scores, relevance, (), "share"))
     report("ASP with its curve over N; both ways", lambda: semantic_precision(scores, relevance))
 
     print("straightforward, one query at a time:")

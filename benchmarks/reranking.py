@@ -144,8 +144,7 @@ def main() -> None:
 
 
 def _rsum(reranked: Reranked, judgements: Judgements) -> float:
-    i2t, t2i = reranked
-    return 100 * evaluate_scores(i2t, judgements, text_to_image=t2i).summary["rsum"]
+    return 100 * evaluate_scores(reranked, judgements).summary["rsum"]
 
 
 if __name__ == "__main__":

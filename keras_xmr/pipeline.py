@@ -165,11 +165,11 @@ class Run:
             self.model, split, self.tokenizer, self.config.data.image, options.batch_size
         )
         matcher = self.model.matcher
-        scores, t2i = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
+        scores = score_matrices(matcher, embedded.images, embedded.captions, options.tile)
         judgements = judge(
             self.config.data.judgements, split.caption_image, split.labels, len(split)
         )
-        search = search_scales(scores, judgements, text_to_image=t2i)
+        search = search_scales(scores, judgements)
         tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
         lines = "\n".join(search_lines(search))
         print("\n" + "\n\n".join([*map(str, tables), lines]) + "\n", flush=True)

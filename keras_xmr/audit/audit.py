@@ -17,7 +17,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
 from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_sheet
-from keras_xmr.audit.candidates import Candidates, Opinion, Scores, find_candidates, opinion
+from keras_xmr.audit.candidates import Candidates, Opinion, find_candidates, opinion
 from keras_xmr.audit.labels import (
     Mark,
     Pair,
@@ -32,6 +32,7 @@ from keras_xmr.config.schema import AuditOptions, Config
 from keras_xmr.ensemble.scores import scores_of_runs
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.judgements import GroundTruth
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 from keras_xmr.reporting.spreadsheets import csv_of
 from keras_xmr.run_folder import load_run
@@ -164,7 +165,7 @@ def _check_memory(shape: tuple[int, int], models: int, split: str) -> None:
 
 
 def _find(
-    scores: Mapping[str, Scores], judged: scipy.sparse.csr_array, options: AuditOptions
+    scores: Mapping[str, ScoreMatrices], judged: scipy.sparse.csr_array, options: AuditOptions
 ) -> Candidates:
     try:
         return find_candidates(

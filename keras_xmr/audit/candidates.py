@@ -13,12 +13,9 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.config.option_types import Combination
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.reranking.base import refuse_non_finite
 from keras_xmr.threads import in_threads
-
-Scores = tuple[np.ndarray, np.ndarray | None]
-"""The scores (images, captions) of a model by which captions are ranked for images, and those by
-which images are ranked for captions, if they are others."""
 
 _ROWS = 128
 
@@ -80,7 +77,7 @@ class Opinion:
 
 
 def find_candidates(
-    scores: Mapping[str, Scores],
+    scores: Mapping[str, ScoreMatrices],
     judged: scipy.sparse.csr_array,
     *,
     pairs: int,
@@ -126,7 +123,7 @@ def find_candidates(
 
 
 def belief_matrix(
-    scores: Mapping[str, Scores], judged: scipy.sparse.csr_array, combine: Combination
+    scores: Mapping[str, ScoreMatrices], judged: scipy.sparse.csr_array, combine: Combination
 ) -> np.ndarray:
     """How much some models together believe in each unlabelled pair.
 
@@ -176,7 +173,7 @@ def belief_matrix(
 
 
 def opinion(
-    scores: Scores, judged: scipy.sparse.csr_array, images: np.ndarray, captions: np.ndarray
+    scores: ScoreMatrices, judged: scipy.sparse.csr_array, images: np.ndarray, captions: np.ndarray
 ) -> Opinion:
     """What one model thinks of some unlabelled pairs.
 
@@ -186,21 +183,18 @@ def opinion(
         images: The image of each pair, int (pairs,).
         captions: The caption of each pair.
     """
-    by_image, by_caption = _both(scores)
+    by_image, by_caption = scores.by_query
     return Opinion(
         by_image[images, captions],
         _ranks_of(by_image, judged, images, captions),
-        _ranks_of(by_caption.T, judged.T.tocsr(), captions, images),
+        _ranks_of(by_caption, judged.T.tocsr(), captions, images),
     )
 
 
-def _both(scores: Scores) -> tuple[np.ndarray, np.ndarray]:
-    by_image, by_caption = scores
-    return by_image, by_image if by_caption is None else by_caption
-
-
-def _check(name: str, scores: Scores, shape: tuple[int, int]) -> None:
-    for matrix in (matrix for matrix in scores if matrix is not None):
+def _check(name: str, scores: ScoreMatrices, shape: tuple[int, int]) -> None:
+    for matrix in (scores.image_to_text, scores.other):
+        if matrix is None:
+            continue
         if matrix.shape != shape:
             raise ValueError(
                 f"the scores of {name} have the shape {matrix.shape}, but there are {shape[0]} "
@@ -210,12 +204,12 @@ def _check(name: str, scores: Scores, shape: tuple[int, int]) -> None:
             refuse_non_finite(matrix[first : first + _ROWS], first)
 
 
-def _belief_of(scores: Scores, judged: scipy.sparse.csr_array) -> np.ndarray:
+def _belief_of(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
     """The lesser lead of every pair, with one model."""
-    by_image, by_caption = _both(scores)
+    by_image, by_caption = scores.by_query
     belief = np.full(judged.shape, np.inf, np.float32)
     _lower_to_leads(belief, by_image, judged)
-    _lower_to_leads(belief.T, by_caption.T, judged.T.tocsr())
+    _lower_to_leads(belief.T, by_caption, judged.T.tocsr())
     return belief
 
 

@@ -13,8 +13,9 @@ from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import Config
-from keras_xmr.ensemble.scores import Scores, scores_of_runs
+from keras_xmr.ensemble.scores import scores_of_runs
 from keras_xmr.evaluation.evaluate import evaluate_matrices
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run, report
 from keras_xmr.run_folder import RunFolder, load_run
 
@@ -55,42 +56,40 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     main = Run(config)
     for split in config.evaluation.splits:
         part = main.records.split(split)
-        scores, t2i = mean_scores(found for _, found in scores_of_runs(main, members, part))
+        scores = mean_scores(found for _, found in scores_of_runs(main, members, part))
         _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
-        evaluation = evaluate_matrices([("ensemble", scores, t2i)], main.records, part, own)
+        evaluation = evaluate_matrices([("ensemble", scores)], main.records, part, own)
         atomic_write(folder.config, dump_config(own).encode("utf-8"))
         report(evaluation, part, own, folder.evaluation(split))
     return folder.path
 
 
-def mean_scores(found: Iterable[Scores]) -> Scores:
+def mean_scores(found: Iterable[ScoreMatrices]) -> ScoreMatrices:
     """The mean of scores of the same pairs. One matrix of them is held at a time, beside the sum.
 
     Args:
-        found: Scores (images, captions), and those that rank images for captions or None.
-
-    Returns:
-        The means; the second is None if it is for all.
+        found: Scores (images, captions).
     """
     total: np.ndarray | None = None
     total_t2i: np.ndarray | None = None
     count = 0
-    for scores, t2i in found:
-        if t2i is not None and total_t2i is None and total is not None:
+    for scores in found:
+        if scores.other is not None and total_t2i is None and total is not None:
             total_t2i = total.copy()
         if total is None:
-            total, total_t2i = scores.copy(), None if t2i is None else t2i.copy()
+            total = scores.image_to_text.copy()
+            total_t2i = None if scores.other is None else scores.other.copy()
         else:
-            total += scores
+            total += scores.image_to_text
             if total_t2i is not None:
-                total_t2i += scores if t2i is None else t2i
+                total_t2i += scores.text_to_image
         count += 1
     if total is None:
         raise ValueError("there are no scores to take the mean of")
     total /= count
     if total_t2i is not None:
         total_t2i /= count
-    return total, total_t2i
+    return ScoreMatrices(total, total_t2i)
 
 
 def _claim(folder: RunFolder, runs: list[str]) -> None:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from data_pipelines.errors import UserError
 from data_pipelines.records import SplitRecords
 from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 
 _LOGGER = logging.getLogger(__name__)
 
-Scores = tuple[np.ndarray, np.ndarray | None]
-"""Scores (images, captions), and those that rank images for captions if they are others."""
-
 
 def scores_of_runs(
     main: Run, runs: Sequence[Run], split: SplitRecords
-) -> Iterator[tuple[str, Scores]]:
+) -> Iterator[tuple[str, ScoreMatrices]]:
     """Yields the scores of every run with its own matcher, one after another.
 
     Args:

@@ -59,8 +59,8 @@ def evaluate(
         side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
         for side, tower in model.entrances().items()
     }
-    scores, t2i = score_matrices(model.matcher, found["image"], found["caption"], TILE)
-    return retrieval(scores, judgements, t2i)
+    scores = score_matrices(model.matcher, found["image"], found["caption"], TILE)
+    return retrieval(scores, judgements)
 
 
 def _embed(tower: keras.Model, values: Any, unit: str, count: int, batch: int) -> Arrays:

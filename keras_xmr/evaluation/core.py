@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from keras_xmr.evaluation.results import (
     EmbeddedSplit,
     Evaluation,
@@ -17,25 +15,22 @@ from keras_xmr.evaluation.results import (
     RerankedEvaluation,
 )
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.metrics import measure
+from keras_xmr.metrics import ScoreMatrices, measure
 from keras_xmr.reranking import Reranker, measure_reranked
-
-Matrices = Iterable[tuple[str, np.ndarray, np.ndarray | None]]
-"""Name, scores (images, captions), and those that rank images if they are others."""
 
 
 def evaluate_known(
     split: str,
-    matrices: Matrices,
+    scores: Iterable[tuple[str, ScoreMatrices]],
     truth: GroundTruth,
     folds: int = 0,
     rerankers: Mapping[str, Reranker] | None = None,
 ) -> Evaluation:
-    """Measures score matrices as they are, and what re-rankers make of each.
+    """Measures scores as they are, and what re-rankers make of each.
 
     Args:
         split: The split.
-        matrices: The scores; the first are those that a verdict is about.
+        scores: Names and scores; the first are those that a verdict is about.
         truth: What is known of its images and captions.
         folds: Over how many folds means are taken besides; 0 for none.
         rerankers: Re-rankers by name.
@@ -44,14 +39,14 @@ def evaluate_known(
         ValueError: As `measure` raises it.
     """
     found = [
-        MatcherEvaluation(name, scores, measure(scores, truth, folds, t2i), t2i)
-        for name, scores, t2i in matrices
+        MatcherEvaluation(name, matrices, measure(matrices, truth, folds))
+        for name, matrices in scores
     ]
     reranked = [
         RerankedEvaluation(
             own.name,
             name,
-            measure_reranked(reranker, own.scores, truth, folds, own.text_to_image),
+            measure_reranked(reranker, own.scores, truth, folds),
         )
         for name, reranker in (rerankers or {}).items()
         for own in found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import scipy.sparse
 
@@ -12,7 +12,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, build
 from keras_xmr.config.schema import Config, RelevanceOptions
 from keras_xmr.evaluation.chosen_metrics import build_metrics
-from keras_xmr.evaluation.core import Matrices, evaluate_known
+from keras_xmr.evaluation.core import evaluate_known
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.scoring import score_matrices
@@ -26,6 +26,7 @@ from keras_xmr.judgements import (
     judge,
 )
 from keras_xmr.matchers import LogitMatcher, Matcher
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
@@ -88,15 +89,15 @@ def evaluate_split(
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
         matchers.setdefault(choice.name, _further_matcher(choice, model))
-    matrices = (
-        (name, *score_matrices(matcher, embedded.images, embedded.captions, options.tile))
+    scores = (
+        (name, score_matrices(matcher, embedded.images, embedded.captions, options.tile))
         for name, matcher in matchers.items()
     )
-    return evaluate_matrices(matrices, records, part, config, embedded, brief)
+    return evaluate_matrices(scores, records, part, config, embedded, brief)
 
 
 def evaluate_matrices(
-    matrices: Matrices,
+    scores: Iterable[tuple[str, ScoreMatrices]],
     records: Records,
     part: SplitRecords,
     config: Config,
@@ -106,7 +107,7 @@ def evaluate_matrices(
     """Computes all metrics of scores of a split.
 
     Args:
-        matrices: Name, scores (images, captions), and those that rank images if they are others.
+        scores: Names and scores; the first are those that a verdict is about.
         records: The records of the data set.
         part: The split.
         config: What is measured, and what is right.
@@ -122,7 +123,7 @@ def evaluate_matrices(
         _add_relevance(known, config.relevance)
     folds = 0 if brief else options.folds
     rerankers = {} if brief else build_rerankers(options.rerankers)
-    evaluation = evaluate_known(part.split, matrices, known, folds, rerankers)
+    evaluation = evaluate_known(part.split, scores, known, folds, rerankers)
     evaluation.paper = config.paper
     if embedded is not None:
         evaluation.embedded = embedded

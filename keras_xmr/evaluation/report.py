@@ -85,9 +85,9 @@ def save_scores(evaluation: Evaluation, folder: Path) -> Path:
     """
     own = evaluation.matchers[0]
     path = folder / f"scores-{evaluation.split}.npy"
-    _save_array(path, own.scores)
-    if own.text_to_image is not None:
-        _save_array(folder / f"text-to-image-{path.name}", own.text_to_image)
+    _save_array(path, own.scores.image_to_text)
+    if own.scores.other is not None:
+        _save_array(folder / f"text-to-image-{path.name}", own.scores.other)
     write_ground_truth(folder / f"ground-truth-{evaluation.split}.json", evaluation.ground_truth)
     return path
 
@@ -104,7 +104,7 @@ def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
     parts = ["<h2>Captions and the images found for them</h2>", _legend(evaluation)]
     for query in _spread(log_sigma(evaluation.embedded.captions), len(captions)):
         parts.append(f"<p><b>{html.escape(captions[query])}</b></p>")
-        found = np.argsort(-scores[:, query], kind="stable")[:_SHOWN]
+        found = np.argsort(-scores.text_to_image[:, query], kind="stable")[:_SHOWN]
         answers = "".join(
             f'<div class="{_kind(evaluation, image, query)}">{_picture(records, image)}</div>'
             for image in found
@@ -112,7 +112,7 @@ def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
         parts.append(f'<div class="answers">{answers}</div>')
     parts.append("<h2>Images and the captions found for them</h2>")
     for query in _spread(log_sigma(evaluation.embedded.images), len(records)):
-        found = np.argsort(-scores[query], kind="stable")[:_SHOWN]
+        found = np.argsort(-scores.image_to_text[query], kind="stable")[:_SHOWN]
         answers = "".join(
             f'<li class="{_kind(evaluation, query, c)}">{html.escape(captions[c])}</li>'
             for c in found

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.evaluation.uncertainty import Bins
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
-from keras_xmr.metrics import Measured, RetrievalMetrics
+from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
@@ -57,16 +55,13 @@ class MatcherEvaluation(_Result):
 
     Attributes:
         name: Its name in the config.
-        scores: Scores (images, captions) by which captions are ranked for images.
+        scores: Its scores.
         measured: What was measured of them.
-        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
-            by `scores`.
     """
 
     name: str
-    scores: np.ndarray
+    scores: ScoreMatrices
     measured: Measured
-    text_to_image: np.ndarray | None = None
 
 
 @dataclass

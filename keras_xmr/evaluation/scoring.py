@@ -13,11 +13,12 @@ from keras_xmr.evaluation.embed import Arrays
 from keras_xmr.evaluation.ragged import Ragged
 from keras_xmr.matchers import Matcher
 from keras_xmr.matchers.base import Side
+from keras_xmr.metrics import ScoreMatrices
 
 
 def score_matrices(
     matcher: Matcher, images: Arrays, captions: Arrays, tile: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray | None]:
+) -> ScoreMatrices:
     """The scores by which captions are ranked for images, and images for captions.
 
     Args:
@@ -27,12 +28,11 @@ def score_matrices(
         tile: How many images and captions are scored at once.
 
     Returns:
-        Float32 (N, M) twice; the second one is None if the matcher does not score by direction,
-        so that both are the same.
+        Float32 (N, M); two of them if the matcher scores by direction.
     """
     if not matcher.DIRECTED:
-        return score_matrix(matcher, images, captions, tile), None
-    return (
+        return ScoreMatrices(score_matrix(matcher, images, captions, tile))
+    return ScoreMatrices(
         score_matrix(matcher, images, captions, tile, "image"),
         score_matrix(matcher, images, captions, tile, "caption"),
     )

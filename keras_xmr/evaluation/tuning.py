@@ -10,6 +10,7 @@ import numpy as np
 from data_pipelines.progress import Progress
 from keras_xmr.evaluation.tables import Table
 from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import ScoreMatrices, Scores
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.reranking.fast import log_sums
 from keras_xmr.threads import in_threads
@@ -57,10 +58,7 @@ class ScaleSearch:
 
 
 def search_scales(
-    scores: np.ndarray,
-    judgements: Judgements,
-    scales: Sequence[float] = SCALES,
-    text_to_image: np.ndarray | None = None,
+    scores: Scores, judgements: Judgements, scales: Sequence[float] = SCALES
 ) -> ScaleSearch:
     """Tries all pairs of scales, for each direction on its own.
 
@@ -73,30 +71,29 @@ def search_scales(
         scores: Scores (images, captions), float32 or float64.
         judgements: What is right.
         scales: The grid of every scale.
-        text_to_image: Scores (images, captions) by which images are ranked for captions, if not
-            by `scores`.
 
     Raises:
         ValueError: If the shapes differ, no image has a right caption, or a score is not finite.
     """
+    scores = ScoreMatrices.of(scores)
     if scores.shape != judgements.shape:
         raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
     if not judgements.grades.nnz:
         raise ValueError("no caption is right for any image: there is nothing to search by")
     plain, settings = {}, {}
     with Progress("  searching scales", 2 * len(scales) ** 2, "settings") as bar:
-        for direction in ("gamma", "lambda"):
+        for direction, matrix in zip(("gamma", "lambda"), scores.by_query, strict=True):
             if direction == "lambda":
-                scores = scores if text_to_image is None else text_to_image
-                scores, judgements = np.ascontiguousarray(scores.T), judgements.transpose()
-            nothing = np.zeros(scores.shape[1], scores.dtype)
-            plain[direction] = _setting(None, None, scores, nothing, judgements)
+                judgements = judgements.transpose()
+            rows = np.ascontiguousarray(matrix)
+            nothing = np.zeros(rows.shape[1], rows.dtype)
+            plain[direction] = _setting(None, None, rows, nothing, judgements)
             found = []
             for sum_scale in scales:
-                sums = log_sums(scores, {0: sum_scale})[0]
+                sums = log_sums(rows, {0: sum_scale})[0]
                 for own_scale in scales:
-                    offset = (sums / own_scale).astype(scores.dtype)
-                    found.append(_setting(sum_scale, own_scale, scores, offset, judgements))
+                    offset = (sums / own_scale).astype(rows.dtype)
+                    found.append(_setting(sum_scale, own_scale, rows, offset, judgements))
                     bar.update()
             settings[direction] = sorted(found, key=lambda s: s.worth, reverse=True)
     return ScaleSearch(plain, settings)

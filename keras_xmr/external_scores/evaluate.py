@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from data_pipelines.errors import UserError
@@ -24,6 +23,7 @@ from keras_xmr.judgements import (
     read_ground_truth,
     read_labels,
 )
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import Reranker
 from keras_xmr.run_folder import EXTERNAL
@@ -103,9 +103,9 @@ def run(own: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) ->
     check_folder(own.folder)
     truth = _ground_truth(own)
     split = own.split or _SPLIT
-    matrices = [("scores", *_scores(own, truth))]
+    scores = [("scores", _scores(own, truth))]
     try:
-        evaluation = evaluate_known(split, matrices, truth, own.folds, rerankers)
+        evaluation = evaluate_known(split, scores, truth, own.folds, rerankers)
     except ValueError as error:
         raise UserError(f"these scores cannot be evaluated: {error}") from None
     tables = [str(table) for table in result_tables(evaluation)]
@@ -131,22 +131,22 @@ def _ground_truth(own: ExternalScores) -> GroundTruth:
     return truth
 
 
-def _scores(own: ExternalScores, truth: GroundTruth) -> tuple[np.ndarray, np.ndarray | None]:
+def _scores(own: ExternalScores, truth: GroundTruth) -> ScoreMatrices:
     embeddings = (own.image_embeddings, own.caption_embeddings)
     if own.scores and any(embeddings):
         raise UserError("give either --scores or embeddings, not both")
     if own.text_to_image_scores and not own.scores:
         raise UserError("--text-to-image-scores needs --scores, which rank captions")
     if own.scores:
-        scores = load_scores(own.scores, truth.shape, own.ground_truth)
-        if own.text_to_image_scores is None:
-            return scores, None
-        return scores, load_scores(own.text_to_image_scores, truth.shape, own.ground_truth)
+        files = filter(None, (own.scores, own.text_to_image_scores))
+        return ScoreMatrices(*(load_scores(f, truth.shape, own.ground_truth) for f in files))
     if not own.image_embeddings or not own.caption_embeddings:
         raise UserError("give --scores, or both --image-embeddings and --caption-embeddings")
     images, captions = truth.shape
-    return similarity(
-        load_embeddings(own.image_embeddings, "images", images, own.ground_truth),
-        load_embeddings(own.caption_embeddings, "captions", captions, own.ground_truth),
-        own.similarity,
-    ), None
+    return ScoreMatrices(
+        similarity(
+            load_embeddings(own.image_embeddings, "images", images, own.ground_truth),
+            load_embeddings(own.caption_embeddings, "captions", captions, own.ground_truth),
+            own.similarity,
+        )
+    )

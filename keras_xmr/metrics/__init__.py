@@ -33,6 +33,7 @@ from keras_xmr.metrics.retrieval import (
     evaluate_scores,
     fold_members,
 )
+from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.metrics.semantic import semantic_precision
 from keras_xmr.metrics.tables import (
     Table,
@@ -58,6 +59,8 @@ __all__ = [
     "Ranks",
     "Recall",
     "RetrievalMetrics",
+    "ScoreMatrices",
+    "Scores",
     "Table",
     "Verdict",
     "all_metrics",

@@ -10,6 +10,7 @@ import numpy as np
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics.ranking import QueryMetrics, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 
 class QueryMetric(abc.ABC):
@@ -33,16 +34,13 @@ class QueryMetric(abc.ABC):
         """
 
 
-def measure_chosen(
-    scores: np.ndarray, truth: GroundTruth, text_to_image: np.ndarray | None = None
-) -> RetrievalMetrics | None:
+def measure_chosen(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
     """The metrics that a config has chosen; None if it has chosen none."""
     if not truth.measures:
         return None
-    columns = (scores if text_to_image is None else text_to_image).T
-    right, back = truth.judgements, truth.judgements.transpose()
+    both = truth.judgements, truth.judgements.transpose()
     i2t, t2i = (
         QueryMetrics({name: of(rows, own) for name, of in truth.measures.items()}, own.counts())
-        for rows, own in ((scores, right), (columns, back))
+        for rows, own in zip(scores.by_query, both, strict=True)
     )
     return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)

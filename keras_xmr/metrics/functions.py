@@ -11,6 +11,7 @@ from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import as_judgements
 from keras_xmr.metrics.ranking import PRECISION_AT, positive_ranks
 from keras_xmr.metrics.retrieval import evaluate_scores
+from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 
 def recall(scores: Any, judgements: Any = None, k: Sequence[int] = (1, 5, 10)) -> dict[str, float]:
@@ -42,18 +43,20 @@ def recall(scores: Any, judgements: Any = None, k: Sequence[int] = (1, 5, 10)) -
     return found
 
 
-def retrieval(scores: Any, judgements: Any = None, text_to_image: Any = None) -> dict[str, float]:
+def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
     """All metrics of both directions, and `rsum`, the sum of the six recalls.
 
     Args:
-        scores: Scores (images, captions), larger is better.
+        scores: Scores (images, captions), larger is better; or what a re-ranker gives, or
+            `ScoreMatrices`, if images are ranked by others.
         judgements: What is right; see `recall`.
-        text_to_image: The scores (images, captions) that rank images, if they are others.
 
     Raises:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    scores = np.asarray(scores)
-    right = as_judgements(judgements, scores.shape)
-    return evaluate_scores(scores, right, PRECISION_AT, text_to_image).summary
+    scores = ScoreMatrices.of(
+        scores if isinstance(scores, tuple | ScoreMatrices) else np.asarray(scores)
+    )
+    right = as_judgements(judgements, scores.image_to_text.shape)
+    return evaluate_scores(scores, right, PRECISION_AT).summary

@@ -1,4 +1,4 @@
-"""Everything that is measured of one score matrix."""
+"""Everything that is measured of the scores of a split."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from keras_xmr.metrics.breakdown import by_positives
 from keras_xmr.metrics.names import MEASURES
 from keras_xmr.metrics.ranking import PRECISION_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_scores, fold_members
+from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 
 
 @dataclass
@@ -47,53 +48,43 @@ class Measured:
         }
 
 
-def measure(
-    scores: np.ndarray,
-    truth: GroundTruth,
-    folds: int = 0,
-    text_to_image: np.ndarray | None = None,
-) -> Measured:
-    """Measures a score matrix against everything that is known of its images and captions.
+def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
+    """Measures scores against everything that is known of their images and captions.
 
     Args:
-        scores: Scores (images, captions), an array or a memory map. Its rows rank captions.
+        scores: Scores (images, captions), arrays or memory maps.
         truth: What is known.
         folds: Over how many folds means are taken besides; 0 for none.
-        text_to_image: The scores whose columns rank images, if they are others.
 
     Raises:
         ValueError: If shapes differ, a score is NaN, or the images do not split into folds.
     """
-    measured = Measured(all_metrics(scores, truth, text_to_image))
+    scores = ScoreMatrices.of(scores)
+    measured = Measured(all_metrics(scores, truth))
     if folds:
 
         def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
-            members = np.ix_(images, captions)
-            columns = None if text_to_image is None else text_to_image[members]
-            return all_metrics(scores[members], truth.select(images, captions), columns)
+            return all_metrics(scores.select(images, captions), truth.select(images, captions))
 
         measured.folds = mean_over_folds(truth, folds, of_fold)
     for name, judgements in truth.extra.items():
-        measured.extra[name] = evaluate_scores(scores, judgements, PRECISION_AT, text_to_image)
+        measured.extra[name] = evaluate_scores(scores, judgements, PRECISION_AT)
     return measured
 
 
-def all_metrics(
-    scores: np.ndarray, truth: GroundTruth, text_to_image: np.ndarray | None = None
-) -> RetrievalMetrics:
+def all_metrics(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics:
     """Metrics against the judgements, and by labels and relevance where they are known.
 
     Args:
-        scores: Scores (images, captions). Its rows rank captions.
+        scores: Scores (images, captions).
         truth: What is known of the images and captions.
-        text_to_image: The scores whose columns rank images, if they are others.
 
     Raises:
         ValueError: If shapes differ, or a score is NaN.
     """
-    metrics = evaluate_scores(scores, truth.judgements, PRECISION_AT, text_to_image)
+    metrics = evaluate_scores(scores, truth.judgements, PRECISION_AT)
     for measure_by in MEASURES:
-        if (found := measure_by(scores, truth, text_to_image)) is not None:
+        if (found := measure_by(scores, truth)) is not None:
             metrics = metrics.and_also(found)
     return metrics
 

@@ -6,16 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.base import measure_chosen
 from keras_xmr.metrics.plausible_match import ZETAS, match_by_labels
 from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics
+from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.metrics.semantic import ASP_TOP, RELEASED_ASP_AT, precision_by_relevance
 
-Measure = Callable[[np.ndarray, GroundTruth, np.ndarray | None], RetrievalMetrics | None]
+Measure = Callable[[ScoreMatrices, GroundTruth], RetrievalMetrics | None]
 
 MEASURES: tuple[Measure, ...] = (match_by_labels, precision_by_relevance, measure_chosen)
 """What is measured beside the ranks of right answers, where the ground truth has what it takes."""

@@ -9,6 +9,7 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.ranking import QueryMetrics, evaluate_direction, positive_ranks, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 
 ZETAS = (0, 1, 2)
 
@@ -17,40 +18,36 @@ _QUERIES = 1024
 
 
 def plausible_match(
-    scores: np.ndarray,
+    scores: Scores,
     image_labels: scipy.sparse.csr_array,
     caption_labels: scipy.sparse.csr_array,
-    text_to_image: np.ndarray | None = None,
 ) -> RetrievalMetrics:
-    """Plausible-Match R-Precision of a score matrix, in both directions.
+    """Plausible-Match R-Precision of scores, in both directions.
 
     `pmrp_Z` is the R-Precision if every pair is right whose label vectors differ in at most Z
     entries, and `pmrp` the mean over Z = 0, 1, 2 (Chun et al. 2021, Sec. 4.1). A query without
     labels, or with nobody to match, is not counted.
 
     Args:
-        scores: Scores (images, captions). Its rows rank captions.
+        scores: Scores (images, captions).
         image_labels: Label vectors, sparse (images, labels); see `judgements.multi_hot`.
         caption_labels: Label vectors, sparse (captions, labels): those of their images.
-        text_to_image: The scores whose columns rank images, if they are others.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
-    columns = (scores if text_to_image is None else text_to_image).T
-    i2t, i2t_summary = _direction(scores, image_labels, caption_labels)
+    rows, columns = ScoreMatrices.of(scores).by_query
+    i2t, i2t_summary = _direction(rows, image_labels, caption_labels)
     t2i, t2i_summary = _direction(columns, caption_labels, image_labels)
     return RetrievalMetrics(both_directions(i2t_summary, t2i_summary), i2t, t2i)
 
 
-def match_by_labels(
-    scores: np.ndarray, truth: GroundTruth, text_to_image: np.ndarray | None = None
-) -> RetrievalMetrics | None:
+def match_by_labels(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
     """`plausible_match` by the labels of a ground truth; None if it has none."""
     if not truth.has_label_vectors:
         return None
     labels = truth.label_vectors()
-    return plausible_match(scores, labels, labels[truth.caption_image], text_to_image)
+    return plausible_match(scores, labels, labels[truth.caption_image])
 
 
 def _direction(

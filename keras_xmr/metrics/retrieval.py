@@ -15,6 +15,7 @@ from keras_xmr.metrics.ranking import (
     positive_ranks,
     summarize,
 )
+from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 
 
 @dataclass(frozen=True)
@@ -46,25 +47,22 @@ def _join(queries: QueryMetrics, others: QueryMetrics) -> QueryMetrics:
 
 
 def evaluate_scores(
-    scores: np.ndarray,
+    scores: Scores,
     judgements: Judgements,
     precision_at: Sequence[int] = (),
-    text_to_image: np.ndarray | None = None,
 ) -> RetrievalMetrics:
-    """All metrics of a score matrix against judgements, in both directions.
+    """All metrics of scores against judgements, in both directions.
 
     Args:
-        scores: Scores (images, captions), larger is better. Its rows rank captions.
+        scores: Scores (images, captions), larger is better.
         judgements: What is right.
         precision_at: The K of `precision_K`.
-        text_to_image: The scores (images, captions) whose columns rank images, if they are
-            others, as after re-ranking.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
-    columns = (scores if text_to_image is None else text_to_image).T
-    i2t = evaluate_direction(positive_ranks(scores, judgements), precision_at)
+    rows, columns = ScoreMatrices.of(scores).by_query
+    i2t = evaluate_direction(positive_ranks(rows, judgements), precision_at)
     t2i = evaluate_direction(positive_ranks(columns, judgements.transpose()), precision_at)
     summary = both_directions(summarize(i2t), summarize(t2i))
     return RetrievalMetrics(summary | {"rsum": rsum(summary)}, i2t, t2i)

@@ -11,6 +11,7 @@ import numpy as np
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.ranking import QueryMetrics, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.threads import in_threads
 
 ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
@@ -23,13 +24,12 @@ ScoreTies = Literal["against", "share"]
 
 
 def semantic_precision(
-    scores: np.ndarray,
+    scores: Scores,
     relevance: np.ndarray,
     top: Sequence[int] = ASP_TOP,
-    text_to_image: np.ndarray | None = None,
     score_ties: ScoreTies = "against",
 ) -> RetrievalMetrics:
-    """Average Semantic Precision (ASP) of a score matrix, in both directions.
+    """Average Semantic Precision (ASP) of scores, in both directions.
 
     * `asp`: the mean over all candidates of min(R_C, R_S) / max(R_C, R_S), where R_C and R_S
       are the ranks of a candidate by relevance and by score: one more than the number of
@@ -47,10 +47,9 @@ def semantic_precision(
     yields less. Ties in relevance share their best rank in any case.
 
     Args:
-        scores: Scores (images, captions), an array or a memory map. Its rows rank captions.
+        scores: Scores (images, captions), arrays or memory maps.
         relevance: Semantic relevance (images, captions), from 0 on, an array or a memory map.
         top: The N of `asp_top_N`.
-        text_to_image: The scores whose columns rank images, if they are others.
         score_ties: "against" counts tied scores against the model, "share" is Eq. 8 to the
             letter. Without tied scores they are the same.
 
@@ -58,33 +57,29 @@ def semantic_precision(
         ValueError: If the shapes differ, a score or a relevance is NaN, or a relevance is
             below 0.
     """
-    columns = scores if text_to_image is None else text_to_image
-    for matrix in (scores, columns):
+    rows, columns = ScoreMatrices.of(scores).by_query
+    for matrix in (rows, columns.T):
         if matrix.shape != relevance.shape:
             raise ValueError(f"scores of shape {matrix.shape}, relevance of {relevance.shape}")
-    i2t = _direction(scores, relevance, top, score_ties)
-    t2i = _direction(columns.T, relevance.T, top, score_ties)
+    i2t = _direction(rows, relevance, top, score_ties)
+    t2i = _direction(columns, relevance.T, top, score_ties)
     return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
 
 
 def semantic_precision_by(
-    measure: str,
-    scores: np.ndarray,
-    relevance: np.ndarray,
-    text_to_image: np.ndarray | None = None,
+    measure: str, scores: ScoreMatrices, relevance: np.ndarray
 ) -> RetrievalMetrics:
     """`asp` of `semantic_precision` alone, by another relevance, as `asp_<measure>`.
 
     Args:
         measure: What the relevance is.
-        scores: Scores (images, captions). Its rows rank captions.
+        scores: Scores (images, captions).
         relevance: Semantic relevance (images, captions), from 0 on.
-        text_to_image: The scores whose columns rank images, if they are others.
 
     Raises:
         ValueError: As `semantic_precision` raises it.
     """
-    found = semantic_precision(scores, relevance, (), text_to_image)
+    found = semantic_precision(scores, relevance, ())
     i2t, t2i = (
         QueryMetrics({f"asp_{measure}": queries.values["asp"]}, queries.positives)
         for queries in (found.image_to_text, found.text_to_image)
@@ -92,15 +87,13 @@ def semantic_precision_by(
     return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
 
 
-def precision_by_relevance(
-    scores: np.ndarray, truth: GroundTruth, text_to_image: np.ndarray | None = None
-) -> RetrievalMetrics | None:
+def precision_by_relevance(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
     """`semantic_precision` by every relevance of a ground truth; None if it has none."""
     found = []
     if truth.relevance is not None:
-        found.append(semantic_precision(scores, truth.relevance, text_to_image=text_to_image))
+        found.append(semantic_precision(scores, truth.relevance))
     for name, relevance in truth.extra_relevance.items():
-        found.append(semantic_precision_by(name, scores, relevance, text_to_image))
+        found.append(semantic_precision_by(name, scores, relevance))
     return functools.reduce(RetrievalMetrics.and_also, found) if found else None
 
 

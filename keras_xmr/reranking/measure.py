@@ -14,11 +14,13 @@ from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import (
     Measured,
     RetrievalMetrics,
+    ScoreMatrices,
+    Scores,
     all_metrics,
     mean_over_folds,
     measure,
 )
-from keras_xmr.reranking.base import Reranked, Reranker
+from keras_xmr.reranking.base import Reranker
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +39,9 @@ def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
 
 def measure_reranked(
     reranker: Reranker,
-    scores: np.ndarray,
+    scores: Scores,
     truth: GroundTruth,
     folds: int = 0,
-    text_to_image: np.ndarray | None = None,
 ) -> Measured:
     """Re-ranks scores, and measures what comes out. How long the re-ranking takes is logged.
 
@@ -48,45 +49,39 @@ def measure_reranked(
 
     Args:
         reranker: The re-ranker.
-        scores: Scores (images, captions). Its rows rank captions.
+        scores: Scores (images, captions).
         truth: What is known of the images and captions.
         folds: Over how many folds means are taken besides; 0 for none.
-        text_to_image: The scores whose columns rank images, if they are others.
 
     Raises:
         ValueError: If shapes differ, or a score is not finite.
     """
+    scores = ScoreMatrices.of(scores)
     begun = time.perf_counter()
-    i2t, t2i = _rerank(reranker, scores, text_to_image)
+    reranked = _rerank(reranker, scores)
     seconds = time.perf_counter() - begun
     _log.info(
         "%s: %d x %d scores re-ranked in %.1f s", type(reranker).__name__, *scores.shape, seconds
     )
-    measured = measure(i2t, truth, text_to_image=t2i)
+    measured = measure(reranked, truth)
     if folds:
-        measured.folds = _folds(reranker, scores, truth, folds, text_to_image)
+        measured.folds = _folds(reranker, scores, truth, folds)
     return measured
 
 
 def _folds(
-    reranker: Reranker,
-    scores: np.ndarray,
-    truth: GroundTruth,
-    folds: int,
-    text_to_image: np.ndarray | None,
+    reranker: Reranker, scores: ScoreMatrices, truth: GroundTruth, folds: int
 ) -> dict[str, float]:
     def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
-        members = np.ix_(images, captions)
-        columns = None if text_to_image is None else text_to_image[members]
-        i2t, t2i = _rerank(reranker, scores[members], columns)
-        return all_metrics(i2t, truth.select(images, captions), t2i)
+        reranked = _rerank(reranker, scores.select(images, captions))
+        return all_metrics(reranked, truth.select(images, captions))
 
     return mean_over_folds(truth, folds, of_fold)
 
 
-def _rerank(reranker: Reranker, scores: np.ndarray, text_to_image: np.ndarray | None) -> Reranked:
+def _rerank(reranker: Reranker, scores: ScoreMatrices) -> ScoreMatrices:
     """Re-ranks each direction by the scores of that direction."""
-    reranked = reranker(scores)
-    if text_to_image is None:
-        return reranked
-    return Reranked(reranked.image_to_text, reranker(text_to_image).text_to_image)
+    i2t, t2i = reranker(scores.image_to_text)
+    if scores.other is not None:
+        _, t2i = reranker(scores.other)
+    return ScoreMatrices(i2t, t2i)

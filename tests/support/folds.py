@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import measure
+from keras_xmr.metrics import ScoreMatrices, measure
 
 
 def evaluate_folds(
-    scores: np.ndarray,
+    scores: np.ndarray | ScoreMatrices,
     judgements: Judgements,
     image_of_caption: np.ndarray,
     folds: int,
-    text_to_image: np.ndarray | None = None,
 ) -> dict[str, float]:
     """What `measure` says of folds, by name."""
     ids = [list(map(str, range(count))) for count in scores.shape]
     truth = GroundTruth(*ids, np.asarray(image_of_caption), judgements)
-    return measure(scores, truth, folds, text_to_image).folds
+    return measure(scores, truth, folds).folds

@@ -31,6 +31,7 @@ from keras_xmr.audit.labels import (
 from keras_xmr.audit.precision import measure_precision, precision_table
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 from keras_xmr.run_folder import load_run
 
@@ -58,12 +59,12 @@ def brute_belief(model, found):
     rows = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
     known[rows, found.indices] = True
     right = found.toarray() > 0
-    by_image, by_caption = model[0], model[0] if model[1] is None else model[1]
+    by_image, by_caption = model.by_query
     belief = np.full(found.shape, -np.inf)
     for i, c in np.argwhere(~known):
         belief[i, c] = min(
             brute_lead(by_image, right, known, i, c),
-            brute_lead(by_caption.T, right.T, known.T, c, i),
+            brute_lead(by_caption, right.T, known.T, c, i),
         )
     return belief
 
@@ -88,9 +89,9 @@ def some_models(random):
     shape = (23, 31)
     coarse = random.integers(0, 6, shape).astype(np.float32)
     return {
-        "coarse": (coarse, None),
-        "directed": (1e4 * random.normal(size=shape).astype(np.float32), -coarse),
-        "fine": (1e-3 * random.normal(size=shape).astype(np.float32), None),
+        "coarse": ScoreMatrices(coarse),
+        "directed": ScoreMatrices(1e4 * random.normal(size=shape).astype(np.float32), -coarse),
+        "fine": ScoreMatrices(1e-3 * random.normal(size=shape).astype(np.float32)),
     }
 
 
@@ -109,7 +110,7 @@ def test_belief_is_the_lead_over_what_is_right(some_models, random, combine):
         leads = [np.log2(r.annotated / r.own) for r in (said.captions, said.images)]
         np.testing.assert_allclose(np.minimum(*leads), own[tuple(places.T)], atol=1e-6)
         np.testing.assert_array_equal(said.agrees, own[tuple(places.T)] > 0)
-        np.testing.assert_array_equal(said.scores, some_models[name][0][tuple(places.T)])
+        np.testing.assert_array_equal(said.scores, some_models[name].image_to_text[tuple(places.T)])
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_tiles_do_not_matter(some_models, random, monkeypatch):
 
 def test_a_model_that_tells_nothing_apart_believes_in_nothing(random):
     found = judged(random, (12, 9), right=0.3)
-    flat = {"flat": (np.zeros((12, 9), np.float32), None)}
+    flat = {"flat": ScoreMatrices(np.zeros((12, 9), np.float32))}
     options = {"pairs": 20, "per_image": 2, "per_caption": 2, "combine": "mean"}
     candidates = find_candidates(flat, found, **options)
     assert not opinion(flat["flat"], found, candidates.images, candidates.captions).agrees.any()
@@ -161,11 +162,11 @@ def test_a_hidden_label_is_found_and_a_near_miss_is_not(random):
     scores[11, 12] = 0.9  # A near miss: the first of its row and column, but behind.
     own = Judgements.from_pairs(np.arange(40), 40).grades
     found = find_candidates(
-        {"m": (scores, None)}, own, pairs=3, per_image=1, per_caption=1, combine="mean"
+        {"m": ScoreMatrices(scores)}, own, pairs=3, per_image=1, per_caption=1, combine="mean"
     )
     assert (found.images[0], found.captions[0]) == (3, 7)
     assert found.belief[0] > 0
-    said = opinion((scores, None), own, np.array([3, 11]), np.array([7, 12]))
+    said = opinion(ScoreMatrices(scores), own, np.array([3, 11]), np.array([7, 12]))
     assert said.agrees.tolist() == [True, False]
     assert said.captions.own.tolist() == [1, 1]
     assert said.images.annotated.tolist() == [2, 1]
@@ -176,9 +177,9 @@ def test_scores_that_cannot_be_are_refused(random):
     scores = np.zeros((4, 5), np.float32)
     scores[2, 3] = np.nan
     with pytest.raises(ValueError, match="image 2 and caption 3 is nan"):
-        belief_matrix({"x": (scores, None)}, found, "mean")
+        belief_matrix({"x": ScoreMatrices(scores)}, found, "mean")
     with pytest.raises(ValueError, match="scores of x have the shape"):
-        belief_matrix({"x": (np.zeros((5, 4), np.float32), None)}, found, "mean")
+        belief_matrix({"x": ScoreMatrices(np.zeros((5, 4), np.float32))}, found, "mean")
     with pytest.raises(ValueError, match="no scores"):
         belief_matrix({}, found, "mean")
 

@@ -14,7 +14,7 @@ from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.evaluation.reported_results import reported_as_dict, reported_tables
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import all_metrics, measure, metric_names
+from keras_xmr.metrics import ScoreMatrices, all_metrics, measure, metric_names
 from keras_xmr.reranking import FastReranking, measure_reranked
 
 FIGURES = [
@@ -33,7 +33,8 @@ def evaluation():
     matchers = []
     for seed, name in enumerate(("match_probability", "elk")):
         scores = finished_runs.scores(2.0, seed)
-        matchers.append(MatcherEvaluation(name, scores, measure(scores, truth, folds=3)))
+        measured = measure(scores, truth, folds=3)
+        matchers.append(MatcherEvaluation(name, ScoreMatrices(scores), measured))
     again = measure_reranked(FastReranking(), matchers[0].scores, truth, 3)
     reranked = [RerankedEvaluation("match_probability", "fast_reranking", again)]
     return SimpleNamespace(split="test", matchers=matchers, reranked=reranked)

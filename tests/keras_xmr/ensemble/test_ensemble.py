@@ -17,6 +17,7 @@ from keras_xmr.comparison.results import read_runs
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.ensemble.evaluate import evaluate_ensemble, mean_scores
 from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 
 TOKENS = (
@@ -54,9 +55,9 @@ def scores_of(run: Run) -> np.ndarray:
     """The scores of one run alone."""
     part = run.records.split("test")
     embedded = embed_split(run.model, part, run.tokenizer, run.config.data.image, 8)
-    scores, t2i = score_matrices(run.model.matcher, embedded.images, embedded.captions, (5, 7))
-    assert t2i is None
-    return scores
+    scores = score_matrices(run.model.matcher, embedded.images, embedded.captions, (5, 7))
+    assert scores.other is None
+    return scores.image_to_text
 
 
 @pytest.mark.slow
@@ -114,14 +115,15 @@ def test_runs_that_make_no_ensemble(folder, members, tmp_path):
 def test_means_of_scores_by_direction(random):
     first, second, third, t2i = random.normal(size=(4, 3, 5)).astype(np.float32)
     kept = first.copy()
-    mean, none = mean_scores([(first, None), (second, None), (third, None)])
-    np.testing.assert_allclose(mean, (first + second + third) / 3, rtol=1e-5, atol=1e-6)
-    assert none is None
+    mean = mean_scores(map(ScoreMatrices, (first, second, third)))
+    expected = (first + second + third) / 3
+    np.testing.assert_allclose(mean.image_to_text, expected, rtol=1e-5, atol=1e-6)
+    assert mean.other is None
     for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
-        found = [(first, None), (second, t2i), (third, None)]
-        mean, mean_t2i = mean_scores(found[i] for i in order)
-        np.testing.assert_allclose(mean, (first + second + third) / 3, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(mean_t2i, (first + t2i + third) / 3, rtol=1e-5, atol=1e-6)
+        found = [ScoreMatrices(first), ScoreMatrices(second, t2i), ScoreMatrices(third)]
+        mean = mean_scores(found[i] for i in order)
+        np.testing.assert_allclose(mean.image_to_text, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(mean.other, (first + t2i + third) / 3, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(first, kept)
 
 

@@ -12,7 +12,7 @@ from keras_xmr import matchers
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation import evaluate_split, score_matrices, score_matrix
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import evaluate_scores
+from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.pipeline import Run
 
 MSRM = (
@@ -33,24 +33,25 @@ def gaussians(random, count):
 
 def test_both_directions_are_scored_where_they_differ(random):
     image, caption = gaussians(random, 5), gaussians(random, 7)
-    i2t, t2i = score_matrices(matchers.Mahalanobis(), image, caption, (2, 3))
+    scores = score_matrices(matchers.Mahalanobis(), image, caption, (2, 3))
+    i2t, t2i = scores.image_to_text, scores.text_to_image
     assert i2t.shape == t2i.shape == (5, 7)
     turned = score_matrix(matchers.Mahalanobis(), caption, image, (9, 9))
     np.testing.assert_allclose(t2i, turned.T, rtol=1e-4, atol=1e-4)
     assert np.abs(i2t - t2i).max() > 0.1
-    assert score_matrices(matchers.Cosine(), image, caption, (2, 3))[1] is None
+    assert score_matrices(matchers.Cosine(), image, caption, (2, 3)).other is None
 
 
 def test_metrics_read_each_direction_from_its_external_scores(random):
     i2t, t2i = random.random((2, 6, 12)).astype(np.float32)
     image_of_caption = np.repeat(np.arange(6), 2)
     judgements = Judgements.from_pairs(image_of_caption, 6)
-    both = evaluate_scores(i2t, judgements, text_to_image=t2i).summary
+    both = evaluate_scores(ScoreMatrices(i2t, t2i), judgements).summary
     one, other = (evaluate_scores(scores, judgements).summary for scores in (i2t, t2i))
     for name, value in both.items():
         if name != "rsum":
             assert value == (one if name.startswith("i2t") else other)[name], name
-    folds = evaluate_folds(i2t, judgements, image_of_caption, 2, text_to_image=t2i)
+    folds = evaluate_folds(ScoreMatrices(i2t, t2i), judgements, image_of_caption, 2)
     alone = evaluate_folds(t2i, judgements, image_of_caption, 2)
     assert folds["t2i_mean_rank"] == alone["t2i_mean_rank"]
     assert (
@@ -67,8 +68,8 @@ def test_a_run_of_msrm_is_trained_evaluated_and_exported(tmp_path):
     evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
     assert [m.name for m in evaluation.matchers] == ["mahalanobis_cosine", "cosine", "mahalanobis"]
     directed, plain, _ = evaluation.matchers
-    assert directed.text_to_image.shape == directed.scores.shape == (12, 24)
-    assert plain.text_to_image is None
+    assert directed.scores.other.shape == directed.scores.shape == (12, 24)
+    assert plain.scores.other is None
     run.evaluate()
     run.export()
     served = tf.saved_model.load(str(run.folder.serving / "1"))
@@ -79,7 +80,7 @@ def test_a_run_of_msrm_is_trained_evaluated_and_exported(tmp_path):
     captions = [caption.text for caption in run.records.split("test").captions]
     # The image is the query of the export.
     found = served.match(jpeg, tf.constant(captions))["scores"]
-    np.testing.assert_allclose(found, directed.scores[0], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(found, directed.scores.image_to_text[0], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(

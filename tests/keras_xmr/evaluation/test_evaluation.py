@@ -121,7 +121,7 @@ def test_evaluation_covers_matchers_folds_and_truth(run, evaluation):
         assert matcher.folds["t2i_mean_rank"] <= 4
     trained = run.model.matcher
     assert float(trained.scale.numpy()) != 20.0
-    mean_only = evaluation.matchers[1].scores
+    mean_only = evaluation.matchers[1].scores.image_to_text
     image, caption = evaluation.embedded.images["mean"], evaluation.embedded.captions["mean"]
     distance = np.linalg.norm(image[:, None] - caption[None], axis=-1)
     expected = float(trained.shift.numpy()) - float(trained.scale.numpy()) * distance

@@ -16,7 +16,7 @@ from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import evaluate_scores
+from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.reranking import FastReranking, build_rerankers
 
 RERANKERS = (
@@ -56,16 +56,16 @@ def test_every_matcher_is_re_ranked_by_every_re_ranker(evaluation):
     assert [(found.matcher, found.reranker) for found in evaluation.reranked] == expected
     # What stands there is what the re-ranker gives for the scores of that matcher.
     found = evaluation.reranked[1]
-    i2t, t2i = FastReranking(gamma1=2, gamma2=3)(evaluation.matchers[1].scores)
-    again = evaluate_scores(i2t, evaluation.judgements, (5, 10), text_to_image=t2i)
+    i2t, t2i = FastReranking(gamma1=2, gamma2=3)(evaluation.matchers[1].scores.image_to_text)
+    again = evaluate_scores(ScoreMatrices(i2t, t2i), evaluation.judgements, (5, 10))
     assert again.summary.items() <= found.metrics.summary.items()
-    truth = evaluate_scores(i2t, evaluation.truth, (5, 10), text_to_image=t2i)
+    truth = evaluate_scores(ScoreMatrices(i2t, t2i), evaluation.truth, (5, 10))
     assert found.truth.summary == truth.summary
 
 
 def test_a_fold_is_re_ranked_on_its_own(run, evaluation):
     owners = run.records.split("test").caption_image
-    scores = evaluation.matchers[0].scores
+    scores = evaluation.matchers[0].scores.image_to_text
     changed = scores.copy()
     changed[:4, owners >= 4] += 100  # Between folds: what no fold may see.
     for found in evaluation.reranked[::2]:
@@ -80,7 +80,7 @@ def test_a_fold_is_re_ranked_on_its_own(run, evaluation):
             captions = np.flatnonzero(np.isin(owners, images))
             i2t, t2i = reranker(changed[np.ix_(images, captions)])
             right = evaluation.judgements.select(images, captions)
-            sums.append(evaluate_scores(i2t, right, text_to_image=t2i).summary["rsum"])
+            sums.append(evaluate_scores(ScoreMatrices(i2t, t2i), right).summary["rsum"])
         assert found.folds["rsum"] == pytest.approx(np.mean(sums))
 
 
@@ -150,7 +150,7 @@ def test_search_finds_what_evaluating_every_setting_finds(retrieval):
         for setting in settings:
             options = {f"{kind}1": setting.sum_scale, f"{kind}2": setting.own_scale}
             i2t, t2i = FastReranking(**options)(scores)
-            metrics = evaluate_scores(i2t, judgements, text_to_image=t2i)
+            metrics = evaluate_scores(ScoreMatrices(i2t, t2i), judgements)
             recalls = [metrics.summary[f"{direction}_recall_{k}"] for k in (1, 5, 10)]
             assert setting.recalls == pytest.approx(recalls)
             queries = metrics.image_to_text if kind == "gamma" else metrics.text_to_image

@@ -21,7 +21,7 @@ from keras_xmr.external_scores import (
     similarity,
 )
 from keras_xmr.judgements import Judgements, JudgementsError, read_ground_truth
-from keras_xmr.metrics import evaluate_scores, semantic_precision
+from keras_xmr.metrics import ScoreMatrices, evaluate_scores, semantic_precision
 
 OWNER = np.array([0, 0, 1, 2, 2, 2, 3, 5])
 LABELS = {0: [5, 9], 1: [5, 9], 2: [9], 3: [5], 5: [5, 9]}
@@ -70,9 +70,9 @@ def test_every_metric_from_files(folder, random, capsys):
         )
     ).measured["scores"]
     summary = measured.metrics.summary
-    judgements = Judgements.from_pairs(OWNER, 6)
-    expected = evaluate_scores(scores, judgements, [5, 10], other).summary
-    expected |= semantic_precision(scores, relevance, text_to_image=other).summary
+    judgements, both = Judgements.from_pairs(OWNER, 6), ScoreMatrices(scores, other)
+    expected = evaluate_scores(both, judgements, [5, 10]).summary
+    expected |= semantic_precision(both, relevance).summary
     assert {name: summary[name] for name in expected} == expected
     assert 0 <= summary["i2t_pmrp"] <= 1
     assert measured.folds["i2t_mean_rank"] >= 1
@@ -120,7 +120,7 @@ def test_embeddings_are_scored_by_cosine(folder, random):
 def test_what_a_reranker_makes_is_measured_besides(folder):
     scores, truth = np.load(folder / "scores.npy"), read_ground_truth(folder / "captions.json")
     best = truth.judgements.grades.toarray()
-    matrices = [("scores", scores, None)]
+    matrices = [("scores", ScoreMatrices(scores))]
     found = evaluate_known("test", matrices, truth, rerankers={"oracle": lambda s: (s, best)})
     plain, oracle = (f.metrics.summary for f in (found.matchers[0], found.reranked[0]))
     assert oracle["t2i_recall_1"] == 1

@@ -47,7 +47,7 @@ def index(trained, photos, tmp_path_factory):
 def test_photos_are_scored_as_evaluation_scores_them(trained, index):
     part = trained.records.split("test")
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config.data.image, 16)
-    scores, _ = score_matrices(
+    scores = score_matrices(
         trained.model.matcher, embedded.images, embedded.captions, trained.config.evaluation.tile
     )
     searcher = Searcher(index)
@@ -55,7 +55,7 @@ def test_photos_are_scored_as_evaluation_scores_them(trained, index):
         found = searcher.search(Query(texts=(part.captions[caption].text,)), count=len(part))
         own = {int(hit.path[:3]): hit.score for hit in found.hits}
         told = [own[number] for number in range(len(part))]
-        np.testing.assert_allclose(told, scores[:, caption], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(told, scores.image_to_text[:, caption], rtol=1e-3, atol=1e-3)
         assert found.certified
 
 

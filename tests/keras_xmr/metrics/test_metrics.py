@@ -16,6 +16,7 @@ from keras_xmr.metrics import (
     Metric,
     QueryMetrics,
     RetrievalMetrics,
+    ScoreMatrices,
     by_positives,
     evaluate_scores,
     measure,
@@ -118,7 +119,7 @@ def test_a_second_matrix_ranks_images(tied, random):
     scores, right = tied
     judgements = Judgements(scipy.sparse.csr_array(right))
     other = random.normal(size=scores.shape)
-    mixed = evaluate_scores(scores, judgements, text_to_image=other).summary
+    mixed = evaluate_scores(ScoreMatrices(scores, other), judgements).summary
     plain, second = (evaluate_scores(s, judgements).summary for s in (scores, other))
     for name in plain:
         if name != "rsum":
@@ -131,7 +132,7 @@ def test_folds_of_a_second_matrix(random):
     scores, other = random.normal(size=(2, 6, 12))
     owner = np.arange(12) // 2
     judgements = Judgements.from_pairs(owner, 6)
-    folds = evaluate_folds(scores, judgements, owner, 2, text_to_image=other)
+    folds = evaluate_folds(ScoreMatrices(scores, other), judgements, owner, 2)
     halves = [
         evaluate_scores(other[h : h + 3, 2 * h : 2 * h + 6], Judgements.from_pairs(owner[:6], 3))
         for h in (0, 3)
@@ -216,8 +217,8 @@ def test_judgements_take_any_relation():
 
 
 def test_a_new_metric_is_a_measure_and_a_row_of_the_table(monkeypatch):
-    def first_score(scores, truth, text_to_image):
-        i2t, t2i = (QueryMetrics({"first": s[:, 0]}, np.ones(len(s))) for s in (scores, scores.T))
+    def first_score(scores, truth):
+        i2t, t2i = (QueryMetrics({"first": s[:, 0]}, np.ones(len(s))) for s in scores.by_query)
         return RetrievalMetrics({"i2t_first": 3.0, "t2i_first": 4.0}, i2t, t2i)
 
     module = sys.modules["keras_xmr.metrics.measure"]

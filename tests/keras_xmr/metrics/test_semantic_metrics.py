@@ -15,6 +15,7 @@ from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.evaluation.evaluate import _add_relevance
 from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
 from keras_xmr.metrics import (
+    ScoreMatrices,
     evaluate_scores,
     measure,
     plausible_match,
@@ -188,7 +189,7 @@ def test_a_second_matrix_ranks_images(tied, random):
         (semantic_precision, (relevance,)),
         (plausible_match, (vectors, captions)),
     ):
-        mixed = metric(scores, *further, text_to_image=other).summary
+        mixed = metric(ScoreMatrices(scores, other), *further).summary
         plain, second = metric(scores, *further).summary, metric(other, *further).summary
         for name, value in mixed.items():
             assert value == (plain if name.startswith("i2t") else second)[name]

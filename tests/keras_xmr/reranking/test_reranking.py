@@ -9,7 +9,7 @@ import scipy.special
 
 from keras_xmr import reranking
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import evaluate_scores
+from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.reranking import FastReranking, MultiFactor, ReciprocalNeighbours, fast, neighbours
 
 NAMES = ("gamma1", "gamma2", "lambda1", "lambda2")
@@ -190,7 +190,7 @@ def test_scores_are_left_alone_and_equal_ones_stay_equal(cosines, reranker):
     np.testing.assert_array_equal(cosines, kept)
     judgements = Judgements.from_pairs(np.arange(100) // 5, 20)
     i2t, t2i = reranker(np.full((20, 100), 0.3, np.float32))
-    summary = evaluate_scores(i2t, judgements, text_to_image=t2i).summary
+    summary = evaluate_scores(ScoreMatrices(i2t, t2i), judgements).summary
     assert summary["rsum"] == 0
 
 
@@ -228,4 +228,4 @@ def test_hubs_that_spoil_a_ranking_are_undone(random):
     plain = evaluate_scores(scores, judgements).summary["rsum"]
     for reranker in (FastReranking(), ReciprocalNeighbours(), MultiFactor()):
         i2t, t2i = reranker(scores)
-        assert evaluate_scores(i2t, judgements, text_to_image=t2i).summary["rsum"] > plain
+        assert evaluate_scores(ScoreMatrices(i2t, t2i), judgements).summary["rsum"] > plain
