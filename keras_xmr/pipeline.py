@@ -17,6 +17,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
+from keras_xmr.evaluation.evaluate import plan_memory
 from keras_xmr.evaluation.report import PAGE, save_scores, write_report
 from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
@@ -108,6 +109,8 @@ class Run:
         if team.is_chief and not self.config.data.is_prepared:
             self.prepare()
         team.wait()
+        for split in self.config.evaluation.splits if team.is_chief else ():
+            plan_memory(self.config, self.records, self.records.split(split))
         self.train()
         if team.is_chief:
             self.evaluate()

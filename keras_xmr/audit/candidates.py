@@ -192,9 +192,8 @@ def opinion(
 
 
 def _check(name: str, scores: ScoreMatrices, shape: tuple[int, int]) -> None:
-    for matrix in (scores.image_to_text, scores.other):
-        if matrix is None:
-            continue
+    by_image, by_caption = scores.by_query
+    for matrix in (by_image, *([] if scores.other is None else [by_caption.T])):
         if matrix.shape != shape:
             raise ValueError(
                 f"the scores of {name} have the shape {matrix.shape}, but there are {shape[0]} "

@@ -109,6 +109,15 @@ def add_run_folders(options: Options, text: str) -> None:
     )
 
 
+def add_yes(options: Options) -> None:
+    """Adds `--yes`, which `config_of` and `runs_of` heed."""
+    options.add_argument(
+        "--yes",
+        action="store_true",
+        help="evaluates however long it takes (evaluation.time_limit=null)",
+    )
+
+
 def add_finished_run(parser: argparse.ArgumentParser) -> None:
     """Adds `--run`, which is needed, where nothing of the config can be changed."""
     parser.add_argument(
@@ -133,8 +142,8 @@ def config_of(arguments: argparse.Namespace) -> Config:
         ConfigError: If there is none, or something is wrong with it.
     """
     if getattr(arguments, "run", None):
-        return load_run(arguments.run, arguments.set)
-    return load_config(find_config(arguments.config), arguments.set)
+        return load_run(arguments.run, _overrides(arguments))
+    return load_config(find_config(arguments.config), _overrides(arguments))
 
 
 def runs_of(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
@@ -145,10 +154,10 @@ def runs_of(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
     """
     runs = [load_run(run).folder for run in arguments.runs]
     if arguments.config is not None:
-        return load_config(find_config(arguments.config), arguments.set), runs
+        return load_config(find_config(arguments.config), _overrides(arguments)), runs
     if not runs:
         raise ConfigError("which run? Give --run=saved_models/NAME, or --config")
-    return load_run(runs[0], arguments.set), runs
+    return load_run(runs[0], _overrides(arguments)), runs
 
 
 def words(text: str) -> list[str]:
@@ -182,6 +191,11 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return choice
+
+
+def _overrides(arguments: argparse.Namespace) -> list[str]:
+    """What changes the config: `--set`, and `--yes` where a command has it."""
+    return [*arguments.set, *(["evaluation.time_limit=null"] * getattr(arguments, "yes", False))]
 
 
 def _folders(text: str) -> list[Path]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from keras_xmr.commands._options import Form, add_runs, one_of, runs_of, whole
+from keras_xmr.commands._options import Form, add_runs, add_yes, one_of, runs_of, whole
 from keras_xmr.commands._steps import do
 from keras_xmr.config.loader import ConfigError, load_rerankers
 
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     runs = Form(parser, "runs", "trained models")
     add_runs(runs)
+    add_yes(runs)
     scores = Form(parser, "scores", "scores of any other model")
     for name, text in _FILES.items():
         scores.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)

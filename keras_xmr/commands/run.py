@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, config_of
+from keras_xmr.commands._options import add_config, add_yes, config_of
 from keras_xmr.commands._steps import do
 
 SEVERAL_WORKERS = True
@@ -23,6 +23,7 @@ SEVERAL_WORKERS = True
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     add_config(parser)
+    add_yes(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ByteSize
+
 from data_pipelines.sources import Source
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.registry import Choice, components
@@ -40,7 +42,7 @@ PARTS = ("encoder", "pooling", "head", "log_variance")
 
 def check(config: Config) -> Iterator[Mistake]:
     """Yields the key and the explanation of every combination that cannot work."""
-    yield from _numbers(config.model_dump(), ())
+    yield from _numbers(config, ())
     yield from _towers(config)
     yield from _matchers(config)
     yield from _losses(config)
@@ -58,13 +60,13 @@ def check(config: Config) -> Iterator[Mistake]:
 
 def _numbers(value: Any, key: tuple[str | int, ...]) -> Iterator[Mistake]:
     """Whole numbers that TensorFlow cannot hold as counts, sizes and seeds are held."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
+    if isinstance(value, BaseModel | dict):
+        for name, inner in dict(value).items():
             yield from _numbers(inner, (*key, name))
     elif isinstance(value, list | tuple):
         for number, inner in enumerate(value):
             yield from _numbers(inner, (*key, number))
-    elif isinstance(value, int) and abs(value) > LARGEST:
+    elif isinstance(value, int) and not isinstance(value, ByteSize) and abs(value) > LARGEST:
         yield key, f"got {cut(str(value))}; whole numbers go to {LARGEST:,}"
 
 

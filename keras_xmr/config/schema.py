@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, ByteSize, Field, create_model
 
 from data_pipelines.options import DataOptions, Section
 from keras_xmr.config.option_types import (
@@ -300,10 +300,25 @@ class EvaluationOptions(Section):
     tile: tuple[PositiveInt, PositiveInt] = (256, 1024)
     """Images and captions that are scored at once."""
 
+    memory_budget: Annotated[ByteSize, Field(gt=0)] = ByteSize(8 << 30)
+    """The most memory that score matrices take, such as `8 GiB` or `500 MB`, or a number of bytes.
+    Beyond it, ranks are counted tile by tile: the same figures, in memory that grows with the
+    images and captions, not with their pairs. What reads whole matrices must fit into it, or be
+    switched off: `semantic_precision`, `plausible_match`, `metrics`, `rerankers`,
+    `save_scores`."""
+
+    time_limit: PositiveFloat | None = 12.0
+    """The most hours that scoring a split with one matcher may take, projected from the time of
+    one tile. What takes longer is refused before it begins, so that nobody waits for days unasked;
+    null, or `--yes`, takes any time. In training nothing is refused."""
+
     semantic_precision: bool = True
     """Whether the average semantic precision (ASP) is computed, by the `relevance` of captions,
     about a minute for 5,000 images and 25,000 captions; and beside it that by TF-IDF, which the
     released evaluators of ASP use."""
+
+    plausible_match: bool = True
+    """Whether Plausible-Match R-Precision (PMRP) is computed where images have label vectors."""
 
     folds: NonNegativeInt = 0
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5

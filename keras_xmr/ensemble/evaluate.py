@@ -56,7 +56,8 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     main = Run(config)
     for split in config.evaluation.splits:
         part = main.records.split(split)
-        scores = mean_scores(found for _, found in scores_of_runs(main, members, part))
+        limit = config.evaluation.time_limit
+        scores = mean_scores(found for _, found in scores_of_runs(main, members, part, limit))
         _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
         evaluation = evaluate_matrices([("ensemble", scores)], main.records, part, own)
         atomic_write(folder.config, dump_config(own).encode("utf-8"))
@@ -77,8 +78,8 @@ def mean_scores(found: Iterable[ScoreMatrices]) -> ScoreMatrices:
         if scores.other is not None and total_t2i is None and total is not None:
             total_t2i = total.copy()
         if total is None:
-            total = scores.image_to_text.copy()
-            total_t2i = None if scores.other is None else scores.other.copy()
+            total = np.array(scores.image_to_text)
+            total_t2i = None if scores.other is None else np.array(scores.other)
         else:
             total += scores.image_to_text
             if total_t2i is not None:

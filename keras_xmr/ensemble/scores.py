@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import SplitRecords
-from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.evaluation import embed_split, score_tiles
+from keras_xmr.evaluation.plan import check_time
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 
@@ -15,7 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def scores_of_runs(
-    main: Run, runs: Sequence[Run], split: SplitRecords
+    main: Run, runs: Sequence[Run], split: SplitRecords, time_limit: float | None = None
 ) -> Iterator[tuple[str, ScoreMatrices]]:
     """Yields the scores of every run with its own matcher, one after another.
 
@@ -23,6 +24,7 @@ def scores_of_runs(
         main: The run whose records the split is of.
         runs: The runs.
         split: The split.
+        time_limit: The most hours that scoring with one of them may take; None for any time.
 
     Yields:
         The name of the run, or its folder where two have one name, and its scores.
@@ -48,7 +50,7 @@ def scores_of_runs(
             run.model, part, run.tokenizer, run.config.data.image, options.batch_size
         )
         unique = names.count(run.config.name) == 1
-        yield (
-            run.config.name if unique else str(run.folder.path),
-            score_matrices(run.model.matcher, embedded.images, embedded.captions, options.tile),
-        )
+        name = run.config.name if unique else str(run.folder.path)
+        scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, options.tile)
+        check_time(name, scores, part.caption_image, False, time_limit)
+        yield name, scores.dense()

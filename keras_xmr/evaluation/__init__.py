@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         embed_split,
     )
     from keras_xmr.evaluation.evaluate import Evaluation, evaluate_split
-    from keras_xmr.evaluation.scoring import score_matrices, score_matrix
+    from keras_xmr.evaluation.scoring import score_matrices, score_matrix, score_tiles
 
 _FROM = {
     "EmbeddedSplit": "results",
@@ -26,6 +26,7 @@ _FROM = {
     "evaluate_split": "evaluate",
     "score_matrices": "scoring",
     "score_matrix": "scoring",
+    "score_tiles": "scoring",
 }
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "evaluate_split",
     "score_matrices",
     "score_matrix",
+    "score_tiles",
 ]
 
 

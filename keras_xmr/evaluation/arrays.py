@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.embed import Arrays, embed_batches
-from keras_xmr.evaluation.scoring import score_matrices
+from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.judgements import Judgements, checked_image_of
 from keras_xmr.metrics import retrieval
 from keras_xmr.model.given import check_sides
@@ -28,6 +28,7 @@ def evaluate(
     *,
     judgements: Judgements | None = None,
     batch_size: int = 64,
+    memory_budget: int = 8 << 30,
 ) -> dict[str, float]:
     """Ranks all captions for every image, and all images for every caption.
 
@@ -38,6 +39,7 @@ def evaluate(
         image_of: The row of each caption's image, int (M,); None if caption i is of image i.
         judgements: What is right, in place of `image_of`, where that is more than the pairs.
         batch_size: How many are embedded at once.
+        memory_budget: Bytes that the scores may take; beyond it, ranks are counted tile by tile.
 
     Returns:
         The metrics by name: `i2t_recall_1` of images as queries, `t2i_recall_1` of captions,
@@ -59,8 +61,10 @@ def evaluate(
         side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
         for side, tower in model.entrances().items()
     }
-    scores = score_matrices(model.matcher, found["image"], found["caption"], TILE)
-    return retrieval(scores, judgements)
+    scores = score_tiles(model.matcher, found["image"], found["caption"], TILE)
+    matrices = 1 + model.matcher.DIRECTED
+    fits = 4 * matrices * sizes["image"] * sizes["caption"] <= memory_budget
+    return retrieval(scores.dense() if fits else scores, judgements)
 
 
 def _embed(tower: keras.Model, values: Any, unit: str, count: int, batch: int) -> Arrays:

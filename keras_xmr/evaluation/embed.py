@@ -79,7 +79,7 @@ def embed_captions(
         model.caption_entrance, dataset, "embedding captions", len(texts), batch, "captions"
     )
     back = np.argsort(order)
-    return {name: _reordered(values, back) for name, values in embedded.items()}
+    return {name: reordered(values, back) for name, values in embedded.items()}
 
 
 def embed_split(
@@ -105,7 +105,8 @@ def embed_split(
     )
 
 
-def _reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | Ragged:
+def reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | Ragged:
+    """An array of an embedding of some items, in their order."""
     return values.take(items) if isinstance(values, Ragged) else values[items]
 
 

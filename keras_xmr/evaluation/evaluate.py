@@ -9,13 +9,14 @@ import scipy.sparse
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.registry import Choice, build
-from keras_xmr.config.schema import Config, RelevanceOptions
+from keras_xmr.config.registry import Choice, build, components
+from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.evaluation.core import evaluate_known
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
+from keras_xmr.evaluation.plan import check_time, fits_in_memory
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.scoring import score_matrices
+from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.sets import set_similarity
 from keras_xmr.evaluation.uncertainty import bins, log_sigma, rank_correlation
 from keras_xmr.judgements import (
@@ -85,15 +86,37 @@ def evaluate_split(
     """
     options = config.evaluation
     part = records.split(split)
+    dense = plan_memory(config, records, part, brief)
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
         matchers.setdefault(choice.name, _further_matcher(choice, model))
-    scores = (
-        (name, score_matrices(matcher, embedded.images, embedded.captions, options.tile))
+    tiles = {
+        name: score_tiles(matcher, embedded.images, embedded.captions, options.tile)
         for name, matcher in matchers.items()
-    )
+    }
+    for name, own in tiles.items():
+        limit = None if brief else options.time_limit
+        check_time(name, own, part.caption_image, not dense, limit)
+    scores = ((name, own.dense() if dense else own) for name, own in tiles.items())
     return evaluate_matrices(scores, records, part, config, embedded, brief)
+
+
+def plan_memory(config: Config, records: Records, part: SplitRecords, brief: bool = False) -> bool:
+    """Whether the score matrices of a split are held whole; see `fits_in_memory`.
+
+    Raises:
+        UserError: If they do not fit and something is asked for that reads whole matrices.
+    """
+    options = config.evaluation
+    if brief:
+        options = EvaluationOptions(
+            memory_budget=options.memory_budget, semantic_precision=False, plausible_match=False
+        )
+    names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
+    matrices = sum(1 + components("matcher")[name].load().DIRECTED for name in names)
+    labels = records.label_kind == "set"
+    return fits_in_memory(options, (len(part), len(part.captions)), matrices, labels)
 
 
 def evaluate_matrices(
@@ -117,9 +140,9 @@ def evaluate_matrices(
     options = config.evaluation
     known = ground_truth(records, part, config.data.judgements, () if brief else options.judgements)
     known.measures = {} if brief else build_metrics(options.metrics)
-    if brief:
+    if brief or (known.has_label_vectors and not options.plausible_match):
         known.labels = ()
-    elif options.semantic_precision:
+    if options.semantic_precision and not brief:
         _add_relevance(known, config.relevance)
     folds = 0 if brief else options.folds
     rerankers = {} if brief else build_rerankers(options.rerankers)

@@ -85,9 +85,9 @@ def save_scores(evaluation: Evaluation, folder: Path) -> Path:
     """
     own = evaluation.matchers[0]
     path = folder / f"scores-{evaluation.split}.npy"
-    _save_array(path, own.scores.image_to_text)
+    _save_array(path, np.asarray(own.scores.image_to_text))
     if own.scores.other is not None:
-        _save_array(folder / f"text-to-image-{path.name}", own.scores.other)
+        _save_array(folder / f"text-to-image-{path.name}", np.asarray(own.scores.other))
     write_ground_truth(folder / f"ground-truth-{evaluation.split}.json", evaluation.ground_truth)
     return path
 
@@ -102,17 +102,21 @@ def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
     scores = evaluation.matchers[0].scores
     captions = [caption.text for caption in records.captions]
     parts = ["<h2>Captions and the images found for them</h2>", _legend(evaluation)]
-    for query in _spread(log_sigma(evaluation.embedded.captions), len(captions)):
+    queries = _spread(log_sigma(evaluation.embedded.captions), len(captions))
+    _, rows = scores.select(np.arange(len(records)), queries).by_query
+    for query, row in zip(queries, rows, strict=True):
         parts.append(f"<p><b>{html.escape(captions[query])}</b></p>")
-        found = np.argsort(-scores.text_to_image[:, query], kind="stable")[:_SHOWN]
+        found = np.argsort(-row, kind="stable")[:_SHOWN]
         answers = "".join(
             f'<div class="{_kind(evaluation, image, query)}">{_picture(records, image)}</div>'
             for image in found
         )
         parts.append(f'<div class="answers">{answers}</div>')
     parts.append("<h2>Images and the captions found for them</h2>")
-    for query in _spread(log_sigma(evaluation.embedded.images), len(records)):
-        found = np.argsort(-scores.image_to_text[query], kind="stable")[:_SHOWN]
+    queries = _spread(log_sigma(evaluation.embedded.images), len(records))
+    rows, _ = scores.select(queries, np.arange(len(captions))).by_query
+    for query, row in zip(queries, rows, strict=True):
+        found = np.argsort(-row, kind="stable")[:_SHOWN]
         answers = "".join(
             f'<li class="{_kind(evaluation, query, c)}">{html.escape(captions[c])}</li>'
             for c in found
@@ -130,11 +134,11 @@ def _legend(evaluation: Evaluation) -> str:
     return f'<p class="note">{text}</p>'
 
 
-def _spread(uncertainty: np.ndarray | None, count: int) -> list[int]:
+def _spread(uncertainty: np.ndarray | None, count: int) -> np.ndarray:
     """Evenly spread queries, from sure to unsure."""
     order = np.arange(count) if uncertainty is None else np.argsort(uncertainty, kind="stable")
     places = np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)
-    return [int(query) for query in order[places]]
+    return order[places]
 
 
 def _kind(evaluation: Evaluation, image: int, caption: int) -> str:

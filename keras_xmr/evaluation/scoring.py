@@ -2,40 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.progress import Progress
-from keras_xmr.evaluation.embed import Arrays
+from keras_xmr.evaluation.embed import Arrays, reordered
 from keras_xmr.evaluation.ragged import Ragged
 from keras_xmr.matchers import Matcher
 from keras_xmr.matchers.base import Side
-from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics import ScoreMatrices, ScoreTiles
+from keras_xmr.metrics.score_tiles import TileWork
+
+ON_DEVICE = 2 << 30
+"""Embeddings of captions up to so many bytes stay on the device while they are scored."""
 
 
-def score_matrices(
-    matcher: Matcher, images: Arrays, captions: Arrays, tile: tuple[int, int]
-) -> ScoreMatrices:
-    """The scores by which captions are ranked for images, and images for captions.
+class MatcherScores(ScoreTiles):
+    """Scores of all images (N) with all captions (M), float32 (N, M), in tiles.
+
+    Scores do not depend on the tile. Captions of tokens are taken by length, so that a tile is cut
+    to about the length of all its captions, and padding costs nothing.
 
     Args:
         matcher: The matcher.
         images: The embedding of the images.
         captions: The embedding of the captions.
         tile: How many images and captions are scored at once.
+        query: Of a matcher that scores by direction: which side asks. None elsewhere.
+    """
+
+    def __init__(
+        self,
+        matcher: Matcher,
+        images: Arrays,
+        captions: Arrays,
+        tile: tuple[int, int],
+        query: Side | None = None,
+    ) -> None:
+        super().__init__(list(_tiles(images, tile[0])), list(_tiles(captions, tile[1])))
+        self._matcher, self._query, self._size = matcher, query, tile
+        self._embedded = images, captions
+        self._kept: dict[int, dict[str, tf.Tensor]] = {}
+        self._keeps = _bytes(captions) <= ON_DEVICE
+        self._row: tuple[int, dict[str, tf.Tensor]] = (-1, {})
+
+    def tile(self, row: int, column: int) -> tf.Tensor:
+        """Scores of one tile; they are not waited for."""
+        if self._row[0] != row:
+            self._row = row, _part(self._embedded[0], self.images[row])
+        caption = self._kept.get(column)
+        if caption is None:
+            caption = _part(self._embedded[1], self.captions[column])
+            if self._keeps:
+                self._kept[column] = caption
+        return _scorer(self._matcher, self._query)(self._row[1], caption)
+
+    def select(self, images: np.ndarray, captions: np.ndarray) -> MatcherScores:
+        chosen, asked = (
+            {name: reordered(values, items) for name, values in embedding.items()}
+            for embedding, items in zip(self._embedded, (images, captions), strict=True)
+        )
+        return MatcherScores(self._matcher, chosen, asked, self._size, self._query)
+
+    def for_each(self, work: TileWork, places: Iterable[tuple[int, int]], description: str) -> None:
+        try:
+            super().for_each(work, places, description)
+        finally:
+            self._kept.clear()
+
+
+def score_tiles(
+    matcher: Matcher, images: Arrays, captions: Arrays, tile: tuple[int, int]
+) -> ScoreMatrices:
+    """The scores by which captions are ranked for images, and images for captions, in tiles.
+
+    Args:
+        matcher: The matcher.
+        images: The embedding of the images (N).
+        captions: The embedding of the captions (M).
+        tile: How many images and captions are scored at once.
 
     Returns:
         Float32 (N, M); two of them if the matcher scores by direction.
     """
-    if not matcher.DIRECTED:
-        return ScoreMatrices(score_matrix(matcher, images, captions, tile))
-    return ScoreMatrices(
-        score_matrix(matcher, images, captions, tile, "image"),
-        score_matrix(matcher, images, captions, tile, "caption"),
-    )
+    sides: tuple[Side | None, ...] = ("image", "caption") if matcher.DIRECTED else (None,)
+    return ScoreMatrices(*(MatcherScores(matcher, images, captions, tile, s) for s in sides))
+
+
+def score_matrices(
+    matcher: Matcher, images: Arrays, captions: Arrays, tile: tuple[int, int]
+) -> ScoreMatrices:
+    """The same as `score_tiles`, as arrays."""
+    return score_tiles(matcher, images, captions, tile).dense()
 
 
 def score_matrix(
@@ -45,33 +105,8 @@ def score_matrix(
     tile: tuple[int, int],
     query: Side | None = None,
 ) -> np.ndarray:
-    """Scores of all images (N) with all captions (M).
-
-    Only one tile is computed at a time, so memory follows the answer. Scores do not depend on
-    the tile. Captions of tokens are taken by length, so that a tile is cut to about the length of
-    all its captions, and padding costs nothing.
-
-    Args:
-        matcher: The matcher.
-        images: The embedding of the images.
-        captions: The embedding of the captions.
-        tile: How many images and captions are scored at once.
-        query: Of a matcher that scores by direction: which side asks. None elsewhere.
-
-    Returns:
-        Float32 (N, M).
-    """
-    num_images, num_captions = _length(images), _length(captions)
-    scores = np.empty((num_images, num_captions), np.float32)
-    score = _scorer(matcher, query)
-    with Progress("  scoring", num_images * num_captions, "pairs", unit_scale=True) as bar:
-        for rows in _tiles(images, tile[0]):
-            image = _part(images, rows)
-            for columns in _tiles(captions, tile[1]):
-                part = score(image, _part(captions, columns)).numpy()
-                scores[np.ix_(rows, columns)] = part
-                bar.update(part.size)
-    return scores
+    """Scores of all images with all captions as an array; see `MatcherScores`."""
+    return np.asarray(MatcherScores(matcher, images, captions, tile, query))
 
 
 @lru_cache(maxsize=8)
@@ -104,6 +139,11 @@ def _tiles(embedding: Arrays, size: int) -> Iterator[np.ndarray]:
         order = np.argsort(values.lengths, kind="stable")
     for start in range(0, len(order), size):
         yield order[start : start + size]
+
+
+def _bytes(embedding: Arrays) -> int:
+    arrays = (v.values if isinstance(v, Ragged) else v for v in embedding.values())
+    return sum(array.nbytes for array in arrays)
 
 
 def _part(embedding: Arrays, items: np.ndarray) -> dict[str, tf.Tensor]:

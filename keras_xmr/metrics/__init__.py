@@ -34,6 +34,7 @@ from keras_xmr.metrics.retrieval import (
     fold_members,
 )
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
+from keras_xmr.metrics.score_tiles import ScoreTiles
 from keras_xmr.metrics.semantic import semantic_precision
 from keras_xmr.metrics.tables import (
     Table,
@@ -60,6 +61,7 @@ __all__ = [
     "Recall",
     "RetrievalMetrics",
     "ScoreMatrices",
+    "ScoreTiles",
     "Scores",
     "Table",
     "Verdict",

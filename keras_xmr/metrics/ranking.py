@@ -25,17 +25,22 @@ class Ranks:
         ranks: Ranks of the right answers of all queries, from 1, ascending within a query:
             int64 (right answers,).
         starts: Where those of each query begin: int64 (queries + 1,).
-        gallery: How many candidates there are.
     """
 
     ranks: np.ndarray
     starts: np.ndarray
-    gallery: int
 
     @property
     def counts(self) -> np.ndarray:
         """How many right answers each query has, int64 (queries,)."""
         return np.diff(self.starts)
+
+    def select(self, queries: np.ndarray) -> Ranks:
+        """The ranks of some queries, in their order."""
+        counts = self.counts[queries]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        moved = np.repeat(self.starts[queries] - starts[:-1], counts)
+        return Ranks(self.ranks[np.arange(starts[-1]) + moved], starts)
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
             ranks[own] = (everyone - right_ones + place)[::-1]
 
     in_threads(rank_rows, len(scores), _ROWS)
-    return Ranks(ranks, starts, scores.shape[1])
+    return Ranks(ranks, starts)
 
 
 def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryMetrics:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_xmr.judgements import Judgements
+from keras_xmr.metrics.rank_counter import count_ranks
 from keras_xmr.metrics.ranking import (
     RECALL_AT,
     QueryMetrics,
+    Ranks,
     evaluate_direction,
     positive_ranks,
     summarize,
@@ -54,16 +56,34 @@ def evaluate_scores(
     """All metrics of scores against judgements, in both directions.
 
     Args:
-        scores: Scores (images, captions), larger is better.
+        scores: Scores (images, captions), larger is better. Tiles are ranked one by one.
         judgements: What is right.
         precision_at: The K of `precision_K`.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
-    rows, columns = ScoreMatrices.of(scores).by_query
-    i2t = evaluate_direction(positive_ranks(rows, judgements), precision_at)
-    t2i = evaluate_direction(positive_ranks(columns, judgements.transpose()), precision_at)
+    scores = ScoreMatrices.of(scores)
+    if not scores.is_dense:
+        ((i2t, t2i),) = count_ranks(scores, [(judgements, None)])
+        return metrics_of_ranks(i2t, t2i, precision_at)
+    rows, columns = scores.by_query
+    both = positive_ranks(rows, judgements), positive_ranks(columns, judgements.transpose())
+    return metrics_of_ranks(*both, precision_at)
+
+
+def metrics_of_ranks(
+    image_to_text: Ranks, text_to_image: Ranks, precision_at: Sequence[int] = ()
+) -> RetrievalMetrics:
+    """All metrics that follow from the ranks of right answers.
+
+    Args:
+        image_to_text: The ranks with images as queries.
+        text_to_image: The ranks with captions as queries.
+        precision_at: The K of `precision_K`.
+    """
+    i2t = evaluate_direction(image_to_text, precision_at)
+    t2i = evaluate_direction(text_to_image, precision_at)
     summary = both_directions(summarize(i2t), summarize(t2i))
     return RetrievalMetrics(summary | {"rsum": rsum(summary)}, i2t, t2i)
 

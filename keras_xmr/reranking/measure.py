@@ -56,7 +56,7 @@ def measure_reranked(
     Raises:
         ValueError: If shapes differ, or a score is not finite.
     """
-    scores = ScoreMatrices.of(scores)
+    scores = ScoreMatrices.of(scores).dense()
     begun = time.perf_counter()
     reranked = _rerank(reranker, scores)
     seconds = time.perf_counter() - begun
@@ -81,7 +81,7 @@ def _folds(
 
 def _rerank(reranker: Reranker, scores: ScoreMatrices) -> ScoreMatrices:
     """Re-ranks each direction by the scores of that direction."""
-    i2t, t2i = reranker(scores.image_to_text)
+    i2t, t2i = reranker(np.asarray(scores.image_to_text))
     if scores.other is not None:
-        _, t2i = reranker(scores.other)
+        _, t2i = reranker(np.asarray(scores.other))
     return ScoreMatrices(i2t, t2i)

@@ -1,0 +1,132 @@
+"""Time and memory of the ranks of cosines: from the whole matrix, and counted tile by tile.
+
+Embeddings are made up: unit vectors, five captions an image, near to it. Each way runs in a
+process of its own, so that what one frees does not hide what the other takes; seconds are those of
+scoring and ranking alone, memory is the largest resident one above that of the embeddings. All
+ways must find the same ranks.
+
+A large split is projected from the tiles of the small one, which are of the same size: one large
+one is measured where `--run-large` asks for it.
+
+    python benchmarks/evaluation.py
+    python benchmarks/evaluation.py --images=200 --dimension=32 --large=2000
+    python benchmarks/evaluation.py --run-large
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+CAPTIONS_PER_IMAGE = 5
+TILE = (256, 1024)
+
+
+def made_up(images: int, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Embeddings of images and captions, float32 (N, D) and (M, D), and each caption's image."""
+    random = np.random.default_rng(0)
+    owner = np.repeat(np.arange(images), CAPTIONS_PER_IMAGE)
+    image = random.standard_normal((images, dimension), dtype=np.float32)
+    caption = random.standard_normal((len(owner), dimension), dtype=np.float32)
+    caption *= np.float32(dimension**0.5 / 4)
+    caption += image[owner]
+    for vectors in (image, caption):
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return image, caption, owner
+
+
+def measure_way(way: str, images: int, dimension: int) -> dict[str, float]:
+    """Ranks one way in this process.
+
+    Args:
+        way: "dense" or "streamed".
+        images: How many images.
+        dimension: D.
+
+    Returns:
+        Seconds, CPU seconds, gigabytes and the sum of the recalls.
+    """
+    import keras_xmr
+    from keras_xmr.evaluation.scoring import score_tiles
+    from keras_xmr.judgements import Judgements
+    from keras_xmr.metrics import evaluate_scores
+
+    image, caption, owner = made_up(images, dimension)
+    judgements = Judgements.from_pairs(owner, images)
+    matcher = keras_xmr.matchers.Cosine()
+    few = slice(TILE[0])
+    matcher({"mean": image[few]}, {"mean": caption[few]})
+    before, begin, cpu = _peak(), time.perf_counter(), time.process_time()
+    scores = score_tiles(matcher, {"mean": image}, {"mean": caption}, TILE)
+    metrics = evaluate_scores(scores.dense() if way == "dense" else scores, judgements)
+    return {
+        "seconds": time.perf_counter() - begin,
+        "cpu": time.process_time() - cpu,
+        "gigabytes": _peak() - before,
+        "rsum": 100 * metrics.summary["rsum"],
+    }
+
+
+def in_a_process(way: str, images: int, dimension: int) -> dict[str, float]:
+    """What `measure_way` finds in a process of its own."""
+    command = [sys.executable, __file__, f"--way={way}"]
+    command += [f"--images={images}", f"--dimension={dimension}"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(lines.splitlines()[-1])
+
+
+def report(title: str, found: dict[str, float]) -> None:
+    """Prints a line of the table."""
+    print(
+        f"{title:<44}{found['seconds']:>11.1f}{found['cpu']:>11.1f}{found['gigabytes']:>11.2f}"
+        f"{found['rsum']:>11.3f}",
+        flush=True,
+    )
+
+
+def main(images: int, dimension: int, large: int, run_large: bool) -> dict[str, dict[str, float]]:
+    """Prints a table, and returns what each way took."""
+    captions = CAPTIONS_PER_IMAGE * images
+    print(f"cosines of {images:,} x {captions:,}, D = {dimension}, {os.cpu_count()} cores")
+    print(f"\n{'':<44}{'seconds':>11}{'CPU s':>11}{'peak GB':>11}{'RSUM':>11}")
+    found = {way: in_a_process(way, images, dimension) for way in ("dense", "streamed")}
+    for way, figures in found.items():
+        report(way, figures)
+    if found["dense"]["rsum"] != found["streamed"]["rsum"]:
+        raise SystemExit("the ranks differ")
+    size = f"{large:,} x {CAPTIONS_PER_IMAGE * large:,}"
+    matrix = 4 * CAPTIONS_PER_IMAGE * large**2 / 1e9
+    seconds = found["streamed"]["seconds"] * (large / images) ** 2
+    print(
+        f"\n{size}: {seconds / 60:.0f} min projected, streamed; a matrix would be {matrix:.1f} GB"
+    )
+    if run_large:
+        found["large"] = in_a_process("streamed", large, dimension)
+        report(f"{size}, streamed", found["large"])
+    return found
+
+
+def _peak() -> float:
+    """The largest resident memory of this process so far, in gigabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--dimension", type=int, default=1024)
+    parser.add_argument("--large", type=int, default=50_000, help="images of the large split")
+    parser.add_argument("--run-large", action="store_true", help="measures it, in place of a guess")
+    parser.add_argument("--way", choices=("dense", "streamed"), help="that way alone, as JSON")
+    options = parser.parse_args()
+    if options.way:
+        print(json.dumps(measure_way(options.way, options.images, options.dimension)))
+    else:
+        main(options.images, options.dimension, options.large, options.run_large)
