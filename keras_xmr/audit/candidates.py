@@ -39,7 +39,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class PairRanks:
     """Where some candidates of a query stand, among its unlabelled ones, from 1.
 
     Attributes:
@@ -67,8 +67,8 @@ class Opinion:
     """
 
     scores: np.ndarray
-    captions: Ranks
-    images: Ranks
+    captions: PairRanks
+    images: PairRanks
 
     @property
     def agrees(self) -> np.ndarray:
@@ -251,7 +251,7 @@ def _ranks(block: np.ndarray) -> np.ndarray:
 
 def _ranks_of(
     scores: np.ndarray, judged: scipy.sparse.csr_array, rows: np.ndarray, columns: np.ndarray
-) -> Ranks:
+) -> PairRanks:
     """Where some columns stand for some rows."""
     own, annotated = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
     for number, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
@@ -263,7 +263,7 @@ def _ranks_of(
         values[places] = -np.inf
         own[number] = np.count_nonzero(values >= score)
         annotated[number] = 1 + np.count_nonzero(values > last)
-    return Ranks(own, annotated)
+    return PairRanks(own, annotated)
 
 
 def _best(belief: np.ndarray, count: int) -> np.ndarray:
