@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_xmr.comparison.pairs import HEADLINES, most_judged
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.comparison.summary_tables import UNCERTAINTY, SummaryTable, cell, kind_title
+from keras_xmr.comparison.summary_tables import UNCERTAINTY, SummaryTable, kind_title, shown_mean
 from keras_xmr.reporting.plots import save_plot
 
 _DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
@@ -67,7 +67,9 @@ def _bars(table: SummaryTable, path: Path) -> Path:
             if found := table.rows[name].get(metric):
                 error = factor * (found.deviation or 0)
                 axis.barh(number, factor * found.mean, xerr=error, color=colours[name])
-                axis.text(0, number, f" {cell(metric, found.mean)}", va="center", fontsize=7)
+                axis.text(
+                    0, number, f" {shown_mean(metric, table.rows[name])}", va="center", fontsize=7
+                )
         axis.set_title(labels[metric], fontsize=10)
         axis.set_yticks(range(len(names)), names, fontsize=8)
         axis.grid(axis="x", alpha=0.3)

@@ -14,6 +14,7 @@ from keras_xmr.metrics import (
     METRICS,
     RSUM,
     Table,
+    cell,
     judgements_title,
     metric_title,
     reranked_title,
@@ -99,7 +100,7 @@ class SummaryTable:
         """The table for a terminal: the deviations stand in a line of their own."""
         rows = []
         for name, figures in self.rows.items():
-            rows.append([name, *(_mean(metric, figures) for metric in self.columns)])
+            rows.append([name, *(shown_mean(metric, figures) for metric in self.columns)])
             if self.runs > 1:
                 rows.append(["", *(_spread(metric, figures) for metric in self.columns)])
         return Table(title, ["method", *self.columns.values()], rows)
@@ -111,7 +112,7 @@ class SummaryTable:
         for name, figures in self.rows.items():
             runs = str(max(len(figure.values) for figure in figures.values()))
             cells = [
-                f"{_mean(metric, figures)} {_spread(metric, figures)}".rstrip()
+                f"{shown_mean(metric, figures)} {_spread(metric, figures)}".rstrip()
                 for metric in self.columns
             ]
             rows.append([name, runs, *cells])
@@ -177,13 +178,12 @@ def _figures(summaries: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
     return {m: Figure(tuple(s[m] for s in summaries if m in s)) for m in metrics}
 
 
-def cell(metric: str, value: float) -> str:
-    """A figure as it is shown: fractions in percent, correlations as they are."""
-    return f"{value:+.2f}" if metric == UNCERTAINTY else f"{100 * value:.1f}"
-
-
-def _mean(metric: str, figures: Mapping[str, Figure]) -> str:
-    return cell(metric, figures[metric].mean) if metric in figures else "-"
+def shown_mean(metric: str, figures: Mapping[str, Figure]) -> str:
+    """A mean as it is shown: as in all tables, and correlations as they are."""
+    mean = figures[metric].mean if metric in figures else None
+    if metric == UNCERTAINTY and mean is not None:
+        return f"{mean:+.2f}"
+    return cell(metric, mean)
 
 
 def _spread(metric: str, figures: Mapping[str, Figure]) -> str:

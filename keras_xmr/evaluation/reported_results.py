@@ -123,7 +123,7 @@ def _table(title: str, group: list[Compared]) -> Table:
 
 
 def _cell(kind: str, name: str, value: float | None) -> str:
-    text = cell(name.partition("_")[2], value)
+    text = cell(name, value)
     return f"+{text}" if kind == "difference" and value is not None and value > 0 else text
 
 

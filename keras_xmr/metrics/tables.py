@@ -145,10 +145,16 @@ def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
 
 
 def cell(metric: str, value: float | None) -> str:
-    """A figure of one direction as it stands in tables: in percent, if it is a fraction."""
+    """A figure as it stands in tables: in percent, if it is a fraction.
+
+    Args:
+        metric: Its name, with or without the direction: `i2t_recall_1` or `recall_1`.
+        value: The figure; None if there is none.
+    """
     if value is None:
         return "-"
-    unit = METRICS[metric].unit if metric in METRICS else "fraction"
+    known = METRICS.get(metric) or METRICS.get(metric.partition("_")[2])
+    unit = known.unit if known else "fraction"
     if unit == "fraction":
         return f"{100 * value:.1f}"
     return f"{value:.1f}" if unit == "rank" else f"{value:.2f}"
