@@ -248,12 +248,17 @@ class Retriever(keras.Model):
         those of one device.
         """
         del x, sample_weight
-        loss, log = self._objective(y_pred, as_targets(y, self.judgements), training)
-        if training:
-            self._log = [loss, *(log[name] for name in self.watched[1:-1])]
+        loss, _ = self._tracked_objective(y_pred, y, training)
+        return loss / _num_replicas()
+
+    def _tracked_objective(
+        self, embedded: dict[str, Embedding], y: Any, training: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective over the global batch, and the numbers for the log, which count there."""
+        loss, log = self._objective(embedded, as_targets(y, self.judgements), training)
         for name, value in log.items():
             self.trackers[name].update_state(value)
-        return loss / _num_replicas()
+        return loss, log
 
     def _objective(
         self, embedded: dict[str, Embedding], y: dict[str, Tensor], training: bool
@@ -290,23 +295,23 @@ class Retriever(keras.Model):
         """One step on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=True), training=True)
-            scaled = self.optimizer.scale_loss(loss)
-        self._loss_tracker.update_state(loss * _num_replicas())
+            loss, log = self._tracked_objective(self(x, training=True), y, training=True)
+            scaled = self.optimizer.scale_loss(loss / _num_replicas())
+        self._loss_tracker.update_state(loss)
         variables = self.trainable_variables
         # Before anyone looks at them: all replicas must find the same gradients not finite.
         gradients = _sum_over_replicas(_dense(tape.gradient(scaled, variables), variables))
         gradients, norm = self._clip(gradients)
         self.trackers[GRADIENT].update_state(norm)
-        self._watch([*self._log, norm])
+        self._watch([loss, *(log[name] for name in self.watched[1:-1]), norm])
         self.optimizer.apply(gradients, variables)
         return _logs(self.get_metrics_result())
 
     def test_step(self, data: Any) -> dict[str, Tensor]:
         """One step of `evaluate` on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
-        loss = self.compute_loss(x, y, self(x, training=False), training=False)
-        self._loss_tracker.update_state(loss * _num_replicas())
+        loss, _ = self._tracked_objective(self(x, training=False), y, training=False)
+        self._loss_tracker.update_state(loss)
         return _logs(self.get_metrics_result())
 
     def _clip(self, gradients: list[Tensor]) -> tuple[list[Tensor], Tensor]:
