@@ -2,11 +2,9 @@
 
 Embeddings are made up: unit vectors, five captions an image, near to it. Each way runs in a
 process of its own, so that what one frees does not hide what the other takes; seconds are those of
-scoring and ranking alone, memory is the largest resident one above that of the embeddings. All
-ways must find the same ranks.
-
-A large split is projected from the tiles of the small one, which are of the same size: one large
-one is measured where `--run-large` asks for it.
+scoring and ranking alone, memory is the largest resident one above that of the embeddings. Both
+ways must find the same ranks. A large split is projected from the small one, or measured where
+`--run-large` asks for it.
 
     python benchmarks/evaluation.py
     python benchmarks/evaluation.py --images=200 --dimension=32 --large=2000
@@ -18,12 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
-import time
 
 import numpy as np
+from metrics import Peak
 
 CAPTIONS_PER_IMAGE = 5
 TILE = (256, 1024)
@@ -63,13 +60,13 @@ def measure_way(way: str, images: int, dimension: int) -> dict[str, float]:
     matcher = keras_xmr.matchers.Cosine()
     few = slice(TILE[0])
     matcher({"mean": image[few]}, {"mean": caption[few]})
-    before, begin, cpu = _peak(), time.perf_counter(), time.process_time()
-    scores = score_tiles(matcher, {"mean": image}, {"mean": caption}, TILE)
-    metrics = evaluate_scores(scores.dense() if way == "dense" else scores, judgements)
+    with Peak() as peak:
+        scores = score_tiles(matcher, {"mean": image}, {"mean": caption}, TILE)
+        metrics = evaluate_scores(scores.dense() if way == "dense" else scores, judgements)
     return {
-        "seconds": time.perf_counter() - begin,
-        "cpu": time.process_time() - cpu,
-        "gigabytes": _peak() - before,
+        "seconds": peak.seconds,
+        "cpu": peak.cpu_seconds,
+        "gigabytes": peak.gigabytes,
         "rsum": 100 * metrics.summary["rsum"],
     }
 
@@ -111,11 +108,6 @@ def main(images: int, dimension: int, large: int, run_large: bool) -> dict[str, 
         found["large"] = in_a_process("streamed", large, dimension)
         report(f"{size}, streamed", found["large"])
     return found
-
-
-def _peak() -> float:
-    """The largest resident memory of this process so far, in gigabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 if __name__ == "__main__":
