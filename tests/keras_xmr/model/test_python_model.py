@@ -101,6 +101,7 @@ def test_evaluate_ranks_everything(fitted):
     assert found["rsum"] > 3
     right = keras_xmr.Judgements.from_pairs(IMAGE_IDS, len(IMAGES))
     assert keras_xmr.evaluate(made, IMAGES, CAPTIONS, judgements=right) == found
+    assert keras_xmr.evaluate(made, IMAGES, CAPTIONS, IMAGE_IDS, memory_budget=1) == found
 
 
 def test_several_losses_sequential_towers_and_a_pair_of_arrays():
