@@ -1,4 +1,4 @@
-"""The sheet on which people mark candidate pairs: one page that needs no network."""
+"""The page on which people mark candidate pairs; it needs no network."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _POLICY = f"{POLICY}; script-src 'unsafe-inline'"
 
 @dataclass(frozen=True)
 class Vote:
-    """What one model says of a pair, in words for the sheet.
+    """What one model says of a pair, in words for the annotation page.
 
     Attributes:
         agrees: Whether it ranks the pair ahead of annotated ones in both directions.
@@ -103,7 +103,7 @@ class Vote:
 
 @dataclass(frozen=True)
 class Entry:
-    """One pair of the sheet.
+    """One pair of the annotation page.
 
     Attributes:
         image: The id of the image.
@@ -139,7 +139,9 @@ def thumbnail(encoded: bytes, side: int) -> bytes:
     return buffer.getvalue()
 
 
-def write_sheet(path: Path, title: str, entries: Sequence[Entry], how_to_merge: str) -> None:
+def write_annotation_page(
+    path: Path, title: str, entries: Sequence[Entry], how_to_merge: str
+) -> None:
     """Writes the page: pairs to look at, marks to set, and a button that saves them as CSV.
 
     Args:

@@ -1,4 +1,4 @@
-"""A sheet of pairs that may lack a label, and judgements amended by its marks."""
+"""An annotation page of pairs that may lack a label, and judgements amended by its marks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import scipy.sparse
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
-from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_sheet
+from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_annotation_page
 from keras_xmr.audit.candidates import Candidates, Opinion, find_candidates, opinion
 from keras_xmr.audit.labels import (
     Mark,
@@ -42,7 +42,7 @@ _TOGETHER = "all together"
 
 
 def audit(config: Config, runs: Sequence[Path] = ()) -> None:
-    """Writes the pairs that may lack a label, as a sheet to mark and as a table.
+    """Writes the pairs that may lack a label, as a page to mark and as a table.
 
     Writes `sheet.html`, `candidates.csv` and `audit.json` to `<run>/audit/<split>/`, and prints
     the precision of the list if the data set knows all that is right. Pairs of
@@ -89,11 +89,13 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
         f"python main.py audit --run={shlex.quote(str(main.folder.path))} "
         f"--marks=marks.csv --set audit.split={options.split}"
     )
-    write_sheet(folder / "sheet.html", f"{config.name}: {options.split}", entries, command)
+    write_annotation_page(
+        folder / "sheet.html", f"{config.name}: {options.split}", entries, command
+    )
     print(f"\n{_summary(candidates, opinions)}\n", flush=True)
     if precision:
         print(f"{precision_table(options.split, precision)}\n", flush=True)
-    _LOGGER.info("sheet: %s\ntable: %s", folder / "sheet.html", folder / "candidates.csv")
+    _LOGGER.info("annotation page: %s\ntable: %s", folder / "sheet.html", folder / "candidates.csv")
 
 
 def merge_marks(config: Config, path: Path) -> None:
@@ -104,7 +106,7 @@ def merge_marks(config: Config, path: Path) -> None:
 
     Args:
         config: The config of the run whose labels are audited.
-        path: The marks, as the sheet saves them.
+        path: The marks, as the annotation page saves them.
 
     Raises:
         UserError: If the marks cannot be read; nothing is written then.

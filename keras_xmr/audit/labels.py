@@ -47,7 +47,7 @@ def read_marks(
     A mark is right, wrong or unsure. The grade of a pair that is right is 1 if it is empty.
 
     Args:
-        path: The file, as the sheet saves it.
+        path: The file, as the annotation page saves it.
         image_ids: The ids of the images, as the column `image` names them.
         caption_ids: The ids of the captions.
 

@@ -343,10 +343,10 @@ class AuditOptions(Section):
     """The split whose labels are audited."""
 
     pairs: PositiveInt = 200
-    """The most pairs that the sheet shows."""
+    """The most pairs that the annotation page shows."""
 
     per_image: PositiveInt = 3
-    """The most pairs of one image, so that no image fills the sheet."""
+    """The most pairs of one image, so that no image fills the annotation page."""
 
     per_caption: PositiveInt = 3
     """The most pairs of one caption."""
@@ -356,7 +356,7 @@ class AuditOptions(Section):
     of a model is how far it ranks a pair ahead of the annotated ones, in both directions."""
 
     thumbnail: Annotated[int, Field(ge=16, le=2048)] = 160
-    """The longer side of the pictures of the sheet, in pixels."""
+    """The longer side of the pictures of the annotation page, in pixels."""
 
 
 class ExportOptions(Section):

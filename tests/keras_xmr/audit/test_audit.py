@@ -1,4 +1,4 @@
-"""Missing labels: candidates, the sheet, marks, and how right the candidates are."""
+"""Missing labels: candidates, the annotation page, marks, and how right the candidates are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from command_line import start
 from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
-from keras_xmr.audit.annotation_page import _SCRIPT, Entry, Vote, thumbnail, write_sheet
+from keras_xmr.audit.annotation_page import _SCRIPT, Entry, Vote, thumbnail, write_annotation_page
 from keras_xmr.audit.audit import audit, merge_marks
 from keras_xmr.audit.candidates import Candidates, belief_matrix, find_candidates, opinion
 from keras_xmr.audit.labels import (
@@ -300,7 +300,7 @@ class Page(html.parser.HTMLParser):
 HOSTILE = '"><script>alert(1)</script><img src=x onerror="alert(2)">&amp;'
 
 
-def test_the_sheet_escapes_all_text_and_loads_nothing(tmp_path):
+def test_the_annotation_page_escapes_all_text_and_loads_nothing(tmp_path):
     votes = {HOSTILE: Vote(True, 0.5, 1, 4, 2, 9), "other": Vote(False, -3.25, 1200, 1, 1, 1)}
     picture = thumbnail(datasets.encoded(datasets.picture(1, (300, 200)), "PNG"), 64)
     entries = [
@@ -308,7 +308,7 @@ def test_the_sheet_escapes_all_text_and_loads_nothing(tmp_path):
         Entry("plain", "1", "two", [], -0.5, votes),
     ]
     path = tmp_path / "sheet.html"
-    write_sheet(path, "title" + HOSTILE, entries, "merge" + HOSTILE)
+    write_annotation_page(path, "title" + HOSTILE, entries, "merge" + HOSTILE)
     text = path.read_text("utf-8")
     page = Page(text)
     assert len(page.all("script")) == 1
