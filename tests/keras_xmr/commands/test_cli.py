@@ -99,7 +99,7 @@ def test_help_and_list_show_every_config(tmp_path):
         (["trian"], "there is no command 'trian'. Did you mean 'train'?"),
         (["--config=scenes_pcme", "train"], "'train' is a command, and commands stand first"),
         (["train", "--config=scenes_pcme", "now"], "train does not take the word 'now'"),
-        (["--modus=train"], "run has no option --modus. There are: --config, --set."),
+        (["--modus=train"], "run has no option --modus. There are: --config, --set, --yes."),
         (["train", "--confg=x"], "train has no option --confg. Did you mean '--config'?"),
         (["train", "--config"], "--config: expected one argument (python main.py train --help)"),
         (["export"], "one of the arguments --run --config is required"),
