@@ -13,28 +13,33 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import is_plain_jpeg, naming, open_image, pixels_of
 from data_pipelines.sources import UnreadableError
 
-# What is left of an erased pixel once the mean of ImageNet has been subtracted from it: zero.
-_ERASED = (123.675, 116.28, 103.53)
+# The mean of ImageNet, so that an erased pixel is about zero once that has been subtracted.
+_ERASED = (124, 116, 104)
 
 
-def to_jpeg(data: bytes, name: str) -> bytes:
+def to_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
     """The JPEG file that records hold of an image.
 
-    An upright JPEG in RGB or grey stays as it is. Of everything else that `read_pixels` reads the
-    pixels are written as a JPEG.
+    An upright JPEG in RGB or grey stays as it is, if it is not to be made smaller. Of everything
+    else that `read_pixels` reads the pixels are written as a JPEG.
 
     Args:
         data: The bytes of the file.
         name: Its name, for the error message.
+        store_side: What the short side becomes where it is longer; None keeps all pixels.
 
     Raises:
         UnreadableError: If it is not an image, a broken one, or one of too many pixels.
     """
     with naming(data, name):
         image = open_image(data)
-        if not is_plain_jpeg(image):
-            buffer = io.BytesIO()
+        shrinks = store_side is not None and min(image.size) > store_side
+        if shrinks or not is_plain_jpeg(image):
             pixels = Image.fromarray(pixels_of(image, data))
+            if store_side is not None and shrinks:
+                sides = [round(side * store_side / min(pixels.size)) for side in pixels.size]
+                pixels = pixels.resize((sides[0], sides[1]), Image.Resampling.LANCZOS)
+            buffer = io.BytesIO()
             pixels.save(buffer, "JPEG", quality=95, subsampling=0)
             return buffer.getvalue()
     try:
@@ -61,14 +66,15 @@ def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor)
     crop_seed, flip_seed, erase_seed = tf.unstack(tf.random.split(seed, 3))
     if options.crop == "random_resized":
         window = _random_window(tf.io.extract_jpeg_shape(jpeg), options, crop_seed)
-        image = _resize(_decode_jpeg(jpeg, window), options.size)
+        image = _to_uint8(_resize_view(_decode_jpeg(jpeg, window), options.size))
     else:
-        image = _decode_center(jpeg, options)
+        image = decode_for_evaluation(jpeg, options)
+    # What follows is done with a quarter of the bytes of floats.
     if options.flip:
         image = tf.image.stateless_random_flip_left_right(image, flip_seed)
     if options.cutout:
         image = cutout(image, options.cutout, options.cutout_area, erase_seed)
-    return _to_uint8(image)
+    return image
 
 
 def decode_for_evaluation(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
@@ -121,16 +127,21 @@ def cutout(
     lies within the image.
 
     Args:
-        image: Pixels float (H, W, 3).
+        image: Pixels uint8 (H, W, 3).
         probability: How often anything is erased.
         area: Smallest and largest part of the image that is erased.
         seed: Stateless seed, int (2,).
 
     Returns:
-        Pixels float (H, W, 3).
+        Pixels uint8 (H, W, 3).
     """
-    height, width = image.shape[0], image.shape[1]
     draw = tf.random.stateless_uniform([5], seed)
+    return tf.cond(draw[0] < probability, lambda: _erased(image, area, draw), lambda: image)
+
+
+def _erased(image: tf.Tensor, area: tuple[float, float], draw: tf.Tensor) -> tf.Tensor:
+    """An image without a rectangle, of which the last four of five numbers from 0 to 1 decide."""
+    height, width = image.shape[0], image.shape[1]
     part = area[0] + draw[1] * (area[1] - area[0])
     aspect = tf.exp((2 * draw[2] - 1) * tf.math.log(1 / 0.3))
     h = tf.minimum(tf.round(tf.sqrt(part * aspect * height * width)), height)
@@ -140,7 +151,7 @@ def cutout(
     inside = ((rows >= top) & (rows < top + h))[:, None, None] & (
         (columns >= left) & (columns < left + w)
     )[None, :, None]
-    return tf.where(inside & (draw[0] < probability), tf.constant(_ERASED), image)
+    return tf.where(inside, tf.constant(_ERASED, tf.uint8), image)
 
 
 def _random_window(shape: tf.Tensor, options: ImageOptions, seed: tf.Tensor) -> tf.Tensor:
@@ -188,5 +199,19 @@ def _resize(image: tf.Tensor, size: int) -> tf.Tensor:
     return tf.ensure_shape(resized, [size, size, 3])
 
 
+def _resize_view(image: tf.Tensor, size: int) -> tf.Tensor:
+    """The same, for training: where an image grows, at half the cost.
+
+    Antialiasing does nothing to it there, but for how the last digits are rounded.
+    """
+    resized = tf.cond(
+        tf.reduce_all(tf.shape(image)[:2] <= size),
+        lambda: tf.image.resize(image, [size, size], method="bilinear"),
+        lambda: _resize(image, size),
+    )
+    return tf.ensure_shape(resized, [size, size, 3])
+
+
 def _to_uint8(image: tf.Tensor) -> tf.Tensor:
-    return tf.saturate_cast(tf.round(image), tf.uint8)
+    """Means of pixels, which lie from 0 to 255, as pixels."""
+    return tf.cast(tf.round(image), tf.uint8)

@@ -30,6 +30,11 @@ class ImageOptions(Section):
     resize: Annotated[int, Field(ge=16, le=2048)] = 256
     """In evaluation the short side is resized to this before the centre is cropped, in pixels."""
 
+    store_side: Annotated[int, Field(ge=16, le=4096)] | None = None
+    """What the short side of a photo becomes in the records, in pixels, where it is longer; null
+    keeps photos as they are. Small ones are read faster, but embeddings are not quite those of the
+    originals (docs/data.md)."""
+
     crop: Literal["random_resized", "center"] = "random_resized"
     """How training images are cropped."""
 
@@ -75,6 +80,11 @@ class ImageOptions(Section):
             )
         if self.resize < self.size:
             raise ValueError(f"resize ({self.resize}) must not be below size ({self.size})")
+        if self.store_side is not None and self.store_side < self.resize:
+            raise ValueError(
+                f"store_side ({self.store_side}) must not be below resize ({self.resize}): "
+                "evaluation would see enlarged photos"
+            )
         for name in ("crop_area", "cutout_area"):
             low, high = getattr(self, name)
             if low > high:

@@ -118,7 +118,7 @@ def _prepare(options: DataOptions, workers: int) -> Records:
     total = sum(len(shard.entries) for shard in shards)
     allowance = _Allowance(int(options.max_skipped * total), total, options.max_skipped)
     try:
-        _write_all(shards, options.source, allowance, workers)
+        _write_all(shards, options, allowance, workers)
         return _finish(folder, shards, options.source, found)
     except (OSError, tf.errors.OpError) as error:
         raise RecordsError(disk_message(folder, error)) from error
@@ -189,7 +189,7 @@ def _made_from(options: DataOptions) -> dict[str, Any]:
         "version": VERSION,
         "images_per_shard": options.images_per_shard,
         **{f"source.{key}": value for key, value in source.items()},
-    }
+    } | ({"image.store_side": side} if (side := options.image.store_side) else {})
 
 
 def _plan(
@@ -211,7 +211,7 @@ def _plan(
 
 
 def _write_all(
-    shards: Sequence[_Shard], source: Source, allowance: _Allowance, workers: int
+    shards: Sequence[_Shard], options: DataOptions, allowance: _Allowance, workers: int
 ) -> None:
     total = sum(len(shard.entries) for shard in shards)
     stop = threading.Event()
@@ -219,7 +219,7 @@ def _write_all(
         Progress("writing records", total, "images") as bar,
         ThreadPoolExecutor(workers) as pool,
     ):
-        jobs = [pool.submit(_write, s, source, allowance, bar, stop) for s in shards]
+        jobs = [pool.submit(_write, s, options, allowance, bar, stop) for s in shards]
         try:
             for job in as_completed(jobs):
                 job.result()
@@ -230,7 +230,11 @@ def _write_all(
 
 
 def _write(
-    shard: _Shard, source: Source, allowance: _Allowance, bar: Progress, stop: threading.Event
+    shard: _Shard,
+    options: DataOptions,
+    allowance: _Allowance,
+    bar: Progress,
+    stop: threading.Event,
 ) -> None:
     """Writes one shard, unless it is finished."""
     sidecar = read_sidecar(shard.path)
@@ -255,7 +259,7 @@ def _write(
             if stop.is_set():
                 return
             try:
-                writer.write(entry, _readable(source, entry))
+                writer.write(entry, _readable(options, entry))
             except UnreadableError as error:
                 skipped.append(("unreadable image", str(error)))
                 allowance.skip(*skipped[-1])
@@ -272,10 +276,11 @@ def _is_whole(sidecar: dict[str, Any], entries: Sequence[Entry]) -> bool:
     )
 
 
-def _readable(source: Source, entry: Entry) -> EncodedImage | Regions:
-    image = source.read(entry)
+def _readable(options: DataOptions, entry: Entry) -> EncodedImage | Regions:
+    image = options.source.read(entry)
     if isinstance(image, EncodedImage):
-        return EncodedImage(to_jpeg(image.data, entry.file or entry.key))
+        name = entry.file or entry.key
+        return EncodedImage(to_jpeg(image.data, name, options.image.store_side))
     return image
 
 

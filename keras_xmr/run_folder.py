@@ -36,6 +36,9 @@ _FREE = ("output", "plugins", "evaluation", "audit", "export", "paper")
 EXTERNAL = "external_scores.yaml"
 """What the folder of an evaluation of external scores has in place of a config."""
 
+BEST_IN_PART = "best.npz"
+"""The best weights beside checkpoints, without what these leave out, while a model trains."""
+
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
 
 
@@ -117,6 +120,11 @@ class RunFolder:
         saved = self.checkpoints / "checkpoint"
         return saved.exists() or any(self.checkpoints.glob("ckpt-*.index"))
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether a training has ended, and its weights are there."""
+        return self.has_begun and self.done.exists() and self.last_weights.exists()
+
     def check_tokenizer(self, kept: Mapping[str, bytes], now: Mapping[str, bytes]) -> None:
         """Checks that a training goes on with the tokenizer that it began with.
 
@@ -153,6 +161,7 @@ class RunFolder:
             # The config too: its time tells that older evaluations are of other weights.
             for path in (self.done, self.best_weights, self.last_weights, self.training_log):
                 path.unlink(missing_ok=True)
+            (self.checkpoints / BEST_IN_PART).unlink(missing_ok=True)
             self.config.unlink(missing_ok=True)
             self.path.mkdir(parents=True, exist_ok=True)
             self.keep(files)

@@ -67,6 +67,14 @@ class Encoder(abc.ABC):
             EncoderError: If weights or vectors cannot be loaded.
         """
 
+    def weight_files(self) -> list[Path]:
+        """The files that hold all of its weights as it starts, where the config names them.
+
+        While it is frozen, checkpoints leave those weights out. None if it starts at random, or
+        fetches them from somewhere.
+        """
+        return []
+
     def tokenizer(self, max_words: int) -> Tokenizer | None:
         """The tokenizer that an encoder for text brings along.
 

@@ -86,6 +86,11 @@ class KerasApplications(Encoder):
             feature_map
         ), None
 
+    def weight_files(self) -> list[Path]:
+        """The file of weights, if one is named."""
+        named = self.weights not in (None, "imagenet")
+        return [Path(str(self.weights)).expanduser()] if named else []
+
     def _backbone(self, shape: tuple[int, ...], weights: str | None) -> keras.Model:
         make = getattr(keras.applications, self.architecture)
         try:

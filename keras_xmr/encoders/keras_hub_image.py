@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import keras
 
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
-from keras_xmr.encoders.pretrained.presets import Preset, PresetError
+from keras_xmr.encoders.pretrained.presets import Preset, PresetError, weight_files
 from keras_xmr.encoders.pretrained.resolution import ResolutionError, at_resolution
 from keras_xmr.layers import ImageBackbone
 
@@ -83,6 +84,10 @@ class KerasHubImage(Encoder):
         if projects:
             layer.linear.set_weights(linear.get_weights())
         return features, None
+
+    def weight_files(self) -> list[Path]:
+        """Those of a preset that is a folder."""
+        return weight_files(self.preset, self.weights)
 
 
 def _image_part(backbone: Any, preset: str) -> tuple[Any, Any]:

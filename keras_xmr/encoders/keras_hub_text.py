@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from data_pipelines.text import Tokenizer
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
-from keras_xmr.encoders.pretrained.presets import Preset, PresetError
+from keras_xmr.encoders.pretrained.presets import Preset, PresetError, weight_files
 from keras_xmr.layers import TextBackbone
 
 _KEY = "model.text.encoder"
@@ -69,6 +69,10 @@ class KerasHubText(Encoder):
         if projects:
             layer.linear.set_weights(linear.get_weights())
         return features, mask
+
+    def weight_files(self) -> list[Path]:
+        """Those of a preset that is a folder."""
+        return weight_files(self.preset, self.weights)
 
     def tokenizer(self, max_words: int) -> Tokenizer:
         """The tokenizer of the preset."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import keras
@@ -69,7 +71,7 @@ def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
 
 
 def build_model(
-    config: Config, records: Records, tokenizer: Tokenizer, pretrained: bool
+    config: Config, records: Records, tokenizer: Tokenizer, pretrained: bool | Collection[str]
 ) -> Retriever:
     """The model of a config, not yet compiled.
 
@@ -78,7 +80,8 @@ def build_model(
         records: The records, for the shape of region features.
         tokenizer: Its vocabulary sizes the word embedding.
         pretrained: Whether weights and word vectors are loaded from where the config says; not
-            needed if the weights of the whole model are loaded afterwards.
+            needed if the weights of the whole model are loaded afterwards. Or for which towers,
+            "image" and "text".
 
     Raises:
         EncoderError: If weights or word vectors cannot be loaded.
@@ -88,15 +91,19 @@ def build_model(
         image_size=config.data.image.size if records.holds == "images" else None,
         regions=records.region_shape,
         vocabulary=tokenizer.vocabulary,
-        pretrained=pretrained,
         seed=config.seed,
     )
+
+    def of(side: str) -> InputSpec:
+        loads = pretrained if isinstance(pretrained, bool) else side in pretrained
+        return replace(spec, pretrained=loads)
+
     options = config.model
     losses = [build("loss", choice) for choice in config.objective]
     weights = [choice.weight for choice in config.objective]  # type: ignore[attr-defined]
     return Retriever(
-        image_tower(options.image, options.dimension, spec),
-        text_tower(options.text, options.dimension, spec),
+        image_tower(options.image, options.dimension, of("image")),
+        text_tower(options.text, options.dimension, of("text")),
         build("matcher", options.matcher, name="matcher"),
         Objective(losses, weights),
         judgements=config.data.judgements,

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import json
-import logging
-import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, atomic_write, put_in_place, sync
+from data_pipelines.files import (
+    NO_ARRAY,
+    aside_of,
+    atomic_write,
+    put_in_place,
+    sync,
+    written_aside,
+)
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.run_folder import BEST_IN_PART
+from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.distribution import Team
-
-_LOGGER = logging.getLogger(__name__)
+from keras_xmr.training.left_out import LeftOut
 
 _VARIABLES = "variables.json"
 _STATE = "checkpoint"
-_FILE = re.compile(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)")
-
-
-class CheckpointError(UserError):
-    """A checkpoint cannot be used; the message says why and what to do."""
 
 
 @dataclass
@@ -64,22 +65,29 @@ class Checkpoints:
     must call the same methods.
 
     Args:
-        folder: Where they are kept.
+        folder: Where they are kept, or the files there.
         model: The model.
         team: The workers.
-        keep: How many are kept.
+        left_out: What the first of them may leave out, or what the newest leaves out; what is
+            left out has to be in the model already.
 
     Attributes:
         bare: The model without its optimizer, whose weights are saved and loaded as files.
     """
 
-    def __init__(self, folder: Path, model: Retriever, team: Team, keep: int = 2) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path | CheckpointFiles,
+        model: Retriever,
+        team: Team,
+        left_out: LeftOut | None = None,
+    ) -> None:
+        self.files = folder if isinstance(folder, CheckpointFiles) else CheckpointFiles(folder)
+        self.folder = self.files.folder
         self.model = model
         self.team = team
-        self.keep = keep
         self.progress = Progress()
-        self._damaged: list[str] = []
+        self._left_out = left_out or LeftOut()
         # Variables are made here and not when they are needed: that all workers do together.
         self.bare = model.without_optimizer()
         self._state = tf.Variable(self.progress.numbers(), dtype=tf.float64, name="progress")
@@ -92,31 +100,10 @@ class Checkpoints:
         """
         if self.team.is_chief:
             self._compare()
-            self._newest = self._newest_whole()
+            self.files.find_newest()
             self._read(tf.train.Checkpoint(progress=self._state))
         self.team.share([self._state])
         return Progress.of_numbers(self._state.numpy())
-
-    def _found(self) -> list[str]:
-        """The checkpoints of which there is any file, the newest first."""
-        matches = [_FILE.fullmatch(path.name) for path in self.folder.glob("ckpt-*")]
-        numbers = {int(match[1]) for match in matches if match}
-        return [str(self.folder / f"ckpt-{number}") for number in sorted(numbers, reverse=True)]
-
-    def _newest_whole(self) -> str:
-        says: list[str] = []
-        for path in self._found():
-            damage = _damage(path)
-            if not damage:
-                if says:
-                    _LOGGER.warning("%s; going on from %s", "; ".join(says), path)
-                return path
-            self._damaged.append(path)
-            says.append(f"{path} is damaged: {damage}")
-        raise CheckpointError(
-            f"no checkpoint of {self.folder} can be read: {'; '.join(says) or 'there is none'}. "
-            "Delete that folder, and the training begins anew"
-        )
 
     def restore_model(self) -> None:
         """Restores the model of the newest checkpoint, and the progress, but no optimizer.
@@ -124,19 +111,23 @@ class Checkpoints:
         Raises:
             CheckpointError: If it does not fit.
         """
-        variables = self._variables()
-        self._restore(tf.train.Checkpoint(**variables), variables)
+        self._restore(tf.train.Checkpoint(**self._saved()), self._all())
 
-    def start_phase(self) -> None:
-        """Begins to save the optimizer too, once a phase has compiled the model with it."""
+    def start_phase(self, frozen: Collection[str] = ()) -> None:
+        """Begins to save the optimizer too, once a phase has compiled the model with it.
+
+        Args:
+            frozen: The sides whose encoders the phase leaves as they are.
+        """
         optimizer = self.model.optimizer
         optimizer.build(self.model.trainable_variables)
         # Lists of variables, not the objects that hold them: what Keras tracks of an object
         # depends on what has been frozen in this process before.
-        self._saved = self._variables()
-        self._saved["optimizer"] = [variable.value for variable in optimizer.variables]
-        self._checkpoint = tf.train.Checkpoint(**self._saved)
-        self.team.share(tf.nest.flatten(self._saved))
+        state = {"optimizer": [variable.value for variable in optimizer.variables]}
+        self._frozen = frozen
+        self._shared = [*self._all(), *state["optimizer"]]
+        self._checkpoint = tf.train.Checkpoint(**self._saved(self._left_out.only(frozen)), **state)
+        self.team.share(self._shared)
 
     def restore(self) -> None:
         """Restores the model, the optimizer and the progress of the newest checkpoint.
@@ -144,32 +135,52 @@ class Checkpoints:
         Raises:
             CheckpointError: If it does not fit.
         """
-        self._restore(self._checkpoint, self._saved)
+        self._restore(self._checkpoint, self._shared)
 
-    def _variables(self) -> dict[str, Any]:
-        """What is saved in any case."""
-        return {"progress": self._state, **_variables(self.model)}
+    def go_on(self, best: Path) -> None:
+        """Leaves out no more than the phase that has been started may, from now on.
 
-    def _restore(self, checkpoint: tf.train.Checkpoint, variables: dict[str, Any]) -> None:
+        Call it once that is restored, and before what was frozen is trained.
+
+        Args:
+            best: The file of the best weights, which is made whole if it misses what is trained.
+        """
+        left = self._left_out.only(self._frozen)
+        if left.checksums != self._left_out.checksums:
+            self.complete(best)
+        self._left_out = left
+
+    def _all(self) -> list[tf.Variable]:
+        """The variables of progress and model, with what is left out."""
+        found = [v.value for variables in _parts(self.model).values() for v in variables]
+        return [self._state, *found]
+
+    def _saved(self, left_out: LeftOut | None = None) -> dict[str, Any]:
+        """What is saved in any case, without what is left out."""
+        left_out = self._left_out if left_out is None else left_out
+        saved = {"progress": self._state, **_variables(self.model, left_out)}
+        return saved | ({"left_out": left_out} if left_out.checksums else {})
+
+    def _restore(self, checkpoint: tf.train.Checkpoint, variables: list[tf.Variable]) -> None:
         if self.team.is_chief:
             self._read(checkpoint)
-        self.team.share(tf.nest.flatten(variables))
+        self.team.share(variables)
         self.progress = Progress.of_numbers(self._state.numpy())
 
     def _read(self, checkpoint: tf.train.Checkpoint) -> None:
         """Reads the newest checkpoint into the variables of this one."""
         try:
             # More may be there than is asked for, such as the optimizer of another phase.
-            checkpoint.read(self._newest).assert_existing_objects_matched().expect_partial()
+            checkpoint.read(self.files.newest).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise CheckpointError(
-                f"{self._newest} does not fit this model: {error}\nGive this run another name "
+                f"{self.files.newest} does not fit this model: {error}\nGive this run another name "
                 f"(--set name=...), or delete {self.folder}, and the training begins anew"
             ) from None
 
     def means(self) -> dict[str, float]:
         """The means that were saved with the checkpoint that was read; none if they are lost."""
-        return _read_json(Path(f"{self._newest}.json")) if self.team.is_chief else {}
+        return _read_json(Path(f"{self.files.newest}.json")) if self.team.is_chief else {}
 
     def save(self, means: Mapping[str, float]) -> None:
         """Saves the state as it is now.
@@ -185,7 +196,7 @@ class Checkpoints:
         self._state.assign(self.progress.numbers())
         step = self.progress.step
         try:
-            self._write(str(self.folder / f"ckpt-{step}"), means)
+            self._write(self.files.path(step), means)
         except (OSError, tf.errors.OpError) as error:
             for part in self.folder.glob(f"ckpt-{step}[._]*"):
                 part.unlink() if part.is_file() else shutil.rmtree(part, ignore_errors=True)
@@ -207,17 +218,57 @@ class Checkpoints:
         # As TensorFlow names the newest one.
         state = f'model_checkpoint_path: "{Path(path).name}"\n'
         atomic_write(self.folder / _STATE, state.encode())
-        self._newest = path
-        self._remove_others()
+        self.files.written(path)
 
-    def _remove_others(self) -> None:
-        """Removes checkpoints that are damaged, or older than those that are kept."""
-        damaged = [path for path in self._damaged if path != self._newest]
-        whole = [path for path in self._found() if path not in damaged]
-        for path in damaged + whole[self.keep :]:
-            for file in self.folder.glob(f"{Path(path).name}.*"):
-                file.unlink()
-        self._damaged = []
+    def save_best(self, path: Path) -> None:
+        """Keeps the weights of the model, as the best so far.
+
+        Where checkpoints leave something out, so does what is kept, beside them, until `complete`.
+
+        Args:
+            path: The file that appears whole, at once or when it is completed.
+        """
+        part = self.folder / BEST_IN_PART
+        if not self._left_out.checksums:
+            self.save_weights(path)
+            part.unlink(missing_ok=True)
+            return
+        part.parent.mkdir(parents=True, exist_ok=True)
+        arrays: dict[str, Any] = {name: v.numpy() for name, v in self._in_part().items()}
+        with written_aside(part, ".npz") as aside:
+            np.savez(aside, **arrays)
+
+    def complete(self, path: Path) -> None:
+        """Writes all of the best weights, if something is left out of them so far.
+
+        Args:
+            path: Their file.
+
+        Raises:
+            CheckpointError: If what is kept of them is damaged.
+        """
+        part, variables = self.folder / BEST_IN_PART, self._in_part()
+        if not self.team.is_chief or not part.exists():
+            return
+        now = {name: variable.numpy() for name, variable in variables.items()}
+        try:
+            with np.load(part) as kept:
+                _assign(variables, {name: kept[name] for name in variables})
+            self.save_weights(path)
+        except (*NO_ARRAY, KeyError) as error:
+            raise CheckpointError(
+                f"{part} is damaged: {error}. Delete {self.folder}, and the training begins anew"
+            ) from None
+        finally:
+            _assign(variables, now)
+        part.unlink()
+
+    def _in_part(self) -> dict[str, tf.Variable]:
+        """What is kept of the best weights where the rest is left out."""
+        parts = _variables(self.model, self._left_out)
+        notes = {"global_step": self.model.global_step.value}
+        parts = {name: parts[name] for name in parts if name != "notes"}
+        return notes | {f"{p}/{n}": v for p, named in parts.items() for n, v in named.items()}
 
     def save_weights(self, path: Path) -> None:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""
@@ -247,19 +298,6 @@ class Checkpoints:
             )
 
 
-def _damage(checkpoint: str) -> str:
-    """What is wrong with a checkpoint; nothing if it can be read to its last number."""
-    if not Path(f"{checkpoint}.index").exists():
-        return "its index is missing"
-    try:
-        reader = tf.train.load_checkpoint(checkpoint)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
-    except (tf.errors.OpError, RuntimeError, ValueError, LookupError, OSError) as error:
-        return str(error).split("\n")[0]
-    return ""
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     """What a file says beside a checkpoint; nothing if it is missing or damaged."""
     try:
@@ -280,8 +318,18 @@ def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:
     }
 
 
-def _variables(model: Retriever) -> dict[str, list[tf.Variable]]:
-    return {name: [v.value for v in variables] for name, variables in _parts(model).items()}
+def _variables(model: Retriever, left_out: LeftOut) -> dict[str, dict[str, tf.Variable]]:
+    """By their part and their place in it, as TensorFlow names what a list holds."""
+    absent = {id(weight) for weight in left_out.weights(model)}
+    return {
+        name: {str(n): v.value for n, v in enumerate(variables) if id(v) not in absent}
+        for name, variables in _parts(model).items()
+    }
+
+
+def _assign(variables: Mapping[str, tf.Variable], values: Mapping[str, np.ndarray]) -> None:
+    for name, variable in variables.items():
+        variable.assign(values[name])
 
 
 def _shapes(model: Retriever) -> dict[str, list[int]]:

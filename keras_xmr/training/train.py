@@ -27,9 +27,11 @@ from keras_xmr.run_folder import RunFolder
 from keras_xmr.training import callbacks
 from keras_xmr.training.caption_features import frozen_caption_features
 from keras_xmr.training.cca_start import start_from_cca
-from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
+from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
+from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Team
 from keras_xmr.training.features import frozen_features
+from keras_xmr.training.left_out import SIDES, LeftOut, at_start, changed
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.termination import TerminationNotice
@@ -73,8 +75,8 @@ def train(
         TrainingStoppedError: If the watchdog stops the training.
         TerminatedError: If the process has been told to end; a checkpoint is kept.
         ConfigError: If the folder holds a run with another config.
-        CheckpointError: If the checkpoints are of another model, none of them can be read, or one
-            cannot be written.
+        CheckpointError: If the checkpoints are of another model, none of them can be read, one
+            cannot be written, or the files are not there that hold what they leave out.
         RecordsError: If a record is damaged.
         EncoderError: If weights or word vectors cannot be loaded.
         UserError: If a loss needs relevance, and its tokenizer cannot be run.
@@ -85,15 +87,22 @@ def train(
     sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
     _check_same(config, records, tokenizer, team)
     with team.strategy.scope():
-        (begun,) = team.from_chief([int(folder.has_begun)])
-        model = build_model(config, records, tokenizer, pretrained=not begun)
+        trained, begun = team.from_chief([int(folder.is_trained), int(folder.has_begun)])
+        if trained:
+            return _finished(config, folder, records, tokenizer, team)
+        files = CheckpointFiles(folder.checkpoints)
+        left_out = _left_out(config, files, bool(begun)) if team.is_chief else LeftOut()
+        sides = team.from_chief([int(side in left_out.checksums) for side in SIDES])
+        held = [side for side, is_left_out in zip(SIDES, sides, strict=True) if is_left_out]
+        model = build_model(config, records, tokenizer, pretrained=held if begun else True)
         if team.is_chief:
             folder.begin(config, tokenizer.files())
         captions = CaptionIds.of([caption.text for caption in split.captions], tokenizer)
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
-        trainer = _Trainer(config, folder, records, tokenizer, model, sampler, team)
+        checkpoints = Checkpoints(files, model, team, left_out)
+        trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints)
         done = trainer.checkpoints.peek() if begun else Progress()
         for span in trainer.spans():
             if done.step >= span.end:
@@ -131,6 +140,35 @@ def _check_same(config: Config, records: Records, tokenizer: Tokenizer, team: Te
     )
 
 
+def _finished(
+    config: Config, folder: RunFolder, records: Records, tokenizer: Tokenizer, team: Team
+) -> Retriever:
+    """The model of a training that had ended before; of several workers the chief has it."""
+    model = build_model(config, records, tokenizer, pretrained=False)
+    bare = model.without_optimizer()
+    if team.is_chief:
+        folder.begin(config, tokenizer.files())
+        load_trained(bare, config, folder)
+    return model
+
+
+def _left_out(config: Config, files: CheckpointFiles, begun: bool) -> LeftOut:
+    """What the newest checkpoint leaves out; if there is none yet, what the first may leave out.
+
+    Raises:
+        CheckpointError: If the files are not there, or have changed, that hold it.
+    """
+    if not begun:
+        return at_start(config)
+    left_out = files.left_out()
+    if wrong := changed(left_out, config):
+        raise CheckpointError(
+            f"the checkpoints in {files.folder} leave out the weights {wrong}. Put the very same "
+            f"files there, or delete {files.folder}, and the training begins anew"
+        )
+    return left_out
+
+
 def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRelevance:
     """The relevance within batches of a split, whose captions are the references."""
     begin = time.perf_counter()
@@ -155,20 +193,19 @@ class _Trainer:
         folder: RunFolder,
         records: Records,
         tokenizer: Tokenizer,
-        model: Retriever,
         sampler: Sampler,
-        team: Team,
+        checkpoints: Checkpoints,
     ) -> None:
         self.config = config
         self.folder = folder
         self.whole_records = records
         self.records = records
         self.tokenizer = tokenizer
-        self.model = model
+        self.model = checkpoints.model
         self.sampler = sampler
         self.steps_per_epoch = sampler.steps
-        self.team = team
-        self.checkpoints = Checkpoints(folder.checkpoints, model, team)
+        self.team = checkpoints.team
+        self.checkpoints = checkpoints
         self.notice = TerminationNotice()
         self.callbacks = self._callbacks()
 
@@ -198,11 +235,12 @@ class _Trainer:
         self.model.compile(
             optimizer=self._optimizer(span.phase), jit_compile=self.config.train.jit_compile
         )
-        self.checkpoints.start_phase()
+        self.checkpoints.start_phase([side for side in SIDES if span.phase.freezes_encoder(side)])
         if done > span.start:
             self.checkpoints.restore()
         elif done == span.start > 0:
             self.checkpoints.restore_model()
+        self.checkpoints.go_on(self.folder.best_weights)
         self._take_features()
         if self.config.train.start == "cca" and done == 0 == span.start:
             start_from_cca(self.model, self.records, self.tokenizer, self.config)
@@ -279,6 +317,7 @@ class _Trainer:
         if not folder.last_weights.exists():
             self.checkpoints.save_weights(folder.last_weights)
             new = folder.last_weights.name
+        self.checkpoints.complete(folder.best_weights)
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         weights = [folder.best_weights.name, folder.last_weights.name]

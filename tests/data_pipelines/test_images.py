@@ -123,6 +123,42 @@ def test_training_crops_flips_and_erases_by_seed():
     assert len({view.tobytes() for view in views}) > 9
 
 
+def test_views_that_grow_are_resized_at_half_the_cost(monkeypatch):
+    jpeg = tf.constant(datasets.encoded(datasets.picture(3, (90, 70))))
+    options = ImageOptions(size=24, resize=24, flip=False, cutout=0, crop_area=(0.02, 0.3))
+    resize, asked = tf.image.resize, []
+
+    def watched(image, size, method, antialias=False):
+        grows = max(image.shape[:2]) <= size[0]
+        found = resize(image, size, method=method, antialias=antialias)
+        if grows:
+            expected = resize(image, size, method=method, antialias=True)
+            assert np.abs(found - expected).max() < 1e-3
+        asked.append((grows, antialias))
+        return found
+
+    monkeypatch.setattr(tf.image, "resize", watched)
+    for seed in range(20):
+        decode_for_training(jpeg, options, tf.constant([1, seed]))
+    assert set(asked) == {(True, False), (False, True)}
+
+
+def test_photos_are_stored_small_where_that_is_asked_for():
+    large = datasets.picture(4, (900, 600))
+    data = datasets.encoded(large, quality=95)
+    assert to_jpeg(data, "a.jpg", 600) is data
+    small = pixels(to_jpeg(data, "a.jpg", 300))
+    assert small.shape == (300, 450, 3)
+    expected = np.array(large.resize((450, 300))).astype(int)
+    assert np.abs(small - expected).mean() < 3
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = to_jpeg(datasets.encoded(large, exif=exif), "a.jpg", 300)
+    assert pixels(turned).shape == (450, 300, 3)
+    with pytest.raises(ValueError, match=r"store_side \(200\) must not be below resize \(256\)"):
+        ImageOptions(store_side=200)
+
+
 def test_without_augmentation_training_sees_what_evaluation_sees():
     jpeg = tf.constant(datasets.encoded(datasets.picture(3, (90, 70))))
     options = ImageOptions(size=24, resize=32, crop="center", flip=False, cutout=0)
@@ -145,7 +181,7 @@ def test_flip_mirrors_half_of_the_images():
 
 
 def test_cutout_erases_a_rectangle_of_the_right_size_with_the_right_odds():
-    image = tf.zeros([40, 50, 3])
+    image = tf.zeros([40, 50, 3], tf.uint8)
     areas = []
     for seed in range(300):
         erased = cutout(image, 0.4, (0.05, 0.2), tf.constant([0, seed])).numpy()
@@ -154,7 +190,7 @@ def test_cutout_erases_a_rectangle_of_the_right_size_with_the_right_odds():
             rows, columns = np.flatnonzero(hole.any(1)), np.flatnonzero(hole.any(0))
             box = hole[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
             assert box.all()
-            np.testing.assert_allclose(erased[hole][0], [123.675, 116.28, 103.53])
+            np.testing.assert_array_equal(erased[hole][0], [124, 116, 104])
             areas.append(hole.mean())
     assert 0.3 < len(areas) / 300 < 0.5
     assert min(areas) > 0.03

@@ -65,6 +65,13 @@ def test_records_hold_everything(options):
     assert not [name for name in visible(made.records) if name.startswith(".")]
 
 
+def test_photos_are_stored_small_where_that_is_asked_for(options):
+    small = {"size": 16, "resize": 16, "store_side": 30}
+    split = prepare(options(image=small)).split("train")
+    encoded = parse(tf.constant(split.read(0)), None)["encoded"]
+    assert min(tf.io.decode_jpeg(encoded).shape[:2]) == 30
+
+
 def test_regions_are_kept_exactly(options, tmp_path):
     made = options(datasets.regions(tmp_path / "features"))
     records = prepare(made)
@@ -142,6 +149,9 @@ def test_records_of_something_else_are_refused(options, tmp_path):
     prepare(options(section))
     with pytest.raises(RecordsError, match=r"data\.images_per_shard: 5, but it is now 3"):
         prepare(options(section, images_per_shard=3))
+    small = {"size": 16, "resize": 16, "store_side": 30}
+    with pytest.raises(RecordsError, match=r"data\.image\.store_side: None, but it is now 30"):
+        prepare(options(section, image=small))
     with pytest.raises(RecordsError, match=r"data\.source\.splits: splits\.csv, .* now None"):
         prepare(options(section | {"splits": None}))
     moved = tmp_path / "elsewhere"

@@ -81,6 +81,6 @@ class Validation(StepCallback):
         word = ""
         if value > progress.best:
             progress.best, progress.best_step = value, self.step
-            self.checkpoints.save_weights(self.weights)
+            self.checkpoints.save_best(self.weights)
             word = ", the best so far"
         _LOGGER.info("step %d: validation %s %.4f%s", self.step, self.monitor, value, word)
