@@ -70,6 +70,7 @@ def build_index(
     backend: str = "exact",
     tags: Path | None = None,
     calibrate: bool = True,
+    uri: str = "",
 ) -> Report:
     """Builds an index of a folder of photos, or brings it up to date.
 
@@ -83,6 +84,7 @@ def build_index(
         backend: The name of a backend; that of an index never changes.
         tags: A CSV file with tags; see `read_tags`. None keeps those that there are.
         calibrate: Whether answer sets are calibrated on the validation split, if they were not.
+        uri: Of a server of Milvus, for its backend and a new index.
 
     Raises:
         UserError: If the run is not finished, the folder cannot be read, or the index was made by
@@ -95,7 +97,7 @@ def build_index(
     model = RunModel(run)
     path = model.folder.path / "index" if path is None else path
     backend_class(backend)
-    report = build_with(model, root, path, backend, found_tags, calibrate)
+    report = build_with(model, root, path, backend, found_tags, calibrate, uri)
     report.seconds = time.perf_counter() - begin
     return report
 
@@ -107,18 +109,21 @@ def build_with(
     backend: str = "exact",
     tags: Mapping[str, list[str]] | None = None,
     calibrate: bool = False,
+    uri: str = "",
 ) -> Report:
     """Builds an index by a model; see `build_index`."""
+    if uri and backend != "milvus":
+        raise UserError(f"the backend {backend} asks no server; --uri goes with --backend=milvus")
     with locked(path):
-        return _Builder(model, root, path, backend).build(calibrate, tags)
+        return _Builder(model, root, path, backend, uri).build(calibrate, tags)
 
 
 class _Builder:
     """Writes an index. Its manifest is written last, part by part; what it does not name is not
     there."""
 
-    def __init__(self, model: RunModel, root: Path, path: Path, backend: str) -> None:
-        self.model, self.root, self.path = model, root, path
+    def __init__(self, model: RunModel, root: Path, path: Path, backend: str, uri: str) -> None:
+        self.model, self.root, self.path, self.uri = model, root, path, uri
         self.report = Report(path)
         if (path / MANIFEST).exists():
             self.content = dict(PhotoIndex.open(path).content)
@@ -315,11 +320,16 @@ class _Builder:
             some = missing[start : start + (1 << 16)]
             added = self._vectors_of(index, some)
             if vectors is None:
-                options = {"precision": self.content["precision"]} if kind is Exact else {}
-                vectors = kind(folder, added.shape[1:], **options)
+                vectors = kind(folder, added.shape[1:], **self._options(kind))
             vectors.add(some, added)
         if vectors is not None:
             vectors.save()
+            vectors.close()
+
+    def _options(self, kind: Any) -> dict[str, Any]:
+        """What the backend of a new index is made with."""
+        own = {"precision": self.content["precision"]} if kind is Exact else {}
+        return own | ({"uri": self.uri} if self.uri else {})
 
     def _vectors_of(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
         parts = []

@@ -226,9 +226,12 @@ def test_a_newer_state_is_noticed(root):
     assert not index.is_current()
 
 
-@pytest.mark.parametrize("backend", ["faiss_hnsw", "faiss_ivf_pq"])
-def test_other_backends_are_brought_up_to_date(backend, root):
-    pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+@pytest.mark.parametrize(
+    ("backend", "library"),
+    [("faiss_hnsw", "faiss"), ("faiss_ivf_pq", "faiss"), ("milvus", "milvus_lite")],
+)
+def test_other_backends_are_brought_up_to_date(backend, library, root):
+    pytest.importorskip(library, reason=f"the extra for {backend} is not installed")
     built(root, backend=backend)
     (root / "red/0.jpg").unlink()
     (root / "new.jpg").write_bytes(photo("blue", 55))
@@ -236,3 +239,8 @@ def test_other_backends_are_brought_up_to_date(backend, root):
     assert set(index.vectors.ids) == set(index.ids)
     with pytest.raises(UserError, match="has the backend"):
         built(root)
+
+
+def test_only_milvus_asks_a_server(root):
+    with pytest.raises(UserError, match=r"faiss_hnsw asks no server; --uri goes with --backend"):
+        built(root, backend="faiss_hnsw", uri="http://localhost:19530")
