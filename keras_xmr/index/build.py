@@ -18,10 +18,9 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import aside_of, checksum, remove_asides
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
-from data_pipelines.sources import UnreadableError
 from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Exact, backend_class
-from keras_xmr.index.calibration import calibrate_run, has_validation, join
+from keras_xmr.index.calibration import calibrate_run, has_validation
 from keras_xmr.index.duplicates import near_duplicates
 from keras_xmr.index.gallery import ITEMS, PARTS, REFERENCE, VECTORS, VERSION, PhotoIndex
 from keras_xmr.index.manifests import MANIFEST, write_manifest
@@ -256,28 +255,19 @@ class _Builder:
     def _embed_some(
         self, readers: Readers, some: list[tuple[str, os.stat_result]], bar: Progress
     ) -> tuple[list[Photo], dict[str, np.ndarray]]:
-        batch = self.model.config.evaluation.batch_size
         statuses = dict(some)
         items: list[Photo] = []
-        found: list[dict[str, np.ndarray]] = []
-        for start in range(0, len(some), batch):
-            pixels = []
-            for path, read in readers.read([path for path, _ in some[start : start + batch]]):
-                status = statuses[path]
-                self.content["broken"].pop(path, None)
-                try:
-                    data, seen = read()
-                    items.append(describe(self.content["next_id"], path, data, status, seen))
-                except UnreadableError as error:
-                    told = [status.st_size, status.st_mtime_ns]
-                    self.content["broken"][path] = {"why": str(error), "status": told}
-                    continue
-                pixels.append(seen)
-                self.content["next_id"] += 1
-            if pixels:
-                found.append(self.model.embed_pixels(np.stack(pixels)))
-            bar.update(len(some[start : start + batch]))
-        return items, join(found) if found else {}
+
+        def keep(path: str, data: bytes, seen: np.ndarray) -> None:
+            items.append(describe(self.content["next_id"], path, data, statuses[path], seen))
+            self.content["broken"].pop(path, None)
+            self.content["next_id"] += 1
+
+        def pass_over(path: str, why: str) -> None:
+            told = [statuses[path].st_size, statuses[path].st_mtime_ns]
+            self.content["broken"][path] = {"why": why, "status": told}
+
+        return items, readers.embed([path for path, _ in some], bar, keep, pass_over)
 
     def _keep(self, items: list[Photo], arrays: dict[str, np.ndarray], old: list[int]) -> None:
         """Writes a part, and names it in the manifest."""
