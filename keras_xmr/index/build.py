@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _PART = 512
 """So many photos are kept at once: what a kill costs at most."""
+
+_SMALL_PARTS = 16
+"""More parts than this that are not half full are written as full ones."""
 
 
 @dataclass
@@ -273,16 +276,37 @@ class _Builder:
         """Writes a part, and names it in the manifest."""
         if items:
             _refuse_non_finite(arrays, items)
-            name = f"{self.content['next_part']:06d}"
-            aside = aside_of(self.path / PARTS / name)
-            aside.mkdir()
-            (aside / ITEMS).write_text(json.dumps([item.as_dict() for item in items]), "utf-8")
-            for key, values in arrays.items():
-                np.save(aside / f"{key}.npy", values)
-            os.replace(aside, self.path / PARTS / name)
-            self.content["parts"] = [*self.content["parts"], name]
-            self.content["next_part"] += 1
+            self.content["parts"] = [*self.content["parts"], self._write_part(items, arrays)]
         self._remove(old)
+
+    def _write_part(self, items: Sequence[Photo], arrays: Mapping[str, np.ndarray]) -> str:
+        """Writes a part, and gives its name."""
+        name = f"{self.content['next_part']:06d}"
+        aside = aside_of(self.path / PARTS / name)
+        aside.mkdir()
+        (aside / ITEMS).write_text(json.dumps([item.as_dict() for item in items]), "utf-8")
+        for key, values in arrays.items():
+            np.save(aside / f"{key}.npy", values)
+        os.replace(aside, self.path / PARTS / name)
+        self.content["next_part"] += 1
+        return name
+
+    def _compact(self) -> None:
+        """Writes the parts anew where many are small, or more was removed than is there.
+
+        The old ones stay until the next build, for those who have the index open.
+        """
+        index = PhotoIndex(self.path, self.content)
+        small = sum(len(part.items) < _PART // 2 for part in index.parts)
+        if small <= _SMALL_PARTS and len(self.content["removed"]) <= len(index):
+            return
+        parts = []
+        for start in range(0, len(index), _PART):
+            some = index.ids[start : start + _PART]
+            items = [index.photo(number) for number in some.tolist()]
+            parts.append(self._write_part(items, index.embeddings(some)))
+        self.content |= {"parts": parts, "removed": [], "touched": {}}
+        write_manifest(self.path, VERSION, self.content)
 
     def _remove(self, ids: list[int]) -> None:
         self.content["removed"] = sorted({*self.content["removed"], *ids})
@@ -290,6 +314,7 @@ class _Builder:
 
     def _finish(self) -> None:
         """Brings the vectors up to date with the parts, and looks for near-duplicates."""
+        self._compact()
         index = PhotoIndex(self.path, self.content)
         self._bring_up_to_date(index)
         found = near_duplicates(index.photos())
