@@ -87,7 +87,11 @@ class Milvus(Backend):
         backend = cls(folder, tuple(found["shape"]), **found["options"])
         backend._saves, backend._name = found["saves"], found["name"]
         backend._connect()
-        backend._read(np.array(found["removed"], np.int64), found["items"], writing)
+        try:
+            backend._read(np.array(found["removed"], np.int64), found["items"], writing)
+        except BackendError:
+            backend.close()
+            raise
         return backend
 
     @property
