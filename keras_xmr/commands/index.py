@@ -41,7 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         default="exact",
         metavar="NAME",
-        help="exact (the default), or faiss_hnsw and faiss_ivf_pq, which are approximate",
+        help="exact (the default), or faiss_hnsw, faiss_ivf_pq and milvus, which are approximate",
+    )
+    parser.add_argument(
+        "--uri",
+        default="",
+        metavar="URI",
+        help="a server of Milvus, such as http://localhost:19530; without it Milvus Lite",
     )
     parser.add_argument(
         "--tags",
@@ -65,6 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
         backend=arguments.backend,
         tags=arguments.tags,
         calibrate=not arguments.no_answer_sets,
+        uri=arguments.uri,
     )
     print("\n".join(_lines(report)), flush=True)
 

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     asked = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     index = PhotoIndex.open(arguments.index)
-    searcher = Searcher(index, arguments.run)
+    searcher = Searcher(index, arguments.run, compiled=len(asked) > 1)
     answers = [
         (title, searcher.search(query, arguments.results, filters)) for title, query in asked
     ]

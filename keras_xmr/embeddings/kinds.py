@@ -21,9 +21,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow_probability as tfp
-
-tfd = tfp.distributions
 
 Tensor = Any
 Embedding = dict[str, Tensor]
@@ -61,7 +58,7 @@ def as_distribution(embedding: Embedding) -> Any:
     Chun et al. 2021, Eq. 4.
     """
     deviation = keras.ops.exp(0.5 * embedding["log_variance"])
-    return tfd.MultivariateNormalDiag(embedding["mean"], deviation)
+    return _normal(embedding["mean"], deviation)
 
 
 def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
@@ -95,7 +92,7 @@ def sample_with_common_noise(embedding: Embedding, samples: int, seed: Tensor) -
     """
     mean = embedding["mean"]
     dimension = mean.shape[-1]
-    standard = tfd.MultivariateNormalDiag(keras.ops.zeros(dimension), keras.ops.ones(dimension))
+    standard = _normal(keras.ops.zeros(dimension), keras.ops.ones(dimension))
     noise = standard.sample(samples, seed=seed)
     deviation = keras.ops.exp(0.5 * embedding["log_variance"])
     return mean[:, None, :] + deviation[:, None, :] * noise[None]
@@ -107,3 +104,10 @@ def log_sigma(embedding: Embedding) -> Tensor:
     It grows with the volume of the distribution (Chun et al. 2021, section 3.2.1).
     """
     return 0.5 * keras.ops.mean(embedding["log_variance"], axis=-1)
+
+
+def _normal(mean: Tensor, deviation: Tensor) -> Any:
+    # What draws no samples, such as most searches, does not wait for this import.
+    from tensorflow_probability import distributions
+
+    return distributions.MultivariateNormalDiag(mean, deviation)

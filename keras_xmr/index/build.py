@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import aside_of, checksum, remove_asides
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
-from data_pipelines.sources import UnreadableError
 from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Exact, backend_class
-from keras_xmr.index.calibration import calibrate_run, has_validation, join
+from keras_xmr.index.calibration import calibrate_run, has_validation
 from keras_xmr.index.duplicates import near_duplicates
 from keras_xmr.index.gallery import ITEMS, PARTS, REFERENCE, VECTORS, VERSION, PhotoIndex
 from keras_xmr.index.manifests import MANIFEST, write_manifest
@@ -34,6 +33,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _PART = 512
 """So many photos are kept at once: what a kill costs at most."""
+
+_SMALL_PARTS = 16
+"""More parts than this that are not half full are written as full ones."""
 
 
 @dataclass
@@ -70,6 +72,7 @@ def build_index(
     backend: str = "exact",
     tags: Path | None = None,
     calibrate: bool = True,
+    uri: str = "",
 ) -> Report:
     """Builds an index of a folder of photos, or brings it up to date.
 
@@ -83,6 +86,7 @@ def build_index(
         backend: The name of a backend; that of an index never changes.
         tags: A CSV file with tags; see `read_tags`. None keeps those that there are.
         calibrate: Whether answer sets are calibrated on the validation split, if they were not.
+        uri: Of a server of Milvus, for its backend and a new index.
 
     Raises:
         UserError: If the run is not finished, the folder cannot be read, or the index was made by
@@ -95,7 +99,7 @@ def build_index(
     model = RunModel(run)
     path = model.folder.path / "index" if path is None else path
     backend_class(backend)
-    report = build_with(model, root, path, backend, found_tags, calibrate)
+    report = build_with(model, root, path, backend, found_tags, calibrate, uri)
     report.seconds = time.perf_counter() - begin
     return report
 
@@ -107,18 +111,21 @@ def build_with(
     backend: str = "exact",
     tags: Mapping[str, list[str]] | None = None,
     calibrate: bool = False,
+    uri: str = "",
 ) -> Report:
     """Builds an index by a model; see `build_index`."""
+    if uri and backend != "milvus":
+        raise UserError(f"the backend {backend} asks no server; --uri goes with --backend=milvus")
     with locked(path):
-        return _Builder(model, root, path, backend).build(calibrate, tags)
+        return _Builder(model, root, path, backend, uri).build(calibrate, tags)
 
 
 class _Builder:
     """Writes an index. Its manifest is written last, part by part; what it does not name is not
     there."""
 
-    def __init__(self, model: RunModel, root: Path, path: Path, backend: str) -> None:
-        self.model, self.root, self.path = model, root, path
+    def __init__(self, model: RunModel, root: Path, path: Path, backend: str, uri: str) -> None:
+        self.model, self.root, self.path, self.uri = model, root, path, uri
         self.report = Report(path)
         if (path / MANIFEST).exists():
             self.content = dict(PhotoIndex.open(path).content)
@@ -251,43 +258,55 @@ class _Builder:
     def _embed_some(
         self, readers: Readers, some: list[tuple[str, os.stat_result]], bar: Progress
     ) -> tuple[list[Photo], dict[str, np.ndarray]]:
-        batch = self.model.config.evaluation.batch_size
         statuses = dict(some)
         items: list[Photo] = []
-        found: list[dict[str, np.ndarray]] = []
-        for start in range(0, len(some), batch):
-            pixels = []
-            for path, read in readers.read([path for path, _ in some[start : start + batch]]):
-                status = statuses[path]
-                self.content["broken"].pop(path, None)
-                try:
-                    data, seen = read()
-                    items.append(describe(self.content["next_id"], path, data, status, seen))
-                except UnreadableError as error:
-                    told = [status.st_size, status.st_mtime_ns]
-                    self.content["broken"][path] = {"why": str(error), "status": told}
-                    continue
-                pixels.append(seen)
-                self.content["next_id"] += 1
-            if pixels:
-                found.append(self.model.embed_pixels(np.stack(pixels)))
-            bar.update(len(some[start : start + batch]))
-        return items, join(found) if found else {}
+
+        def keep(path: str, data: bytes, seen: np.ndarray) -> None:
+            items.append(describe(self.content["next_id"], path, data, statuses[path], seen))
+            self.content["broken"].pop(path, None)
+            self.content["next_id"] += 1
+
+        def pass_over(path: str, why: str) -> None:
+            told = [statuses[path].st_size, statuses[path].st_mtime_ns]
+            self.content["broken"][path] = {"why": why, "status": told}
+
+        return items, readers.embed([path for path, _ in some], bar, keep, pass_over)
 
     def _keep(self, items: list[Photo], arrays: dict[str, np.ndarray], old: list[int]) -> None:
         """Writes a part, and names it in the manifest."""
         if items:
             _refuse_non_finite(arrays, items)
-            name = f"{self.content['next_part']:06d}"
-            aside = aside_of(self.path / PARTS / name)
-            aside.mkdir()
-            (aside / ITEMS).write_text(json.dumps([item.as_dict() for item in items]), "utf-8")
-            for key, values in arrays.items():
-                np.save(aside / f"{key}.npy", values)
-            os.replace(aside, self.path / PARTS / name)
-            self.content["parts"] = [*self.content["parts"], name]
-            self.content["next_part"] += 1
+            self.content["parts"] = [*self.content["parts"], self._write_part(items, arrays)]
         self._remove(old)
+
+    def _write_part(self, items: Sequence[Photo], arrays: Mapping[str, np.ndarray]) -> str:
+        """Writes a part, and gives its name."""
+        name = f"{self.content['next_part']:06d}"
+        aside = aside_of(self.path / PARTS / name)
+        aside.mkdir()
+        (aside / ITEMS).write_text(json.dumps([item.as_dict() for item in items]), "utf-8")
+        for key, values in arrays.items():
+            np.save(aside / f"{key}.npy", values)
+        os.replace(aside, self.path / PARTS / name)
+        self.content["next_part"] += 1
+        return name
+
+    def _compact(self) -> None:
+        """Writes the parts anew where many are small, or more was removed than is there.
+
+        The old ones stay until the next build, for those who have the index open.
+        """
+        index = PhotoIndex(self.path, self.content)
+        small = sum(len(part.items) < _PART // 2 for part in index.parts)
+        if small <= _SMALL_PARTS and len(self.content["removed"]) <= len(index):
+            return
+        parts = []
+        for start in range(0, len(index), _PART):
+            some = index.ids[start : start + _PART]
+            items = [index.photo(number) for number in some.tolist()]
+            parts.append(self._write_part(items, index.embeddings(some)))
+        self.content |= {"parts": parts, "removed": [], "touched": {}}
+        write_manifest(self.path, VERSION, self.content)
 
     def _remove(self, ids: list[int]) -> None:
         self.content["removed"] = sorted({*self.content["removed"], *ids})
@@ -295,6 +314,7 @@ class _Builder:
 
     def _finish(self) -> None:
         """Brings the vectors up to date with the parts, and looks for near-duplicates."""
+        self._compact()
         index = PhotoIndex(self.path, self.content)
         self._bring_up_to_date(index)
         found = near_duplicates(index.photos())
@@ -315,11 +335,16 @@ class _Builder:
             some = missing[start : start + (1 << 16)]
             added = self._vectors_of(index, some)
             if vectors is None:
-                options = {"precision": self.content["precision"]} if kind is Exact else {}
-                vectors = kind(folder, added.shape[1:], **options)
+                vectors = kind(folder, added.shape[1:], **self._options(kind))
             vectors.add(some, added)
         if vectors is not None:
             vectors.save()
+            vectors.close()
+
+    def _options(self, kind: Any) -> dict[str, Any]:
+        """What the backend of a new index is made with."""
+        own = {"precision": self.content["precision"]} if kind is Exact else {}
+        return own | ({"uri": self.uri} if self.uri else {})
 
     def _vectors_of(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
         parts = []

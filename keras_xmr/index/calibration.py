@@ -107,7 +107,7 @@ class SplitQueries:
         texts = [part.captions[int(c)].text for c in captions]
         return cls(
             _embed_images(model, records, split, images, f"  embedding photos of {split}"),
-            _embed_texts(model, texts),
+            embed_texts(model, texts),
             right,
             annotated,
             part.caption_image[captions],
@@ -173,7 +173,14 @@ def _embed_images(
     return join(found)
 
 
-def _embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
+def embed_split_images(model: RunModel, records: Records, split: str) -> dict[str, np.ndarray]:
+    """Embeddings of all photos of a split."""
+    images = np.arange(len(records.split(split)))  # type: ignore[arg-type]
+    return _embed_images(model, records, split, images, f"  embedding photos of {split}")
+
+
+def embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
+    """Embeddings of texts, a row each."""
     batch = model.config.evaluation.batch_size
     found = []
     with Progress("  embedding captions", len(texts), "captions") as bar:

@@ -11,8 +11,6 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.files import aside_of, put_in_place
 from data_pipelines.progress import Progress
-from data_pipelines.sources import UnreadableError
-from keras_xmr.index.calibration import join
 from keras_xmr.index.model import RunModel
 from keras_xmr.index.photos import check_root, find_photos
 from keras_xmr.index.reading import Readers
@@ -65,23 +63,11 @@ def embed_folder(run: Path, images: Path, output: Path) -> Embedded:
 
 def _embed(model: RunModel, root: Path) -> Embedded:
     paths = [path for path, _ in find_photos(root)]
-    batch = model.config.evaluation.batch_size
     kept: list[str] = []
-    parts: list[dict[str, np.ndarray]] = []
     broken: dict[str, str] = {}
     with Progress("embedding photos", len(paths), "photos") as bar, Readers(root, model) as readers:
-        for start in range(0, len(paths), batch):
-            pixels = []
-            for path, read in readers.read(paths[start : start + batch]):
-                try:
-                    pixels.append(read()[1])
-                    kept.append(path)
-                except UnreadableError as error:
-                    broken[path] = str(error)
-            if pixels:
-                parts.append(model.embed_pixels(np.stack(pixels)))
-            bar.update(len(paths[start : start + batch]))
-    return Embedded(kept, join(parts) if parts else {}, broken)
+        arrays = readers.embed(paths, bar, lambda path, *_: kept.append(path), broken.__setitem__)
+    return Embedded(kept, arrays, broken)
 
 
 def _writer(output: Path) -> Any:

@@ -20,7 +20,13 @@ from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.registry import components
-from keras_xmr.matchers.base import Side
+from keras_xmr.index.parts import (
+    load_image_tower,
+    load_matcher,
+    load_text_tower,
+    stands_alone,
+)
+from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.model.build import build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.run_folder import RunFolder, load_run
@@ -39,16 +45,18 @@ class _Photos:
 class RunModel:
     """Embeds photos and texts by the model of a finished run, and scores them.
 
-    The model is loaded when it is first needed. Several threads may use it.
+    Each tower is loaded when it is first needed, and so is the matcher: a text asks for no image
+    tower. Several threads may use it.
 
     Args:
         run: The folder of the run.
+        compiled: Whether towers and matcher are compiled, which takes longer than one query.
 
     Raises:
         UserError: If the run is not finished, or its model does not look at photos.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, compiled: bool = True) -> None:
         self.config = load_run(run)
         self.folder = RunFolder(self.config)
         if not self.folder.done.exists():
@@ -65,6 +73,7 @@ class RunModel:
                 f"the matcher {self.matcher_name} does not say how photos are searched by it: name "
                 "the nearest of keras_xmr.index.augmentations in its AUGMENTATION"
             )
+        self._compiled = compiled
         self._lock = RLock()
 
     @cached_property
@@ -87,8 +96,28 @@ class RunModel:
         return restore_tokenizer(self.config, self.folder.path)
 
     @cached_property
-    def model(self) -> Retriever:
-        """The trained model."""
+    def image_tower(self) -> Any:
+        """The trained image tower."""
+        if "_whole" in self.__dict__:
+            return self._whole.image_tower
+        return load_image_tower(self.config, self.folder)
+
+    @cached_property
+    def text_tower(self) -> Any:
+        """The trained text tower."""
+        if "_whole" in self.__dict__:
+            return self._whole.text_tower
+        return load_text_tower(self.config, self.folder, self.tokenizer)
+
+    @cached_property
+    def matcher(self) -> Matcher:
+        """The trained matcher."""
+        if stands_alone(self.config):
+            return load_matcher(self.config, self.folder)
+        return self._whole.matcher
+
+    @cached_property
+    def _whole(self) -> Retriever:
         photos: Any = _Photos()
         model = build_model(self.config, photos, self.tokenizer, pretrained=False)
         load_trained(model.without_optimizer(), self.config, self.folder)
@@ -97,8 +126,8 @@ class RunModel:
     @property
     def kind(self) -> str:
         """The kind of its embeddings of images."""
-        with self._lock:
-            return embeddings.kind(self.model.image_tower.output)
+        head = self.config.model.image.head.name
+        return str(components("head")[head].constants["KIND"])
 
     def load(self) -> None:
         """Loads all that a query needs."""
@@ -154,18 +183,17 @@ class RunModel:
     def score(self, gallery: Arrays, query: Arrays) -> np.ndarray:
         """Scores float32 (images, queries) by the model's own matcher."""
         with self._lock:
-            found: np.ndarray = self._score(_tensors(gallery), _tensors(query)).numpy()
-            return found
+            return np.asarray(self._score(_tensors(gallery), _tensors(query)))
 
     def prepare(self, embedding: Arrays, side: Side) -> dict[str, np.ndarray]:
         """An embedding with what the matcher draws from it."""
         with self._lock:
-            return _arrays(self.model.matcher.prepare(_tensors(embedding), side))
+            return _arrays(self.matcher.prepare(_tensors(embedding), side))
 
     def search_constants(self) -> dict[str, float]:
         """The numbers of the matcher that searches need."""
         with self._lock:
-            return dict(self.model.matcher.search_constants())
+            return dict(self.matcher.search_constants())
 
     def score_bound(
         self, similarity: np.ndarray, gallery: Arrays, query: Arrays
@@ -177,7 +205,7 @@ class RunModel:
                 for found in (self.prepare(gallery, "image"), self.prepare(query, "caption"))
             )
             similar = tf.constant(similarity, tf.float32)
-            bound = self.model.matcher.score_bound(similar, image, caption)
+            bound = self.matcher.score_bound(similar, image, caption)
             return None if bound is None else np.array(bound)
 
     def probability(self, scores: np.ndarray) -> np.ndarray | None:
@@ -195,30 +223,31 @@ class RunModel:
 
     @cached_property
     def _image_graph(self) -> Any:
-        return _graph(self.model.image_tower)
+        return self._function(self.image_tower)
 
     @cached_property
     def _text_graph(self) -> Any:
-        return _graph(self.model.text_tower)
+        return self._function(self.text_tower)
 
     @cached_property
     def _score(self) -> Any:
-        matcher = self.model.matcher
+        matcher = self.matcher
         options = {"query": "caption"} if matcher.DIRECTED else {}
 
         def score(gallery: Any, query: Any) -> Any:
             image, caption = matcher.prepare(gallery, "image"), matcher.prepare(query, "caption")
             return matcher(image, caption, **options)
 
-        return tf.function(score, reduce_retracing=True)
+        return tf.function(score, reduce_retracing=True) if self._compiled else score
 
+    def _function(self, tower: Any) -> Any:
+        """A tower, to what is scored of its embeddings."""
 
-def _graph(tower: Any) -> Any:
-    spec = tf.TensorSpec(tower.input.shape, tower.input.dtype)
-    return tf.function(
-        lambda inputs: embeddings.for_matching(tower(inputs, training=False)),
-        input_signature=[spec],
-    )
+        def embed(inputs: Any) -> Any:
+            return embeddings.for_matching(tower(inputs, training=False))
+
+        spec = tf.TensorSpec(tower.input.shape, tower.input.dtype)
+        return tf.function(embed, input_signature=[spec]) if self._compiled else embed
 
 
 def _arrays(embedding: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Reads and decodes photos in threads."""
+"""Reads and decodes photos in threads, and embeds them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_pipelines.progress import Progress
+from data_pipelines.sources import UnreadableError
+from keras_xmr.index.calibration import join
 from keras_xmr.index.photos import read_photo
 
 if TYPE_CHECKING:
@@ -36,6 +39,43 @@ class Readers:
         jobs = [self._pool.submit(self._one, path) for path in paths]
         for path, job in zip(paths, jobs, strict=True):
             yield path, job.result
+
+    def embed(
+        self,
+        paths: Sequence[str],
+        bar: Progress,
+        keep: Callable[[str, bytes, np.ndarray], None],
+        pass_over: Callable[[str, str], None],
+    ) -> dict[str, np.ndarray]:
+        """Embeds photos in order, and passes over those that cannot be read.
+
+        Args:
+            paths: Of the photos.
+            bar: Told of each batch.
+            keep: Called with the path, the bytes and what the model sees of each that is embedded.
+                What it raises as `UnreadableError` has the photo passed over.
+            pass_over: Called with the path of each that is not, and why.
+
+        Returns:
+            Their embeddings; nothing if none could be read.
+        """
+        size = self._model.config.evaluation.batch_size
+        found = []
+        for start in range(0, len(paths), size):
+            batch = paths[start : start + size]
+            pixels = []
+            for path, read in self.read(batch):
+                try:
+                    data, seen = read()
+                    keep(path, data, seen)
+                except UnreadableError as error:
+                    pass_over(path, str(error))
+                    continue
+                pixels.append(seen)
+            if pixels:
+                found.append(self._model.embed_pixels(np.stack(pixels)))
+            bar.update(len(batch))
+        return join(found) if found else {}
 
     def _one(self, path: str) -> tuple[bytes, np.ndarray]:
         data = read_photo(self._root, path)

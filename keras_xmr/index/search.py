@@ -47,12 +47,18 @@ class Searcher:
         index: The index.
         run: Where the run of the index is now; None if it was not moved.
         embedder: What embeds and scores in place of the model of the run, for tests.
+        compiled: Whether the model is compiled: it then answers sooner from the second query on.
     """
 
     def __init__(
-        self, index: PhotoIndex, run: Path | None = None, embedder: Any | None = None
+        self,
+        index: PhotoIndex,
+        run: Path | None = None,
+        embedder: Any | None = None,
+        compiled: bool = True,
     ) -> None:
         self.index = index
+        self._compiled = compiled
         self._run = index.run if run is None else run
         self._embedder: Any = embedder
         self._checked = False
@@ -78,7 +84,7 @@ class Searcher:
             if self._embedder is None:
                 from keras_xmr.index.model import RunModel
 
-                self._embedder = RunModel(self._run)
+                self._embedder = RunModel(self._run, self._compiled)
             if not self._checked:
                 self._check()
             model: RunModel = self._embedder

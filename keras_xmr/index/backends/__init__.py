@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from keras_xmr.index.backends.base import Backend, BackendError, Found, Precision
@@ -9,8 +10,10 @@ from keras_xmr.index.backends.exact import Exact
 
 __all__ = ["BACKENDS", "Backend", "BackendError", "Exact", "Found", "Precision", "backend_class"]
 
-BACKENDS = ("exact", "faiss_hnsw", "faiss_ivf_pq")
-"""The names of all backends; those of faiss need the extra `faiss`."""
+BACKENDS = ("exact", "faiss_hnsw", "faiss_ivf_pq", "milvus")
+"""The names of all backends; all but the first need the extra `faiss` or `milvus`."""
+
+_CLASSES = {"faiss_hnsw": "HNSW", "faiss_ivf_pq": "IVFPQ", "milvus": "Milvus"}
 
 
 def backend_class(name: str) -> Any:
@@ -23,10 +26,11 @@ def backend_class(name: str) -> Any:
         return Exact
     if name not in BACKENDS:
         raise BackendError(f"{name!r} is no backend; there are {', '.join(BACKENDS)}")
+    extra = name.partition("_")[0]
     try:
-        from keras_xmr.index.backends import faiss
+        module = import_module(f"{__name__}.{extra}")
     except ImportError:
         raise BackendError(
-            f"the backend {name} needs faiss: pip install 'keras-xmr[faiss]'"
+            f"the backend {name} needs {extra}: pip install 'keras-xmr[{extra}]'"
         ) from None
-    return faiss.HNSW if name == "faiss_hnsw" else faiss.IVFPQ
+    return getattr(module, _CLASSES[name])

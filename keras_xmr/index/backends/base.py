@@ -140,3 +140,14 @@ def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
         np.pad(found_ids, missing, constant_values=-1),
         np.pad(found, missing, constant_values=-np.inf),
     )
+
+
+def one_an_item(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
+    """The k best items of rows that may be of the same item; see `best`."""
+    order = np.lexsort((ids, -scores), axis=1)
+    ids, scores = (np.take_along_axis(a, order, axis=1) for a in (ids, scores))
+    for row, its_scores in zip(ids, scores, strict=True):
+        first = np.zeros(len(row), bool)
+        first[np.unique(row, return_index=True)[1]] = True
+        its_scores[~first] = -np.inf
+    return best(ids, scores, k)

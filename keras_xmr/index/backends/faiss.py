@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 
 from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
-from keras_xmr.index.backends.base import Backend, BackendError, Found, best
+from keras_xmr.index.backends.base import Backend, BackendError, Found, best, one_an_item
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _VERSION = 1
@@ -97,7 +97,7 @@ class _Faiss(Backend):
         scores, places = self._index.search(flat, wanted, params=parameters)
         ids = np.where(places < 0, -1, self._ids[places])
         scores = np.where(places < 0, -np.inf, scores).astype(np.float32)
-        return _one_an_item(ids.reshape(many, -1), scores.reshape(many, -1), k)
+        return one_an_item(ids.reshape(many, -1), scores.reshape(many, -1), k)
 
     def _scan(self, queries: np.ndarray, k: int, places: np.ndarray) -> Found:
         """Scores some rows one by one."""
@@ -105,7 +105,7 @@ class _Faiss(Backend):
         products = flat @ self._index.reconstruct_batch(places).T
         products = products.reshape(*queries.shape[:2], -1).max(axis=1)
         ids = np.broadcast_to(self._ids[places], products.shape)
-        return _one_an_item(ids, products, k)
+        return one_an_item(ids, products, k)
 
     def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """All items; where the backend compresses vectors, as they were compressed."""
@@ -260,14 +260,3 @@ class IVFPQ(_Faiss):
     def _parameters(self, selector: Any, wanted: int) -> Any:
         inner = faiss.SearchParametersIVF(nprobe=self.probed, sel=selector)
         return faiss.SearchParametersPreTransform(index_params=inner)
-
-
-def _one_an_item(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
-    """The k best items of rows that may be of the same item."""
-    order = np.lexsort((ids, -scores), axis=1)
-    ids, scores = (np.take_along_axis(a, order, axis=1) for a in (ids, scores))
-    for row, its_scores in zip(ids, scores, strict=True):
-        first = np.zeros(len(row), bool)
-        first[np.unique(row, return_index=True)[1]] = True
-        its_scores[~first] = -np.inf
-    return best(ids, scores, k)

@@ -21,7 +21,7 @@ from keras_xmr.config.loader import ConfigError
 def call(monkeypatch, tmp_path, capsys):
     """Runs a command with a stub in place of the model of any run; gives what it prints."""
 
-    def stub(run):
+    def stub(run, compiled=True):
         found = StubEmbedder()
         found.folder = SimpleNamespace(path=run)
         return found

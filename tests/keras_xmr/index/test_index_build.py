@@ -67,6 +67,32 @@ def test_only_what_is_new_or_changed_is_embedded(root):
     assert (stub.embedded, report.kept) == (0, 15)
 
 
+@pytest.mark.parametrize("gone", [0, 10])
+def test_many_small_parts_are_written_as_few(root, monkeypatch, gone):
+    monkeypatch.setattr(build, "_PART", 8)
+    monkeypatch.setattr(build, "_SMALL_PARTS", 3)
+    for number in range(4 * (gone == 0)):
+        (root / f"{number}.jpg").write_bytes(photo("red", 200 + number))
+        _, before, _ = built(root)
+    if gone:
+        _, before, _ = built(root)
+        for path in paths(before)[:gone]:
+            (root / path).unlink()
+    os.utime(root / "yellow/2.jpg", (1, 1))
+    (root / "last.jpg").write_bytes(photo("blue", 300))
+    _, index, stub = built(root)
+    count = 16 - gone + 4 * (gone == 0)
+    assert len(index) == len(index.vectors.ids) == count
+    assert len(index.parts) == -(-count // 8)
+    assert index.content["removed"] == []
+    kept = np.intersect1d(before.ids, index.ids)
+    np.testing.assert_array_equal(
+        index.embeddings(kept)["mean"], before.embeddings(kept)["mean"]
+    )  # Who has it open goes on.
+    assert built(root, stub)[0].kept == count
+    assert len(list((root.parent / "index/parts").iterdir())) == len(index.parts)
+
+
 def test_broken_photos_are_named_and_tried_again_once_they_change(root):
     whole = photo("red", 5)
     (root / "cut.jpg").write_bytes(whole[: len(whole) // 8])
@@ -226,9 +252,12 @@ def test_a_newer_state_is_noticed(root):
     assert not index.is_current()
 
 
-@pytest.mark.parametrize("backend", ["faiss_hnsw", "faiss_ivf_pq"])
-def test_other_backends_are_brought_up_to_date(backend, root):
-    pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+@pytest.mark.parametrize(
+    ("backend", "library"),
+    [("faiss_hnsw", "faiss"), ("faiss_ivf_pq", "faiss"), ("milvus", "milvus_lite")],
+)
+def test_other_backends_are_brought_up_to_date(backend, library, root):
+    pytest.importorskip(library, reason=f"the extra for {backend} is not installed")
     built(root, backend=backend)
     (root / "red/0.jpg").unlink()
     (root / "new.jpg").write_bytes(photo("blue", 55))
@@ -236,3 +265,8 @@ def test_other_backends_are_brought_up_to_date(backend, root):
     assert set(index.vectors.ids) == set(index.ids)
     with pytest.raises(UserError, match="has the backend"):
         built(root)
+
+
+def test_only_milvus_asks_a_server(root):
+    with pytest.raises(UserError, match=r"faiss_hnsw asks no server; --uri goes with --backend"):
+        built(root, backend="faiss_hnsw", uri="http://localhost:19530")

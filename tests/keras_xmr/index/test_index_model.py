@@ -11,6 +11,7 @@ from tiny_runs import copy_of
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import parse
+from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation import embed_split, score_matrices
 from keras_xmr.index import PhotoIndex, Query, Searcher
@@ -18,6 +19,7 @@ from keras_xmr.index.answer_sets import standardise
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import SplitQueries, calibrate_split, embed_reference
 from keras_xmr.index.model import RunModel
+from keras_xmr.index.parts import stands_alone
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,39 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     counted = round(float(np.sum(by_photo)))
     test = scipy.stats.binomtest(counted, len(by_photo), found.confidence, "less")
     assert test.pvalue > 0.01, np.mean(by_photo)
+
+
+def test_a_query_of_words_loads_no_image_tower(trained, index):
+    plain = Searcher(index, compiled=False)
+    found = plain.search(Query(texts=("a red circle",)), count=3)
+    assert not {"image_tower", "_whole"} & vars(plain.model).keys()
+    assert_same_weights(plain.model, trained.model)
+    compiled = Searcher(index).search(Query(texts=("a red circle",)), count=3)
+    assert [hit.path for hit in found.hits] == [hit.path for hit in compiled.hits]
+    scores = [[hit.score for hit in result.hits] for result in (found, compiled)]
+    np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
+
+
+def assert_same_weights(model, whole):
+    for name in ("text_tower", "image_tower", "matcher"):
+        own, expected = (getattr(each, name).weights for each in (model, whole))
+        assert len(own) == len(expected) > 0
+        for one, other in zip(own, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained, monkeypatch):
+    monkeypatch.setattr("keras_xmr.index.model.stands_alone", lambda config: False)
+    model = RunModel(trained.folder.path)
+    assert model.matcher is model._whole.matcher
+    assert_same_weights(model, trained.model)
+
+
+@pytest.mark.parametrize(
+    ("config", "alone"), [("scenes_pcme", True), ("scenes_msrm", False), ("scenes_sgr", False)]
+)
+def test_matchers_stand_alone_where_nothing_else_shapes_or_trains_them(config, alone):
+    assert stands_alone(load_config(find_config(config))) is alone
 
 
 def test_odd_words_and_photos(index, model):

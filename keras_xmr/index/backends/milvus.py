@@ -1,0 +1,313 @@
+"""Search by Milvus: by Milvus Lite in this process, or by a server that many machines share.
+
+Milvus keeps what it is given at once, and knows no whole that appears or does not. So every row
+says with which `save` it came, and a manifest of ours says how many saves there were and what was
+removed: written after what is new was given to Milvus, and before what is old is taken away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from pymilvus import DataType, MilvusClient, MilvusException
+
+from keras_xmr.index.backends.base import Backend, BackendError, Found, one_an_item
+from keras_xmr.index.manifests import read_manifest, write_manifest
+
+_VERSION = 1
+_MOST = 16_384
+"""So many rows Milvus gives for a query at most."""
+
+_AT_ONCE = 4000
+"""So many rows are given to Milvus, or named in a filter, at once."""
+
+_OPEN: Counter[str] = Counter()
+_OPENING = Lock()
+
+for _name in ("pymilvus", "milvus_lite", "grpc._server"):
+    # What goes wrong is raised, too; and Milvus Lite has not all that pymilvus tries.
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+class Milvus(Backend):
+    """A graph of neighbours (Malkov and Yashunin 2018) in a collection of Milvus.
+
+    Milvus Lite lets one process at a time look at a folder. A server has no such bound; its token,
+    if it wants one, is read from the environment variable MILVUS_TOKEN.
+
+    Args:
+        folder: Where the manifest is, and without a server all else.
+        shape: K rows of D numbers of an item.
+        uri: Of a server, such as http://localhost:19530; empty for Milvus Lite.
+        neighbours: How many each vector knows.
+        construction: How many are looked at when one is added.
+        breadth: How many are looked at in a search, and at least as many as are asked for.
+    """
+
+    NAME = "milvus"
+    OPTIONS = ("uri", "neighbours", "construction", "breadth")
+
+    def __init__(
+        self,
+        folder: Path,
+        shape: tuple[int, int],
+        *,
+        uri: str = "",
+        neighbours: int = 32,
+        construction: int = 200,
+        breadth: int = 128,
+    ) -> None:
+        self.folder = folder
+        self.shape = shape
+        self.uri = uri
+        self.neighbours = neighbours
+        self.construction = construction
+        self.breadth = breadth
+        self._saves = 0
+        self._name = f"photos_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+        self._client: Any = None
+        self._stored = self._removed = np.empty(0, np.int64)
+        self._new_ids = np.empty(0, np.int64)
+        self._new = np.empty((0, *shape), np.float32)
+
+    @classmethod
+    def open(cls, folder: Path, writing: bool = False) -> Milvus:
+        found = read_manifest(folder, _VERSION)
+        if found["backend"] != cls.NAME:
+            raise BackendError(f"{folder} was made by the backend {found['backend']}")
+        backend = cls(folder, tuple(found["shape"]), **found["options"])
+        backend._saves, backend._name = found["saves"], found["name"]
+        backend._connect()
+        try:
+            backend._read(np.array(found["removed"], np.int64), found["items"], writing)
+        except BackendError:
+            backend.close()
+            raise
+        return backend
+
+    @property
+    def ids(self) -> np.ndarray:
+        return np.union1d(np.setdiff1d(self._stored, self._removed), self._new_ids)
+
+    def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
+        self.check_new(ids, vectors, self.shape)
+        if np.isin(ids, self._stored).any():
+            raise BackendError("an id that was removed is not used again")
+        self._new_ids = np.concatenate([self._new_ids, np.asarray(ids, np.int64)])
+        self._new = np.concatenate([self._new, np.asarray(vectors, np.float32)])
+
+    def remove(self, ids: np.ndarray) -> None:
+        self._removed = np.union1d(self._removed, np.intersect1d(ids, self._stored))
+        keep = ~np.isin(self._new_ids, ids)
+        self._new_ids, self._new = self._new_ids[keep], self._new[keep]
+
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
+        seen = np.setdiff1d(self._stored, self._removed)
+        keep = np.ones(len(self._new_ids), bool)
+        parts = [seen]
+        if allowed is not None:
+            keep, seen = np.isin(self._new_ids, allowed), np.intersect1d(seen, allowed)
+            parts = [seen[i : i + _AT_ONCE] for i in range(0, len(seen), _AT_ONCE)]
+        found = [self._scan(queries, keep)]
+        found += [self._ask(queries, k, part, allowed is not None) for part in parts if len(part)]
+        ids, scores = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
+        return one_an_item(ids, scores, k)
+
+    def _scan(self, queries: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and scores (M, N) of what was not saved yet."""
+        products = np.einsum("mad,nbd->mnab", queries, self._new[keep])
+        scores = products.max(axis=(2, 3), initial=-np.inf)
+        return np.broadcast_to(self._new_ids[keep], scores.shape), scores.astype(np.float32)
+
+    def _ask(
+        self, queries: np.ndarray, k: int, items: np.ndarray, only: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and scores (M, rows) of saved items.
+
+        Args:
+            queries: As in `search`.
+            k: How many items are wanted.
+            items: Which there are, ascending.
+            only: Whether Milvus has others besides, more than a few.
+        """
+        rows = self.shape[0]
+        limit = min(_MOST, max(1, min(k, len(items)) * rows))
+        while True:
+            ids, scores = self._hits(queries, limit, items if only else None)
+            scores[~np.isin(ids, items)] = -np.inf
+            counts = [len(np.unique(i[s > -np.inf])) for i, s in zip(ids, scores, strict=True)]
+            missing = min(counts) < min(k, len(items))
+            # Rows of one item, of others since, or of what is removed may stand before it.
+            if limit == _MOST or not missing or (ids < 0).any():
+                return ids, scores
+            limit = min(_MOST, 4 * limit)
+
+    def _hits(
+        self, queries: np.ndarray, limit: int, items: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        many = len(queries)
+        found = self._client.search(
+            self._name,
+            data=list(np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)),
+            filter="" if items is None else self._filter(items),
+            limit=limit,
+            search_params={"metric_type": "IP", "params": {"ef": max(self.breadth, limit)}},
+            consistency_level="Strong",
+        )
+        ids = np.full((len(found), limit), -1, np.int64)
+        scores = np.full((len(found), limit), -np.inf, np.float32)
+        for row, hits in enumerate(found):
+            ids[row, : len(hits)] = [hit["id"] // self.shape[0] for hit in hits]
+            scores[row, : len(hits)] = [hit["distance"] for hit in hits]
+        return ids.reshape(many, -1), scores.reshape(many, -1)
+
+    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        ids = self.ids
+        for start in range(0, len(ids), size):
+            some = ids[start : start + size]
+            vectors = np.empty((len(some), *self.shape), np.float32)
+            new = np.isin(some, self._new_ids)
+            order = np.argsort(self._new_ids)
+            places = order[np.searchsorted(self._new_ids, some[new], sorter=order)]
+            vectors[new] = self._new[places]
+            if not new.all():
+                vectors[~new] = self._vectors(some[~new])
+            yield some, vectors
+
+    def _vectors(self, items: np.ndarray) -> np.ndarray:
+        """Of saved items, in their order."""
+        keys = self._keys(items)
+        found: dict[int, list[float]] = {}
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE].tolist()
+            rows = self._client.get(self._name, ids=some, output_fields=["vector"])
+            found |= {row["id"]: row["vector"] for row in rows}
+        return np.array([found[key] for key in keys.tolist()], np.float32).reshape(-1, *self.shape)
+
+    def save(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._connect()
+        rows = self._new.reshape(-1, self.shape[1])
+        keys = self._keys(self._new_ids)
+        for start in range(0, len(keys), _AT_ONCE):
+            some = zip(keys[start : start + _AT_ONCE].tolist(), rows[start:], strict=False)
+            told = [{"id": key, "save": self._saves + 1, "vector": row} for key, row in some]
+            self._client.insert(self._name, told)
+        if len(keys):
+            self._client.flush(self._name)
+            if not self.uri:
+                # Milvus Lite makes the graph of what is new when a collection is loaded.
+                self._client.release_collection(self._name)
+                self._client.load_collection(self._name)
+        self._saves += 1
+        ids = self.ids
+        write_manifest(self.folder, _VERSION, self._content(len(ids)))
+        self._delete(self._removed)
+        self._stored, self._removed = ids, self._removed[:0]
+        self._new_ids, self._new = self._new_ids[:0], self._new[:0]
+
+    def _content(self, items: int) -> dict[str, Any]:
+        options = {name: getattr(self, name) for name in self.OPTIONS}
+        content = {"backend": self.NAME, "name": self._name, "shape": self.shape, "items": items}
+        return content | {
+            "options": options,
+            "saves": self._saves,
+            "removed": self._removed.tolist(),
+        }
+
+    def verify(self) -> None:
+        """Asks Milvus for every row; its files are its own."""
+        for _ in self.batches():
+            pass
+
+    def close(self) -> None:
+        if self._client is None:
+            return
+        self._client.close()
+        self._client = None
+        with _OPENING:
+            _OPEN[self._place] -= 1
+            if not self.uri and not _OPEN[self._place]:
+                from milvus_lite import server_manager_instance
+
+                server_manager_instance.release_server(self._place)
+
+    @property
+    def _place(self) -> str:
+        return self.uri or str((self.folder / "milvus.db").resolve())
+
+    def _connect(self) -> None:
+        """Opens the collection, and makes it if it is not there."""
+        if self._client is not None:
+            return
+        if not self.uri and find_spec("milvus_lite") is None:
+            raise BackendError(
+                "the backend milvus without a server needs Milvus Lite: "
+                "pip install 'keras-xmr[milvus]'"
+            )
+        try:
+            with _OPENING:
+                self._client = MilvusClient(self._place, token=os.environ.get("MILVUS_TOKEN", ""))
+                _OPEN[self._place] += 1
+            if not self._client.has_collection(self._name):
+                self._create()
+            self._client.load_collection(self._name)
+        except MilvusException as error:
+            why = str(error.message)
+            if not self.uri:
+                why = (
+                    "Milvus Lite lets one process at a time look at a folder, and another may. End "
+                    "it, or take a server of Milvus, or the backend exact or faiss_hnsw"
+                )
+            raise BackendError(f"{self._place} cannot be opened: {why}") from None
+
+    def _create(self) -> None:
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", DataType.INT64, is_primary=True)
+        schema.add_field("save", DataType.INT64)
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.shape[1])
+        index = MilvusClient.prepare_index_params()
+        made = {"M": self.neighbours, "efConstruction": self.construction}
+        index.add_index("vector", index_type="HNSW", metric_type="IP", params=made)
+        self._client.create_collection(self._name, schema=schema, index_params=index)
+
+    def _read(self, removed: np.ndarray, items: int, writing: bool) -> None:
+        """Finds out what is there, and ends what a killed writer had begun."""
+        iterator = self._client.query_iterator(
+            self._name, filter="id >= 0", output_fields=["id", "save"], batch_size=_AT_ONCE
+        )
+        rows = []
+        while batch := iterator.next():
+            rows += [(row["id"] // self.shape[0], row["save"]) for row in batch]
+        iterator.close()
+        found = np.array(rows, np.int64).reshape(-1, 2)
+        saved = found[:, 1] <= self._saves
+        self._stored = np.setdiff1d(found[saved, 0], removed)
+        if len(self._stored) != items:
+            raise BackendError(
+                f"{self._place} has {len(self._stored):,} items, not {items:,}: it is damaged; "
+                "delete the index and build it again"
+            )
+        if writing:
+            self._delete(np.union1d(found[~saved, 0], np.intersect1d(found[:, 0], removed)))
+
+    def _delete(self, items: np.ndarray) -> None:
+        for start in range(0, len(items), _AT_ONCE):
+            some = self._filter(items[start : start + _AT_ONCE])
+            self._client.delete(self._name, filter=some)
+
+    def _keys(self, items: np.ndarray) -> np.ndarray:
+        """The keys of the rows of items, one item after another."""
+        return (items[:, None] * self.shape[0] + np.arange(self.shape[0])).reshape(-1)
+
+    def _filter(self, items: np.ndarray) -> str:
+        return f"id in {self._keys(items).tolist()}"

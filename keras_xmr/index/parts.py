@@ -1,0 +1,99 @@
+"""Parts of a trained model, each built and loaded without the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from data_pipelines.text import Tokenizer
+from keras_xmr.config.registry import build, components
+from keras_xmr.config.schema import Config
+from keras_xmr.encoders import InputSpec
+from keras_xmr.matchers import Matcher
+from keras_xmr.model.towers import image_tower, text_tower
+from keras_xmr.run_folder import RunFolder
+from keras_xmr.training.train import load_trained
+
+
+def load_image_tower(config: Config, folder: RunFolder) -> keras.Model:
+    """The trained image tower of a run that looks at photos.
+
+    Raises:
+        UserError: If its weights are missing or damaged.
+    """
+    options = config.model
+    tower = image_tower(options.image, options.dimension, _spec(config, ()))
+    return _loaded(config, folder, image_entrance=tower)
+
+
+def load_text_tower(config: Config, folder: RunFolder, tokenizer: Tokenizer) -> keras.Model:
+    """The trained text tower of a run.
+
+    Raises:
+        UserError: If its weights are missing or damaged.
+    """
+    options = config.model
+    tower = text_tower(options.text, options.dimension, _spec(config, tokenizer.vocabulary))
+    return _loaded(config, folder, caption_entrance=tower)
+
+
+def load_matcher(config: Config, folder: RunFolder) -> Matcher:
+    """The trained matcher of a run, where it `stands_alone`.
+
+    Raises:
+        UserError: If its weights are missing or damaged.
+    """
+    matcher = build("matcher", config.model.matcher, name="matcher")
+    return _loaded(config, folder, matcher=matcher)
+
+
+def stands_alone(config: Config) -> bool:
+    """Whether the weights of the matcher depend on nothing else of the model.
+
+    Those of matchers of tokens have shapes of the towers, others follow what losses learn, and of
+    matchers of plugins nothing is known.
+    """
+    options = config.model
+    heads = [components("head")[o.head.name] for o in (options.image, options.text)]
+    losses = [components("loss")[choice.name] for choice in config.objective]
+    return (
+        components("matcher")[options.matcher.name].module.startswith("keras_xmr.")
+        and all(head.constants["KIND"] != "tokens" for head in heads)
+        and not any(loss.constants.get("SHARES") for loss in losses)
+    )
+
+
+def _spec(config: Config, vocabulary: Any) -> InputSpec:
+    keras.config.set_dtype_policy(config.train.precision)
+    return InputSpec(
+        image_size=config.data.image.size,
+        regions=None,
+        vocabulary=vocabulary,
+        pretrained=False,
+        seed=config.seed,
+    )
+
+
+def _loaded(config: Config, folder: RunFolder, **part: Any) -> Any:
+    """The part, with its weights."""
+    holder: Any = _Holder(**part)
+    load_trained(holder, config, folder)
+    return next(iter(part.values()))
+
+
+class _Holder(keras.Model):
+    """Has a part of a `Retriever` under the name by which Keras saves its weights.
+
+    Keras goes through the attributes by name, and takes the first that holds a layer.
+    """
+
+    def __init__(self, **part: Any) -> None:
+        super().__init__()
+        for name, layer in part.items():
+            setattr(self, name, layer)
+        self.built = True
+
+    def load_own_variables(self, store: Any) -> None:
+        """Takes none: those of a `Retriever` are notes of its training."""
+        del store
