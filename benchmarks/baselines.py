@@ -27,11 +27,13 @@ class Pairs:
         images: Vectors (N, F) at unit length.
         captions: Vectors (M, G) at unit length.
         image_of: The row of the image of each caption, (M,).
+        layers: Of how many layers of the encoder a caption has features, side by side.
     """
 
     images: np.ndarray
     captions: np.ndarray
     image_of: np.ndarray
+    layers: int = 1
 
     def own(self) -> np.ndarray:
         """The mean of the captions of each image, (N, G)."""
@@ -92,6 +94,11 @@ def cca_of_roots(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[floa
     return cca(*(_roots(pairs) for pairs in (train, dev, test)), seed)
 
 
+def cca_of_last_layer(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+    """CCA on what the text encoder ends with alone: its sentence embeddings, as it was trained."""
+    return cca(*(_last_layer(pairs) for pairs in (train, dev, test)), seed)
+
+
 def dual_encoder(
     train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: int = 36
 ) -> tuple[float, Ranks]:
@@ -136,6 +143,7 @@ BASELINES: dict[str, Baseline] = {
     "chance": chance,
     "ridge": ridge_regression,
     "dual_encoder": dual_encoder,
+    "cca_of_last_layer": cca_of_last_layer,
     "cca": cca,
     "cca_of_roots": cca_of_roots,
 }
@@ -144,6 +152,11 @@ BASELINES: dict[str, Baseline] = {
 def _roots(pairs: Pairs) -> Pairs:
     roots = np.sign(pairs.images) * np.sqrt(np.abs(pairs.images))
     return Pairs(unit(roots), pairs.captions, pairs.image_of)
+
+
+def _last_layer(pairs: Pairs) -> Pairs:
+    width = pairs.captions.shape[1] // pairs.layers
+    return Pairs(pairs.images, unit(pairs.captions[:, -width:]), pairs.image_of)
 
 
 def _best_maps(

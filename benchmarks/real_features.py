@@ -35,6 +35,7 @@ from baselines import BASELINES, Pairs, Ranks, recalls, unit
 from real_tables import Result, draw_learning_curve, read_results, result_lines
 
 PARTS = 7
+CLOSED_FORM = ("ridge", "cca_of_last_layer", "cca", "cca_of_roots")
 METHODS = (
     "csv_pretrained,csv_pretrained_mean_only,csv_pretrained_daa,csv_pretrained_pcmepp,"
     "csv_pretrained_nt_xent,csv_pretrained_vse0,csv_pretrained_vsepp,csv_pretrained_smooth_ap,"
@@ -51,12 +52,14 @@ class Photos:
         sentences: Averages of the features of words, (N, C, G), float32.
         captions: C captions of each photo.
         parts: The rows of the seven parts.
+        layers: Of how many layers the features of words are, side by side.
     """
 
     features: np.ndarray
     sentences: np.ndarray
     captions: list[list[str]]
     parts: list[np.ndarray]
+    layers: int = 1
 
     def fold(self, number: int, size: int | None = None) -> dict[str, np.ndarray]:
         """Rows that train (the first `size`), validate and test."""
@@ -75,6 +78,7 @@ class Photos:
             unit(self.features[rows].astype(np.float64).mean(axis=1)),
             unit(sentences.reshape(-1, sentences.shape[2])),
             np.repeat(np.arange(len(rows)), sentences.shape[1]),
+            self.layers,
         )
 
 
@@ -127,7 +131,7 @@ def _plan(photos: Photos, options: argparse.Namespace) -> Iterator[tuple[str, in
         [*BASELINES, *options.methods],
     )
     for seed, size, fold, method in places:
-        if seed == 0 or method not in ("ridge", "cca", "cca_of_roots"):
+        if seed == 0 or method not in CLOSED_FORM:
             yield method, len(photos.fold(fold, size)["train"]), fold, seed
 
 
@@ -183,11 +187,10 @@ def _ranks(evaluation: Any) -> Ranks:
 def read_photos(options: argparse.Namespace) -> Photos:
     """Features of the work folder, which are computed if it has none."""
     path = options.work / "features.npz"
-    photos, presets = (
-        options.features or options.photos,
-        [options.image_preset, options.text_preset],
-    )
-    made_of = json.dumps([str(photos), options.splits, *map(str, presets)])
+    photos = options.features or options.photos
+    image, text, crop = _encoders(options)
+    encoders = [vars(image), crop.model_dump(mode="json"), vars(text)]
+    made_of = json.dumps([str(photos), options.splits, *encoders], default=str)
     if not path.exists():
         options.work.mkdir(parents=True, exist_ok=True)
         draft = path.with_name("draft.npz")
@@ -195,11 +198,12 @@ def read_photos(options: argparse.Namespace) -> Photos:
         draft.replace(path)
     kept = np.load(path)
     if str(kept["made_of"]) != made_of:
-        raise SystemExit(f"{path} was made of other photos or presets; name another --work")
+        raise SystemExit(f"{path} was made of other photos or encoders; name another --work")
     captions = [list(each) for each in kept["captions"]]
     given = options.splits or options.features
     parts = _parts(kept["split"] if given else None, len(captions))
-    return Photos(kept["features"], kept["sentences"], captions, parts)
+    layers = len(text.layers or (1,))
+    return Photos(kept["features"], kept["sentences"], captions, parts, layers)
 
 
 def _parts(split: np.ndarray | None, count: int) -> list[np.ndarray]:
@@ -232,9 +236,10 @@ def _features(options: argparse.Namespace) -> dict[str, np.ndarray]:
         splits.append(entry.split)
     least = min(map(len, captions))
     captions = [each[:least] for each in captions]
-    sentences = _of_sentences([text for each in captions for text in each], options.text_preset)
+    image, text, crop = _encoders(options)
+    sentences = _of_sentences([caption for each in captions for caption in each], text)
     return {
-        "features": np.stack(read) if options.features else _of_images(read, options.image_preset),
+        "features": np.stack(read) if options.features else _of_images(read, image, crop),
         "sentences": sentences.reshape(len(read), least, -1),
         "captions": np.array(captions),
         "split": np.array(splits),
@@ -250,17 +255,31 @@ def _read(source: Any, entry: Any) -> Any:
     return to_jpeg(source.read(entry).data, entry.key)
 
 
-def _of_images(files: list[bytes], preset: str) -> np.ndarray:
-    """Features (N, 16, F) of JPEG files, as `csv_pretrained` has them."""
+def _encoders(options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """Both encoders of `csv_pretrained` with other presets, and the options of its pixels."""
+    from keras_xmr.config.loader import find_config, load_config
+    from keras_xmr.config.registry import build
+
+    sets = [
+        f"model.image.encoder.preset={options.image_preset}",
+        f"model.text.encoder.preset={options.text_preset}",
+        *options.set,
+    ]
+    config = load_config(find_config("csv_pretrained"), sets)
+    towers = config.model.image, config.model.text
+    image, text = (build("encoder", tower.encoder) for tower in towers)
+    return image, text, config.data.image
+
+
+def _of_images(files: list[bytes], image: Any, crop: Any) -> np.ndarray:
+    """Features (N, R, F) of JPEG files, as `csv_pretrained` has them."""
     import keras
 
     from data_pipelines.images import decode_for_evaluation
-    from data_pipelines.options import ImageOptions
-    from keras_xmr.encoders import InputSpec, KerasHubImage
+    from keras_xmr.encoders import InputSpec
 
-    crop = ImageOptions(size=288, resize=288, crop="center", flip=False, cutout=0)
-    pixels = keras.Input((288, 288, 3), dtype="uint8")
-    features, _ = KerasHubImage(preset=preset, grid=4).features(pixels, InputSpec(image_size=288))
+    pixels = keras.Input((crop.size, crop.size, 3), dtype="uint8")
+    features, _ = image.features(pixels, InputSpec(image_size=crop.size))
     encoder = keras.Model(pixels, features)
     batches = (files[first : first + 32] for first in range(0, len(files), 32))
     made = [
@@ -270,15 +289,14 @@ def _of_images(files: list[bytes], preset: str) -> np.ndarray:
     return np.concatenate([np.asarray(batch) for batch in made]).astype(np.float16)
 
 
-def _of_sentences(texts: list[str], preset: str) -> np.ndarray:
+def _of_sentences(texts: list[str], text: Any) -> np.ndarray:
     """Averages (N, G) of the features of the words of captions."""
     import keras
 
     from data_pipelines.batches import caption_batches
     from data_pipelines.options import TextOptions
-    from keras_xmr.encoders import InputSpec, KerasHubText
+    from keras_xmr.encoders import InputSpec
 
-    text = KerasHubText(preset=preset)
     tokenizer = text.tokenizer(TextOptions().max_words)
     ids = keras.Input((None,), dtype="int32")
     outputs = text.features(ids, InputSpec(vocabulary=tokenizer.vocabulary))

@@ -21,6 +21,7 @@ _LABELS = {
     "chance": "chance",
     "ridge": "ridge regression",
     "dual_encoder": "linear dual encoder",
+    "cca_of_last_layer": "CCA, last layer of words",
     "cca": "CCA",
     "cca_of_roots": "CCA of square roots",
 }

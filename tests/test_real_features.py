@@ -11,7 +11,8 @@ import presets
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMES = ["chance", "ridge", "dual_encoder", "cca", "cca_of_roots", "csv_pretrained_nt_xent"]
+NAMES = ["chance", "ridge", "dual_encoder", "cca_of_last_layer", "cca", "cca_of_roots"]
+NAMES.append("csv_pretrained_nt_xent")
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,7 @@ def arguments(bench, tmp_path_factory):
     arguments = [f"--features={folder / 'given'}", f"--work={folder / 'work'}", "--folds=1"]
     arguments += [f"--text-preset={presets.bert(folder / 'text')}", f"--methods={NAMES[-1]}"]
     sets = ("train.phases.0.epochs=1", "train.batch_size=32", "model.dimension=8")
+    sets += ("model.text.encoder.layers=[1,2]",)
     return [*arguments, *(f"--set={key}" for key in sets)]
 
 

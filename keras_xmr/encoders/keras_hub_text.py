@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.presets import Preset, PresetError, weight_files
 from keras_xmr.layers import TextBackbone
+from keras_xmr.layers.backbone import number_of_layers
 
 _KEY = "model.text.encoder"
 _INPUTS = ({"token_ids", "padding_mask"}, {"token_ids", "padding_mask", "segment_ids"})
@@ -29,6 +31,9 @@ class KerasHubText(Encoder):
         output: `tokens` gives the features of all tokens. `pooled` gives one vector, which any
             pooling passes on: the first token of the BERT family, and the embedding of CLIP and
             of SigLIP in their joint space.
+        layers: Which transformer layers, from 1, give the features of `tokens`; those of several
+            stand side by side. Null takes what the backbone ends with. Earlier layers tell more
+            of the words and less of the sentence.
     """
 
     SIDE = "text"
@@ -40,10 +45,12 @@ class KerasHubText(Encoder):
         preset: str = "bert_base_en_uncased",
         weights: str | None = "preset",
         output: Literal["tokens", "pooled"] = "tokens",
+        layers: tuple[PositiveInt, ...] | None = None,
     ) -> None:
         self.preset = preset
         self.weights = weights
         self.output = output
+        self.layers = layers
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Ids (B, L), padded with -1, to features (B, L, F) or (B, 1, F), and their mask."""
@@ -58,10 +65,12 @@ class KerasHubText(Encoder):
                 f"backbone of {self.preset} knows {backbone.vocabulary_size:,}; they do not belong "
                 "together"
             )
+        self._check_layers(backbone)
         projects = self.output == "pooled" and linear is not None
         layer = TextBackbone(
             backbone,
             output=self.output,
+            layers=self.layers,
             projection=linear.units if projects else None,
             name="encoder",
         )
@@ -73,6 +82,20 @@ class KerasHubText(Encoder):
     def weight_files(self) -> list[Path]:
         """Those of a preset that is a folder."""
         return weight_files(self.preset, self.weights)
+
+    def _check_layers(self, backbone: Any) -> None:
+        if self.layers is None:
+            return
+        if self.output != "tokens":
+            raise EncoderError(f"{_KEY}.layers: only output: tokens takes features of layers")
+        count = number_of_layers(backbone)
+        wrong = [number for number in self.layers if number > count]
+        if wrong or not self.layers:
+            has = f"has {count} layers" if count else "has no layers that can be told apart"
+            raise EncoderError(
+                f"{_KEY}.layers: {list(self.layers)} does not fit {self.preset}, which {has}; "
+                "write null for the last one"
+            )
 
     def tokenizer(self, max_words: int) -> Tokenizer:
         """The tokenizer of the preset."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import json
 from typing import Any, Literal
 
@@ -93,9 +94,18 @@ class TextBackbone(Backbone):
     features (B, L, F) and their mask (B, L), or one vector an item (B, 1, F) and its mask. The
     vector is that of the first token where the backbone was trained so (the BERT family), else
     that of the last.
+
+    Args:
+        backbone: A backbone of KerasHub, or its serialized config.
+        layers: The transformer layers, from 1, whose outputs are the features, side by side;
+            None for what the backbone ends with.
+        **kwargs: Those of `Backbone`.
     """
 
-    def __init__(self, backbone: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, backbone: Any, *, layers: tuple[int, ...] | None = None, **kwargs: Any
+    ) -> None:
+        self.layers = None if layers is None else tuple(layers)
         super().__init__(backbone, **kwargs)
         # SigLIP looks at the padding, too: it always reads as many tokens as it can.
         self._length = None
@@ -107,8 +117,14 @@ class TextBackbone(Backbone):
             return (
                 backbone.output if self.output_kind == "pooled" else backbone.post_layer_norm.output
             )
+        if self.layers is not None:
+            outputs = [backbone.get_layer(_LAYER.format(n - 1)).output for n in self.layers]
+            return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=-1)
         output = backbone.output
         return output["sequence_output"] if isinstance(output, dict) else output
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"layers": self.layers}
 
     def call(self, ids: Any, training: bool | None = None) -> tuple[Any, Any]:
         mask = ids >= 0
@@ -132,6 +148,15 @@ class TextBackbone(Backbone):
         elif len(features.shape) == 3:
             features = ops.take_along_axis(features, last[..., None], axis=1)[:, 0]
         return self.one(features), ops.ones_like(mask[:, :1])
+
+
+_LAYER = "transformer_layer_{}"
+
+
+def number_of_layers(backbone: Any) -> int:
+    """How many transformer layers of a backbone of KerasHub can be told by their names."""
+    names = {layer.name for layer in backbone.layers}
+    return next(n for n in itertools.count() if _LAYER.format(n) not in names)
 
 
 _POOL_FIRST = (

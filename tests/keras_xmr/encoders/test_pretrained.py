@@ -94,6 +94,34 @@ def test_bert_gives_what_its_backbone_makes_of_its_own_ids(folder, tokenizer_of)
     np.testing.assert_allclose(pooled[:, 0], expected[:, 0], rtol=1e-4, atol=1e-5)
 
 
+def test_layers_stand_side_by_side(folder, tokenizer_of):
+    path, tokenizer = str(folder("bert")), tokenizer_of("bert")
+    ids = tokenizer(CAPTIONS)
+    last, mask = text_model(KerasHubText(preset=path), tokenizer)(ids)
+    model = text_model(KerasHubText(preset=path, layers=(1, 2)), tokenizer)
+    both, _ = model(ids)
+    assert both.shape[-1] == 2 * last.shape[-1]
+    first, _ = text_model(KerasHubText(preset=path, layers=(1,)), tokenizer)(ids)
+    expected = np.concatenate([first, last], axis=-1)
+    np.testing.assert_allclose(both[mask], expected[mask], rtol=1e-5, atol=1e-6)
+    again = keras.Model.from_config(model.get_config())
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again(ids)[0], both)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bert", {"layers": (1, 3)}, r"\[1, 3\] does not fit .*, which has 2 layers; write null"),
+        ("clip", {"layers": (1,)}, "has no layers that can be told apart"),
+        ("bert", {"layers": (1,), "output": "pooled"}, "only output: tokens"),
+    ],
+)
+def test_layers_that_there_are_not(folder, name, options, message):
+    with pytest.raises(EncoderError, match=message):
+        text_model(KerasHubText(preset=str(folder(name)), **options))
+
+
 def test_clip_embeds_captions_in_its_joint_space(folder, tokenizer_of):
     path, tokenizer = folder("clip"), tokenizer_of("clip")
     assert tokenizer.max_words == 28  # of 30 that it can read
