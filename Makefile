@@ -13,7 +13,7 @@ SEEDS ?= 0,1,2
 # What `make load` serves.
 INDEX ?= saved_models/scenes_pcme/index
 
-.PHONY: help demo compare test quick lint types tests load bench-search docs format clean
+.PHONY: help demo compare test quick lint types tests torture load bench-search docs format clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +34,7 @@ test: lint types tests  ## Formatter, linter, type checker and the whole test su
 
 quick: $(VENV)/.installed  ## The tests that are not slow, for every change
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not slow and not heavy'
 
 lint: $(VENV)/.installed  ## Formatter and linter
 	$(BIN)/ruff format --check .
@@ -45,6 +45,9 @@ types: $(VENV)/.installed  ## Type checker
 
 tests: $(VENV)/.installed  ## The test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+torture: $(VENV)/.installed  ## The heavy forms of tests, which the suite has in small
+	$(BIN)/python -m pytest -m heavy
 
 load: $(VENV)/.installed  ## 32 clients for a minute at the server of an index: INDEX=FOLDER
 	$(BIN)/python benchmarks/serving.py --index='$(INDEX)'

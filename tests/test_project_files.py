@@ -40,7 +40,7 @@ def test_the_five_papers_are_cited_with_their_authors():
 def test_commands_and_files_that_are_named_are_there():
     text = read("CONTRIBUTING.md")
     targets = re.findall(r"^make (\w+)", text, re.M)
-    assert len(targets) == 2
+    assert len(targets) == 4
     assert all(f"\n{target}:" in read("Makefile") for target in targets)
     for page in ("CONTRIBUTING.md", "README.md"):
         links = re.findall(r"\]\(([^)#:]+)\)", read(page))

@@ -1,10 +1,9 @@
 """Trains tiny models on some replicas, and writes what became of them.
 
 Several replicas are started as a process of their own: TensorFlow takes no two sizes of a group of
-devices in one. With TF_CONFIG in the environment it is one of several workers, which train in half
-precision alone.
+devices in one. With TF_CONFIG in the environment it is one of several workers.
 
-usage: replica_run.py REPLICAS FILE.npz
+usage: replica_run.py REPLICAS everything|half|graph FILE.npz
 """
 
 from __future__ import annotations
@@ -104,8 +103,8 @@ def steps(
     def step(data: Any) -> Any:
         return strategy.run(model.train_step, (data,))
 
-    if half or replicas == 1:
-        # Of several replicas the graph of one or two steps takes longer than to do without it.
+    if half:
+        # A graph of one or two steps takes longer than to do without it.
         step = tf.function(step, autograph=False)
     for seed, size in enumerate(sizes):
         data = models.several(size, seed) if several else models.batch(size, seed, mixed)
@@ -174,18 +173,29 @@ def results(strategy: tf.distribute.Strategy, cases: dict[str, Any]) -> dict[str
     return found
 
 
+def tokens(strategy: tf.distribute.Strategy, graph: bool = False) -> dict[str, Any]:
+    """What becomes of a model of tokens."""
+    found = token_replica_run.trained(strategy, graph)
+    return {f"tokens/{name}": values for name, values in found.items()}
+
+
 def everything(strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """What becomes of all cases, of `fit`, and of a model of tokens."""
-    tokens = token_replica_run.trained(strategy)
-    found = results(strategy, CASES | HALF) | fit(strategy)
-    return found | {f"tokens/{name}": values for name, values in tokens.items()}
+    return results(strategy, CASES | HALF) | fit(strategy) | tokens(strategy)
 
 
-def main(replicas: int, path: str) -> None:
-    strategy = strategy_of(replicas)
-    alone = "TF_CONFIG" not in os.environ
-    np.savez(path, **(everything(strategy) if alone else results(strategy, HALF)))
+def half(strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """What becomes of the cases in half precision alone."""
+    return results(strategy, HALF)
+
+
+def graph(strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """What becomes of a model of tokens whose step is a graph."""
+    return tokens(strategy, graph=True)
+
+
+PARTS = {part.__name__: part for part in (everything, half, graph)}
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    np.savez(sys.argv[3], **PARTS[sys.argv[2]](strategy_of(int(sys.argv[1]))))

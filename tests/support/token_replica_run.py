@@ -14,7 +14,7 @@ from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Tokens
 from keras_xmr.matchers import SGRAF
 
-STEPS = 3
+STEPS = 2
 
 
 def batches(replicas: int) -> tf.data.Dataset:
@@ -37,8 +37,14 @@ def batches(replicas: int) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(shares, output_signature=signature)
 
 
-def trained(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray]:
-    """All weights after some steps, and statistics of batches, by number and name."""
+def trained(strategy: tf.distribute.Strategy, graph: bool = False) -> dict[str, np.ndarray]:
+    """All weights after some steps, and statistics of batches, by number and name.
+
+    Args:
+        strategy: What shares the steps.
+        graph: Whether the step is one graph for captions of any length, as in `fit`; of three
+            replicas that takes four times as long.
+    """
     replicas = strategy.num_replicas_in_sync
     with strategy.scope():
         regions = keras.Input((token_models.REGIONS, token_models.WIDTH), name="image")
@@ -50,10 +56,16 @@ def trained(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray]:
         model.compile(optimizer=keras.optimizers.SGD(0.01))
         model.optimizer.build(model.trainable_variables)
 
-    step = tf.function(lambda data: strategy.run(model.train_step, (data,)), autograph=False)
     own = batches(replicas)
     # As the training shares them: a device after the other takes the next.
     several = strategy.distribute_datasets_from_function(lambda context: own)
-    for data in several if replicas > 1 else own:
+    data = iter(several if replicas > 1 else own)
+
+    def step(shared: Any) -> Any:
+        return strategy.run(model.train_step, (next(shared),))
+
+    if graph:
+        step = tf.function(step, autograph=False)
+    for _ in range(STEPS):
         step(data)
     return {f"{n} {weight.name}": weight.numpy() for n, weight in enumerate(model.weights)}

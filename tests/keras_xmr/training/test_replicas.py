@@ -19,27 +19,35 @@ SUPPORT = Path(__file__).parents[2] / "support"
 PATH = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent.parent)))
 
 
+def start(replicas: int, part: str, file: Path, **environment: str) -> subprocess.Popen:
+    """A process that trains on some replicas."""
+    return subprocess.Popen(
+        [sys.executable, SUPPORT / "replica_run.py", str(replicas), part, file],
+        env={**os.environ, "PYTHONPATH": PATH, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result(process: subprocess.Popen, file: Path) -> dict[str, np.ndarray]:
+    """What it has written, once it has ended."""
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors[-3000:]
+    return dict(np.load(file))
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """What one and three replicas make of the same batches, and each of two workers."""
     folder = tmp_path_factory.mktemp("replicas")
-    environments: dict[Any, tuple[int, dict[str, str]]] = {3: (3, {})}
+    processes: dict[Any, Any] = {3: start(3, "everything", folder / "3.npz")}
     for number, cluster in enumerate(two_workers()):
-        environments[f"worker {number}"] = (2, {"TF_CONFIG": cluster})
-    processes = {
-        name: subprocess.Popen(
-            [sys.executable, SUPPORT / "replica_run.py", str(replicas), folder / f"{name}.npz"],
-            env={**os.environ, "PYTHONPATH": PATH, **environment},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for name, (replicas, environment) in environments.items()
-    }
+        name = f"worker {number}"
+        processes[name] = start(2, "half", folder / f"{name}.npz", TF_CONFIG=cluster)
     one = replica_run.everything(tf.distribute.get_strategy())
-    for process in processes.values():
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors[-3000:]
-    return {1: one} | {name: dict(np.load(folder / f"{name}.npz")) for name in processes}
+    return {1: one} | {
+        name: result(process, folder / f"{name}.npz") for name, process in processes.items()
+    }
 
 
 @pytest.mark.slow
@@ -86,11 +94,23 @@ def test_fit_logs_the_same(runs):
 @pytest.mark.slow
 def test_tokens_train_as_on_one_device(runs):
     # Also where each of them pads its captions to another length, and with batch normalisation.
-    names = [key for key in runs[1] if key.startswith("tokens/")]
+    check_tokens(runs[3], runs[1])
+
+
+@pytest.mark.slow
+@pytest.mark.heavy
+def test_tokens_train_in_a_graph_as_on_one_device(tmp_path):
+    process = start(3, "graph", tmp_path / "3.npz")
+    check_tokens(
+        result(process, tmp_path / "3.npz"), replica_run.graph(tf.distribute.get_strategy())
+    )
+
+
+def check_tokens(many, one):
+    names = [key for key in one if key.startswith("tokens/")]
     assert any("moving_variance" in name for name in names)
     for name in names:
-        expected = runs[1][name]
-        np.testing.assert_allclose(runs[3][name], expected, rtol=1e-3, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(many[name], one[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.slow
