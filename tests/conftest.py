@@ -28,8 +28,8 @@ GOLDEN = (
 
 # By their time, which is half of that of the whole suite.
 LONGEST = (
-    "test_replicas.py",
     "test_reproduce.py",
+    "test_replicas.py",
     "test_training.py",
     "test_methods.py",
     "test_workers.py",

@@ -17,10 +17,6 @@ from keras_xmr.training.termination import TerminatedError
 
 
 def test_help_needs_no_tensorflow(tmp_path):
-    done = start("--help", cwd=tmp_path)
-    assert done.returncode == 0
-    for word in ("--set", "scenes_pcme", *command_names()):
-        assert word in done.stdout
     assert start("explain", "train", cwd=tmp_path).returncode == 0
     found = start("compare", "--help", cwd=tmp_path, program=("-m", "keras_xmr")).stdout
     assert "--configs" in found
@@ -70,7 +66,11 @@ def test_a_new_file_is_a_new_command(tmp_path, monkeypatch, capsys):
 
 
 def test_help_and_list_show_every_config(tmp_path):
-    lines = start("--help", cwd=tmp_path).stdout.partition("configs that come along (")[2]
+    done = start("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for word in ("--set", "scenes_pcme", *command_names()):
+        assert word in done.stdout
+    lines = done.stdout.partition("configs that come along (")[2]
     assert all(len(line) <= 100 for line in lines.splitlines())
     shown, data_set = set(), ""
     for line in lines.splitlines()[1:]:
@@ -85,9 +85,6 @@ def test_help_and_list_show_every_config(tmp_path):
     )
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("cub_msrm_seen ")]
     assert "  MSRM on CUB Captions, all classes" in line
-    done = start("list", "nothing_*", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: list: there is no config that 'nothing_*' names")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +102,7 @@ def test_help_and_list_show_every_config(tmp_path):
         (["export"], "one of the arguments --run --config is required"),
         (["export", "--run=x", "--config=y"], "--config: not allowed with argument --run"),
         (["tune", "--run=saved_models/x"], "saved_models/x holds no run"),
+        (["list", "nothing_*"], "list: there is no config that 'nothing_*' names"),
         (["relevance", "--output=x.npz"], "--output goes with --captions"),
         (["evaluate"], "which run? Give --run=saved_models/NAME"),
         (["evaluate", "--config=scenes_pcme", "--output=x"], "--output is for several runs"),

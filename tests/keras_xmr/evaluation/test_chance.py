@@ -23,7 +23,7 @@ def test_chance_is_the_mean_of_random_rankings(random):
     judgements = judged(RIGHT)
     found = [
         evaluate_scores(random.normal(size=RIGHT.shape), judgements, PRECISION_AT)
-        for _ in range(3000)
+        for _ in range(1000)
     ]
     expected = chance(found[0])
     names = set(found[0].summary) - {"i2t_median_rank", "t2i_median_rank"}
