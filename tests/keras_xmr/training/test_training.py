@@ -367,7 +367,7 @@ def test_flat_loss_is_named():
 
 @pytest.mark.slow
 def test_frozen_parts_do_not_move(trained, start):
-    run = start(TWO_PHASES.partition(", {epochs")[0] + "]")
+    run = start(*POINTS, TWO_PHASES.partition(", {epochs")[0] + "]")
     keras.utils.set_random_seed(run.config.seed)
     tokenizer = build_tokenizer(run.config, run.records)
     first = model_parts(build_model(run.config, run.records, tokenizer, pretrained=True))
