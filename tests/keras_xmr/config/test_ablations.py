@@ -79,6 +79,7 @@ def test_tables_of_the_papers_are_complete(loaded):
         assert all(paper.figures for paper in printed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["scenes_dvse_k1", "scenes_msrm_mean_only", "scenes_pcme_no_local_attention"]
 )

@@ -55,6 +55,7 @@ def gradient_norms(config, random) -> list[tuple[str, float]]:
     return norms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_loss_of_a_config_moves_the_model(random, name):
     (_, main), (_, other) = gradient_norms(load_config(find_config(name)), random)

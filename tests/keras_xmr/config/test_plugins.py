@@ -88,6 +88,7 @@ def names() -> dict[str, set[str]]:
     return {family: set(components(family)) for family in FAMILIES}
 
 
+@pytest.mark.slow
 def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     before = names()
     package({"my_methods.py": re.search(r"```python\n(.*?)```", SECTION, re.S)[1]})

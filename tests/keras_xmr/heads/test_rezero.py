@@ -84,6 +84,7 @@ def test_a_gradient_reaches_every_factor(features, random, kind, options):
     assert len(factors) == (2 if kind is Gaussian and options.get("local_attention", True) else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), HEADS)
 def test_a_head_that_has_moved_is_more_than_its_pooling_and_is_saved(
     features, kind, options, tmp_path

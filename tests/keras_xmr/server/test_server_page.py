@@ -18,6 +18,8 @@ from keras_xmr.server.run import listen
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
 WIDTHS = (1280, 500)
 

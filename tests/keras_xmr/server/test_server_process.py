@@ -104,6 +104,7 @@ def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch)
     assert answer.json()["error"] == "the server has ended before it could answer"
 
 
+@pytest.mark.slow
 def test_many_clients_at_once_see_no_error(index, monkeypatch):
     benchmark = serving(monkeypatch)
     with stub_server(index, 0.002) as (process, url):

@@ -173,6 +173,7 @@ def rsum(values, image_of) -> float:
     return total
 
 
+@pytest.mark.slow
 def test_what_has_begun_is_saved_whole(start, tmp_path):
     split = start.seen["val"]
     expected = start.model({"image": split.pixels, "caption": split.ids})
