@@ -21,6 +21,7 @@ from keras_xmr.evaluation.evaluate import plan_memory
 from keras_xmr.evaluation.report import PAGE, save_scores, write_report
 from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
+from keras_xmr.index.probe import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
@@ -152,6 +153,8 @@ class Run:
             evaluation = evaluate_split(
                 self.model, self.records, split, self.tokenizer, self.config
             )
+            if self.config.evaluation.report_card:
+                evaluation.card = probe(self.folder.path, self.model, self.records, split)
             report(
                 evaluation,
                 self.records.split(split),

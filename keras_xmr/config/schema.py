@@ -330,6 +330,12 @@ class EvaluationOptions(Section):
     with the columns `image,caption,grade`, which goes by the ids of the data set, or the file of a
     benchmark: CIRCO, HierarCaps, INQUIRE, Marqo-GS."""
 
+    report_card: bool = True
+    """Whether the report has a card of what match probabilities, and the sigma of a Gaussian
+    embedding, are worth. For it, images and captions are embedded again: 200 with pixels erased
+    and words dropped, and at most 1,000 photos of the validation split, by which answer sets are
+    calibrated."""
+
     save_scores: bool = False
     """Whether the scores of the model's own matcher are kept, as `scores-<split>.npy` beside
     the report, and with them `ground-truth-<split>.json`. Both together are what

@@ -12,6 +12,18 @@ from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.metrics import RetrievalMetrics, by_positives
 from keras_xmr.reporting.plots import save_plot
 
+SEE = {
+    "recall at K": "The share of queries with a right answer among the first K. The further up and "
+    "to the left, the better; where lines meet, matchers find as much if one looks long enough.",
+    "recall and right answers": "R@1 of queries with few and with many right answers. Lines that "
+    "rise are no merit: the more answers are right, the easier it is to find one.",
+    "distribution of sigma": "How unsure the model is of images and of captions. A narrow peak "
+    "says that it is as unsure of all.",
+    "uncertainty and truth": "Each point is a caption. If sigma knows how vague a caption is, "
+    "points rise to the right.",
+}
+"""What there is to see in each plot."""
+
 _SIDES = {"image": ("image-to-text", "tab:blue"), "caption": ("text-to-image", "tab:orange")}
 
 
@@ -29,7 +41,6 @@ def write_plots(evaluation: Evaluation, folder: Path) -> dict[str, Path]:
     if len(by_positives(_most_judged(evaluation, 0).text_to_image)) > 1:
         plots["recall and right answers"] = _by_positives(evaluation, folder / "positives.png")
     if evaluation.uncertainty_bins:
-        plots["uncertainty and R@1"] = _uncertainty_bins(evaluation, folder / "uncertainty.png")
         plots["distribution of sigma"] = _sigma(evaluation, folder / "sigma.png")
     if evaluation.uncertainty_of_truth is not None:
         plots["uncertainty and truth"] = _truth(evaluation, folder / "uncertainty_truth.png")
@@ -71,20 +82,6 @@ def _by_positives(evaluation: Evaluation, path: Path) -> Path:
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("R@1 (%)")
     axes[0].legend(fontsize=8)
-    return save_plot(figure, path)
-
-
-def _uncertainty_bins(evaluation: Evaluation, path: Path) -> Path:
-    count = len(evaluation.uncertainty_bins)
-    figure, axes = plt.subplots(1, count, figsize=(4.5 * count, 3.4), squeeze=False)
-    for axis, (side, found) in zip(axes[0], evaluation.uncertainty_bins.items(), strict=True):
-        title, colour = _SIDES[side]
-        axis.bar(range(1, len(found.value) + 1), 100 * np.array(found.value), color=colour)
-        axis.set(
-            title=f"{title} (rank correlation {found.correlation:+.2f})",
-            xlabel="uncertainty bin, from sure to unsure",
-            ylabel="R@1 (%)",
-        )
     return save_plot(figure, path)
 
 

@@ -10,14 +10,20 @@ import numpy as np
 
 from data_pipelines.files import atomic_write, written_aside
 from data_pipelines.records import SplitRecords
+from keras_xmr.config.registry import components
+from keras_xmr.evaluation.card_plots import card_pictures
+from keras_xmr.evaluation.curve_plots import curve_pictures
 from keras_xmr.evaluation.files import write_figures
-from keras_xmr.evaluation.plots import write_plots
+from keras_xmr.evaluation.plots import SEE, write_plots
+from keras_xmr.evaluation.report_card import WORDS, report_card
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.tables import embedding_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import Table
-from keras_xmr.reporting.pages import data_url, figure, html_table, page
+from keras_xmr.metrics.glossary import glossary
+from keras_xmr.reporting.pages import data_url, definitions, figure, figures, html_table, page
+from keras_xmr.reporting.spreadsheets import csv_of
 
 PAGE = "report.html"
 """The page of a report."""
@@ -61,12 +67,37 @@ def write_report(
     parts.append(f'<p class="verdict">{html.escape(verdict)}</p>')
     parts += [html_table(table) for table in tables]
     parts += [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
-    for name, path in plots.items():
-        parts.append(figure(path.read_bytes(), name))
+    shown = [figure(path.read_bytes(), name, SEE[name]) for name, path in plots.items()]
+    shown += [picture.write(folder) for picture in curve_pictures(evaluation)]
+    parts += ["<h2>Pictures</h2>", figures(shown), *_card(evaluation, folder)]
     parts += _examples(evaluation, records)
+    parts += ["<h2>What the words mean</h2>", definitions(_meanings(evaluation))]
     path = folder / PAGE
     atomic_write(path, page(title, parts, _STYLE).encode("utf-8"))
     return path
+
+
+def _card(evaluation: Evaluation, folder: Path) -> list[str]:
+    """The uncertainty report card, as a table and as pictures."""
+    if evaluation.card is None:
+        return []
+    card = report_card(evaluation, evaluation.card)
+    table = card.table()
+    if not table.rows:
+        return []
+    atomic_write(folder / "report_card.csv", csv_of([table.header, *table.rows]))
+    return [html_table(table), figures(picture.write(folder) for picture in card_pictures(card))]
+
+
+def _meanings(evaluation: Evaluation) -> dict[str, str]:
+    """A sentence for each metric and matcher that the report names."""
+    metrics = glossary(evaluation.matchers[0].metrics.summary)
+    matchers, rerankers = components("matcher"), components("reranker")
+    names = [own.name for own in evaluation.matchers]
+    found = {name: matchers[name].summary for name in names if name in matchers}
+    words = WORDS if "log_variance" in evaluation.embedded.captions else {}
+    again = {r.reranker for r in evaluation.reranked} & rerankers.keys()
+    return metrics | words | found | {name: rerankers[name].summary for name in sorted(again)}
 
 
 def save_scores(evaluation: Evaluation, folder: Path) -> Path:

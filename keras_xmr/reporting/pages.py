@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from keras_xmr.metrics.tables import Table
 
@@ -17,6 +17,12 @@ h2 { font-size: 19px; }
 .wide { overflow-x: auto; }
 figure { display: inline-block; margin: 0 1em 1em 0; max-width: 100%; }
 figure img { max-width: 100%; }
+.figures { display: flex; flex-wrap: wrap; gap: 1.5em; margin: 1em 0; }
+.figures figure { margin: 0; display: grid; align-content: start; }
+figcaption { color: #444; font-size: 13px; width: 0; min-width: 100%; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2em 1em; font-size: 13px; }
+dt { font-weight: 600; }
+dd { margin: 0; }
 .note { color: #666; font-size: 13px; }
 """
 
@@ -53,9 +59,25 @@ def html_table(table: Table) -> str:
     return f'<h2>{html.escape(table.title)}</h2><div class="wide"><table>{head}{body}</table></div>'
 
 
-def figure(png: bytes, name: str) -> str:
-    """A picture; `name` says what it shows."""
-    return f'<figure><img src="{data_url(png, "image/png")}" alt="{html.escape(name)}"></figure>'
+def figure(png: bytes, name: str, see: str = "") -> str:
+    """A picture; `name` says what it shows, and `see` below it what there is to see."""
+    line = f"<figcaption>{html.escape(see)}</figcaption>" if see else ""
+    image = f'<img src="{data_url(png, "image/png")}" alt="{html.escape(name)}">'
+    return f"<figure>{image}{line}</figure>"
+
+
+def figures(found: Iterable[str]) -> str:
+    """Pictures beside each other, as many as there is room for."""
+    return f'<div class="figures">{"".join(found)}</div>'
+
+
+def definitions(meanings: Mapping[str, str]) -> str:
+    """Words and what they mean, one below the other."""
+    lines = (
+        f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>"
+        for word, meaning in meanings.items()
+    )
+    return f"<dl>{''.join(lines)}</dl>"
 
 
 def data_url(content: bytes, kind: str) -> str:

@@ -209,6 +209,7 @@ def tiny_config(folder: Path, *overrides: str) -> Config:
             "train.validate_every=1",
             "evaluation.batch_size=8",
             "evaluation.matchers=[mean_only]",
+            "evaluation.report_card=false",  # embeds again, and draws a lot
             *overrides,
         ],
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from pathlib import Path
 
@@ -21,6 +23,25 @@ from keras_xmr.external_scores import ExternalScores
 from keras_xmr.external_scores import run as run_external_scores
 from keras_xmr.pipeline import Run
 
+PICTURES = {
+    "recall",
+    "positives",
+    "sigma",
+    "uncertainty_truth",
+    "asp_top_i2t",
+    "asp_top_t2i",
+    "risk_coverage_image",
+    "risk_coverage_caption",
+    "sigma_bins_image",
+    "sigma_bins_caption",
+    "reliability_all_pairs",
+    "reliability_first_caption",
+    "reliability_first_image",
+    "sigma_damage_image",
+    "sigma_damage_caption",
+    "answer_sets",
+}
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, trained):
@@ -28,6 +49,7 @@ def run(tmp_path_factory, trained):
         "evaluation.folds=3",
         "evaluation.matchers=[mean_only, elk, wasserstein]",
         "evaluation.save_scores=true",
+        "evaluation.report_card=true",
     )
     return copy_of(trained, tmp_path_factory.mktemp("run"), *overrides)
 
@@ -35,6 +57,14 @@ def run(tmp_path_factory, trained):
 @pytest.fixture(scope="module")
 def evaluation(run):
     return evaluate_split(run.model, run.records, "test", run.tokenizer, run.config)
+
+
+@pytest.fixture(scope="module")
+def printed(run):
+    """What the command says; its reports lie in the folder of the run."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        run.evaluate()
+    return said.getvalue()
 
 
 @pytest.fixture
@@ -133,9 +163,7 @@ def test_evaluating_twice_gives_the_same(run, evaluation):
     assert again.as_dict() == evaluation.as_dict()
 
 
-def test_report_has_figures_plots_and_pictures(run, capsys):
-    run.evaluate()
-    printed = capsys.readouterr().out
+def test_report_has_figures_plots_and_pictures(run, printed):
     for text in (
         "exhaustive truth",
         "mean over folds",
@@ -152,20 +180,17 @@ def test_report_has_figures_plots_and_pictures(run, capsys):
     assert queries["match_probability/t2i_recall_1"].shape == (24,)
     assert queries["match_probability/truth/i2t_map_at_r"].shape == queries["image_ids"].shape
     page = (folder / "report.html").read_text("utf-8")
-    assert page.count("data:image/png") == 5
+    assert page.count("data:image/png") == page.count("<figcaption>") == len(PICTURES)
     assert page.count("data:image/jpeg") > 10
     assert 'class="true"' in page or 'class="right"' in page
-    assert {p.name for p in folder.glob("*.png")} == {
-        "recall.png",
-        "positives.png",
-        "uncertainty.png",
-        "sigma.png",
-        "uncertainty_truth.png",
-    }
+    assert {p.stem for p in folder.glob("*.png")} == PICTURES
+    assert "sigma of captions, 70% dropped" in (folder / "report_card.csv").read_text("utf-8")
+    for word in ("<dt>R@K</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
+        assert word in page
 
 
-def test_saved_scores_give_the_same_numbers(run, evaluation):
-    run.evaluate()
+@pytest.mark.usefixtures("printed")
+def test_saved_scores_give_the_same_numbers(run):
     folder = run.folder.evaluation("test")
     own = ExternalScores(
         folder / "ground-truth-test.json",

@@ -1,0 +1,139 @@
+"""Pictures of the uncertainty report card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.evaluation.damage import Damage
+from keras_xmr.evaluation.reliability import Reliability
+from keras_xmr.evaluation.report_card import SIDES, ReportCard, SigmaBins
+from keras_xmr.evaluation.selective import RiskCoverage
+from keras_xmr.reporting.pictures import Picture, panel
+
+_COLOURS = {"image": "tab:blue", "caption": "tab:orange"}
+_DAMAGE = {"image": "part of the pixels erased (%)", "caption": "part of the words dropped (%)"}
+
+
+def card_pictures(card: ReportCard) -> Iterator[Picture]:
+    """Every picture that the card has numbers for."""
+    for side, selective in card.selective.items():
+        yield _risk(side, selective)
+    for side, bins in card.bins.items():
+        yield _bins(side, bins)
+    for name, reliability in card.reliability.items():
+        yield _reliability(name, reliability)
+    for side, damage in card.damage.items():
+        yield _damage(side, damage)
+    if card.coverage is not None:
+        yield _coverage(card.coverage)
+
+
+def _risk(side: str, found: RiskCoverage) -> Picture:
+    drawing, axis = panel(SIDES[side], "queries answered, surest first (%)", "wrong answers (%)")
+    coverage = 100 * found.coverage
+    axis.plot(
+        coverage, 100 * found.risk, color=_COLOURS[side], label=f"by sigma, area {found.area:.3f}"
+    )
+    axis.plot(
+        coverage, 100 * found.best, "--", color="0.4", label=f"oracle, area {found.best_area:.3f}"
+    )
+    axis.axhline(
+        100 * found.random_area, ls=":", c="0.4", label=f"random, area {found.random_area:.3f}"
+    )
+    axis.set_ylim(0, 105)
+    axis.legend(fontsize=8)
+    see = (
+        "Risk and coverage. If sigma knows which queries fail, the line begins far below the "
+        f"dotted one; here it is {found.gain:.0%} of the way from a random order to the oracle."
+    )
+    rows = zip(found.coverage.tolist(), found.risk.tolist(), found.best.tolist(), strict=True)
+    header = ("coverage", "risk", "risk_of_oracle")
+    title = f"risk and coverage, {SIDES[side]}"
+    return Picture(f"risk_coverage_{side}", title, see, drawing, header, rows)
+
+
+def _bins(side: str, found: SigmaBins) -> Picture:
+    drawing, axis = panel(SIDES[side], "bin of sigma, from sure to unsure", "R@1 (%)")
+    value = 100 * np.array(found.bins.value)
+    # The mean of so few alike answers may lie at an end of its interval.
+    error = np.maximum([value - 100 * found.low, 100 * found.high - value], 0)
+    places = np.arange(1, len(value) + 1)
+    axis.bar(places, value, color=_COLOURS[side], yerr=error, capsize=3, ecolor="0.3")
+    axis.set_ylim(0, None)
+    low, high = found.bins.interval
+    see = (
+        "R@1 in bins of sigma, with 95 % intervals. Bars that fall to the right say that the model "
+        f"knows what it does not know; rank correlation {found.bins.correlation:+.2f} "
+        f"({low:+.2f} to {high:+.2f})."
+    )
+    columns = (found.bins.log_sigma, found.bins.value, found.low.tolist(), found.high.tolist())
+    header = ("log_sigma", "recall_1", "low", "high")
+    title = f"R@1 in bins of sigma, {SIDES[side]}"
+    rows = zip(*columns, strict=True)
+    return Picture(f"sigma_bins_{side}", title, see, drawing, header, rows)
+
+
+def _reliability(name: str, found: Reliability) -> Picture:
+    drawing, axis = panel(name, "match probability (%)", "of these, right (%)")
+    filled = found.count > 0
+    axis.plot([0, 100], [0, 100], ":", color="0.4")
+    predicted, observed = 100 * found.predicted[filled], 100 * found.observed[filled]
+    axis.plot(predicted, observed, "-o", color="tab:green", ms=4)
+    share = axis.twinx()
+    width = 100 / len(found.count)
+    centres = width * (np.arange(len(found.count)) + 0.5)
+    share.bar(centres[filled], found.count[filled], 0.9 * width, color="0.6", alpha=0.35)
+    share.set(yscale="log", ylabel="answers (grey)", ylim=(0.8, None))
+    axis.set(xlim=(0, 100), ylim=(0, 100))
+    axis.set_zorder(share.get_zorder() + 1)
+    axis.set_frame_on(False)
+    see = (
+        "Reliability. On the dotted line, a probability of 70 % is right 7 times of 10; below it "
+        f"the model is too sure of itself. The mean gap (ECE) is {found.error:.4f}, by the "
+        "annotated answers: where many right ones were not annotated, it looks worse than it is."
+    )
+    rows = zip(found.count.tolist(), found.predicted.tolist(), found.observed.tolist(), strict=True)
+    header = ("answers", "probability", "right")
+    stem = f"reliability_{'_'.join(name.split()[:2])}"
+    return Picture(stem, f"reliability, {name}", see, drawing, header, rows)
+
+
+def _damage(side: str, found: Damage) -> Picture:
+    drawing, axis = panel(f"{found.items:,} {side}s", _DAMAGE[side], "sigma, times undamaged")
+    shares = 100 * np.array(found.shares)
+    axis.plot(shares, found.ratio, "-o", color=_COLOURS[side], ms=4)
+    axis.fill_between(shares, found.low, found.high, color=_COLOURS[side], alpha=0.25, lw=0)
+    axis.axhline(1, ls=":", color="0.4")
+    verb = "erased" if side == "image" else "dropped"
+    meaning = "It does." if found.grows else "Here it is not sure to."
+    see = (
+        f"Sigma where less of the {side} is left ({verb} at random, 95 % band). A model that knows "
+        f"what it cannot see has a line that rises. {meaning}"
+    )
+    columns = (found.shares, found.ratio.tolist(), found.low.tolist(), found.high.tolist())
+    header = ("share", "sigma_ratio", "low", "high")
+    title = f"sigma of damaged {side}s"
+    rows = zip(*columns, strict=True)
+    return Picture(f"sigma_damage_{side}", title, see, drawing, header, rows)
+
+
+def _coverage(found: Any) -> Picture:
+    drawing, axis = panel(
+        "answer sets, calibrated on val", "photos in the set (%)", "captions with no larger set (%)"
+    )
+    sizes = np.sort(100 * found.sizes / found.gallery)
+    share = 100 * np.arange(1, len(sizes) + 1) / len(sizes)
+    axis.step(sizes, share, where="post", color="tab:purple")
+    axis.set(xlim=(0, 100), ylim=(0, 100))
+    see = (
+        f"Answer sets. {found.kept:.1%} of the captions have at least {found.share:.0%} of their "
+        f"right photos in their set; promised were {found.promised:.0%}. What the promise costs: "
+        f"half of the sets have more than {np.median(sizes):.0f} % of the photos. The further the "
+        "line is to the left, the more a set says."
+    )
+    rows = zip(found.sizes.tolist(), found.found.tolist(), strict=True)
+    header = ("photos_in_set", "right_photos_found")
+    return Picture("answer_sets", "answer sets", see, drawing, header, rows)

@@ -1,0 +1,154 @@
+"""The uncertainty report card: what the sigma and the probabilities of a model are worth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.config.registry import components
+from keras_xmr.evaluation.damage import Damage
+from keras_xmr.evaluation.reliability import (
+    Reliability,
+    reliability_of_best,
+    reliability_of_pairs,
+)
+from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.selective import RiskCoverage, bin_intervals, risk_coverage
+from keras_xmr.evaluation.uncertainty import Bins, log_sigma
+from keras_xmr.metrics import Table
+
+WORDS = {
+    "sigma": "how unsure the model is of an item: the geometric mean of the standard deviations of "
+    "its embedding",
+    "AURC": "the mean share of wrong first answers, over all shares of queries that are answered, "
+    "surest first; 0 is best",
+    "ECE": "how far match probabilities are from the share of answers that are right, on average",
+}
+"""What the words of the card mean."""
+
+SIDES = {"image": "image-to-text", "caption": "text-to-image"}
+
+
+@dataclass(frozen=True)
+class SigmaBins:
+    """Recall at 1 in bins of growing sigma (Chun et al. 2021, Fig. 6), with 95 % intervals.
+
+    Attributes:
+        bins: The bins.
+        low: Lower end of the interval of each.
+        high: Its upper end.
+    """
+
+    bins: Bins
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass(frozen=True)
+class ReportCard:
+    """What was found.
+
+    Attributes:
+        selective: For "image" and "caption" queries: what sigma says about wrong first answers.
+        bins: For each, recall at 1 in bins of sigma.
+        reliability: For "all pairs" and the first answers of each side, what probabilities say.
+        damage: For each side, what less of an item does to its sigma.
+        coverage: How answer sets keep their promise, a `keras_xmr.index.coverage.Coverage`.
+    """
+
+    selective: dict[str, RiskCoverage] = field(default_factory=dict)
+    bins: dict[str, SigmaBins] = field(default_factory=dict)
+    reliability: dict[str, Reliability] = field(default_factory=dict)
+    damage: dict[str, Damage] = field(default_factory=dict)
+    coverage: Any = None
+
+    def table(self) -> Table:
+        """A row for each question, its answer, and how to read it."""
+        rows = [*self._selective_rows(), *self._reliability_rows(), *self._damage_rows()]
+        if (found := self.coverage) is not None:
+            promise = f"answer sets with {found.share:.0%} of the right photos"
+            rows.append([promise, f"{found.kept:.1%}", f"promised {found.promised:.0%}"])
+        return Table("Uncertainty report card", ["", "found", "to compare"], rows)
+
+    def _selective_rows(self) -> list[list[str]]:
+        rows = []
+        for side, found in self.selective.items():
+            title, bins = SIDES[side], self.bins[side].bins
+            compare = f"random {found.random_area:.3f}, oracle {found.best_area:.3f}"
+            rows.append([f"{title}: AURC", f"{found.area:.3f}", compare])
+            rows.append(
+                [f"{title}: gain over a random order", f"{found.gain:+.3f}", "1 is the oracle"]
+            )
+            low, high = bins.interval
+            interval = f"95 % interval {low:+.2f} to {high:+.2f}; below 0 it tells something"
+            name = f"{title}: rank correlation of sigma and R@1"
+            rows.append([name, f"{bins.correlation:+.2f}", interval])
+        return rows
+
+    def _reliability_rows(self) -> list[list[str]]:
+        return [
+            [f"ECE, {name}", f"{found.error:.4f}", f"0 is best; {found.count.sum():,} answers"]
+            for name, found in self.reliability.items()
+        ]
+
+    def _damage_rows(self) -> list[list[str]]:
+        names = {"image": "erased", "caption": "dropped"}
+        return [
+            [
+                f"sigma of {side}s, {found.shares[-1]:.0%} {names[side]}",
+                f"times {found.ratio[-1]:.3f}",
+                f"95 % interval {found.low[-1]:.3f} to {found.high[-1]:.3f}; "
+                f"{'it grows' if found.grows else 'it does not surely grow'}",
+            ]
+            for side, found in self.damage.items()
+        ]
+
+
+def report_card(evaluation: Evaluation, probed: ReportCard) -> ReportCard:
+    """What an evaluation tells of uncertainty; empty where there is neither sigma nor log-odds.
+
+    Args:
+        evaluation: The evaluation.
+        probed: What was found by embedding again; see `keras_xmr.index.probe`.
+    """
+    selective, by_sigma = {}, {}
+    for side, found in evaluation.uncertainty_bins.items():
+        uncertainty = log_sigma(getattr(evaluation.embedded, f"{side}s"))
+        if uncertainty is not None:
+            correct, groups = _recall(evaluation, side), _groups(evaluation, side)
+            selective[side] = risk_coverage(uncertainty, correct)
+            by_sigma[side] = SigmaBins(found, *bin_intervals(uncertainty, correct, groups))
+    said = _reliability(evaluation)
+    return replace(probed, selective=selective, bins=by_sigma, reliability=said)
+
+
+def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:
+    """What probabilities say; nothing of scores that are too many to be in memory."""
+    own, judgements = evaluation.matchers[0], evaluation.judgements
+    if not (evaluation.embedded.images and _are_log_odds(own.name) and own.scores.is_dense):
+        return {}
+    captions, images = own.scores.by_query
+    return {
+        "all pairs": reliability_of_pairs(captions, judgements),
+        "first caption of each image": reliability_of_best(captions, judgements),
+        "first image of each caption": reliability_of_best(images, judgements.transpose()),
+    }
+
+
+def _recall(evaluation: Evaluation, side: str) -> np.ndarray:
+    metrics = evaluation.matchers[0].metrics
+    queries = metrics.image_to_text if side == "image" else metrics.text_to_image
+    return queries.values["recall_1"]
+
+
+def _groups(evaluation: Evaluation, side: str) -> np.ndarray:
+    if side == "image":
+        return np.arange(evaluation.images)
+    return evaluation.ground_truth.caption_image
+
+
+def _are_log_odds(matcher: str) -> bool:
+    known = components("matcher").get(matcher)
+    return known is not None and bool(known.constants.get("LOGITS"))

@@ -1,0 +1,81 @@
+"""What an evaluation tells of a model only by embedding again: damaged items, another split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from data_pipelines.records import Records
+from keras_xmr.evaluation.damage import Damage, drop_from_captions, erase_images
+from keras_xmr.evaluation.report_card import ReportCard
+from keras_xmr.index.calibration import join
+from keras_xmr.index.coverage import measure_coverage
+from keras_xmr.index.model import RunModel
+from keras_xmr.model.retriever import Retriever
+
+ITEMS = 200
+"""So many images, and as many captions, are damaged, drawn with a seed."""
+
+
+def probe(run: Path, model: Retriever, records: Records, split: Any) -> ReportCard:
+    """Damages some items of a split, and looks at how answer sets that val calibrated hold on it.
+
+    Args:
+        run: The folder of the run.
+        model: Its model.
+        records: Its records.
+        split: The split.
+
+    Returns:
+        What was found; nothing of a model that looks at regions, of one without sigma, or without
+        a validation split.
+    """
+    if "log_variance" not in model.text_tower.output:
+        return ReportCard()
+    try:
+        again = RunModel(run)
+    except UserError:
+        return ReportCard()
+    again.image_tower, again.text_tower = model.image_tower, model.text_tower
+    again.matcher = model.matcher
+    found = {"image": _erase(again, records, split), "caption": _drop(again, records, split)}
+    damage = {side: growth for side, growth in found.items() if growth is not None}
+    other = split != "val" and len(records.split("val")) > 0
+    return ReportCard(
+        damage=damage, coverage=measure_coverage(again, records, split) if other else None
+    )
+
+
+class _InBatches:
+    """Embeds by a model, so many at once as in evaluation."""
+
+    def __init__(self, model: RunModel) -> None:
+        self._model = model
+        self._batch = model.config.evaluation.batch_size
+
+    def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
+        parts = range(0, len(pixels), self._batch)
+        return join([self._model.embed_pixels(pixels[i : i + self._batch]) for i in parts])
+
+    def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
+        parts = range(0, len(texts), self._batch)
+        return join([self._model.embed_texts(texts[i : i + self._batch]) for i in parts])
+
+
+def _erase(model: RunModel, records: Records, split: Any) -> Damage | None:
+    pixels = model.pixels_of_records(records, split, _some(len(records.split(split))))
+    return erase_images(_InBatches(model), pixels)
+
+
+def _drop(model: RunModel, records: Records, split: Any) -> Damage | None:
+    captions = records.split(split).captions
+    texts = [captions[int(number)].text for number in _some(len(captions))]
+    return drop_from_captions(_InBatches(model), texts)
+
+
+def _some(count: int) -> np.ndarray:
+    return np.sort(np.random.default_rng(0).permutation(count)[:ITEMS])

@@ -1,0 +1,58 @@
+"""Pictures of a report: PNG, the numbers as CSV, and what there is to see in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from data_pipelines.files import atomic_write
+from keras_xmr.reporting.pages import figure
+from keras_xmr.reporting.plots import save_plot
+from keras_xmr.reporting.spreadsheets import csv_of
+
+SIZE = (4.6, 3.4)
+"""Inches of a picture with one panel; two stand beside each other on a wide page."""
+
+
+@dataclass
+class Picture:
+    """A picture that was drawn.
+
+    Attributes:
+        name: Its file, without `.png` or `.csv`.
+        title: What it shows.
+        see: What there is to see in it, for the line below.
+        figure: The drawing.
+        header: The columns of its numbers.
+        rows: Its numbers.
+    """
+
+    name: str
+    title: str
+    see: str
+    figure: plt.Figure
+    header: Sequence[str]
+    rows: Iterable[Sequence[object]] = field(default_factory=list)
+
+    def write(self, folder: Path) -> str:
+        """Writes PNG and CSV, closes the drawing, and returns the picture as HTML."""
+        png = save_plot(self.figure, folder / f"{self.name}.png")
+        rows = [[_short(cell) for cell in row] for row in self.rows]
+        atomic_write(folder / f"{self.name}.csv", csv_of([self.header, *rows]))
+        return figure(png.read_bytes(), self.title, self.see)
+
+
+def panel(title: str, x: str, y: str) -> tuple[plt.Figure, plt.Axes]:
+    """A drawing with one panel."""
+    drawing, axis = plt.subplots(figsize=SIZE)
+    axis.set(title=title, xlabel=x, ylabel=y)
+    axis.grid(alpha=0.3)
+    axis.set_axisbelow(True)
+    return drawing, axis
+
+
+def _short(cell: object) -> object:
+    return f"{cell:.6g}" if isinstance(cell, float) else cell

@@ -1,0 +1,234 @@
+"""The numbers of the report card and of curves, against loops that do what papers say."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from keras_xmr.config.registry import components
+from keras_xmr.evaluation.card_plots import card_pictures
+from keras_xmr.evaluation.curve_plots import curve_pictures
+from keras_xmr.evaluation.curves import plausible_match_by_zeta, set_correlation
+from keras_xmr.evaluation.damage import SHARES, drop_from_captions, dropped, erase_images, erased
+from keras_xmr.evaluation.reliability import reliability_of_best, reliability_of_pairs
+from keras_xmr.evaluation.report_card import ReportCard, report_card
+from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
+from keras_xmr.evaluation.selective import bin_intervals, risk_coverage
+from keras_xmr.evaluation.uncertainty import bins
+from keras_xmr.index.answer_sets import AnswerSets
+from keras_xmr.index.coverage import coverage
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import METRICS, measure, metric_names
+from keras_xmr.metrics.glossary import glossary
+from keras_xmr.metrics.score_matrices import ScoreMatrices
+
+
+def mean_risk(order, wrong):
+    """AURC by its definition: the mean share of wrong ones among the first 1, 2, ..."""
+    return np.mean([wrong[order[:count]].mean() for count in range(1, len(order) + 1)])
+
+
+def test_the_area_is_that_of_the_definition(random):
+    sigma, correct = random.normal(size=40), (random.uniform(size=40) < 0.6).astype(float)
+    found = risk_coverage(sigma, correct)
+    assert found.area == pytest.approx(mean_risk(np.argsort(sigma), 1 - correct))
+    assert found.best_area == pytest.approx(mean_risk(np.argsort(-correct), 1 - correct))
+    shuffled = [mean_risk(random.permutation(40), 1 - correct) for _ in range(800)]
+    assert found.random_area == pytest.approx(np.mean(shuffled), abs=0.01)
+    assert found.best_area <= found.area
+    assert risk_coverage(1 - correct, correct).gain == pytest.approx(1)
+    assert risk_coverage(correct, correct).gain < 0
+
+
+def test_queries_that_are_as_sure_have_no_order(random):
+    sigma, correct = (
+        random.integers(0, 4, 30).astype(float),
+        random.integers(0, 2, 30).astype(float),
+    )
+    areas = [
+        mean_risk(np.lexsort((random.uniform(size=30), sigma)), 1 - correct) for _ in range(1500)
+    ]
+    assert risk_coverage(sigma, correct).area == pytest.approx(np.mean(areas), abs=0.01)
+    some = risk_coverage(np.array([1.0, 2.0, 3.0]), np.array([1.0, np.nan, 0.0]))
+    assert some.coverage.tolist() == [0.5, 1.0]
+    constant = risk_coverage(np.zeros(30), correct)
+    assert (constant.area, constant.gain) == pytest.approx((constant.random_area, 0))
+    assert risk_coverage(sigma, np.ones(30)).gain == 0
+
+
+def test_intervals_of_bins_hold_the_means_and_follow_groups(random):
+    sigma, metric = random.normal(size=300), (random.uniform(size=300) < 0.5).astype(float)
+    metric[::50] = np.nan
+    groups = np.arange(300)
+    low, high = bin_intervals(sigma, metric, groups, 5)
+    value = np.array(bins(sigma, metric, 5).value)
+    assert ((low < value) & (value < high)).all()
+    # Of 58 independent halves, the deviation of the mean is 0.066.
+    np.testing.assert_allclose(high - low, 2 * 1.96 * 0.5 / np.sqrt(58), rtol=0.2)
+    same = (
+        np.sort(np.repeat(sigma[::10], 10)),
+        np.repeat(metric[:30], 10),
+        np.repeat(groups[:30], 10),
+    )
+    wide = np.subtract(*bin_intervals(*same, count=1)[::-1])
+    assert wide[0] > 2 * np.subtract(*bin_intervals(*same[:2], groups, count=1)[::-1])[0]
+
+
+def test_the_calibration_error_is_that_of_the_definition(random):
+    logits = random.normal(size=(20, 30)).astype(np.float32)
+    judgements = Judgements.from_pairs(random.integers(0, 20, 30), 20)
+    right = judgements.grades.toarray() > 0
+    probability = 1 / (1 + np.exp(-logits.astype(np.float64)))
+
+    def ece(p, r):
+        gaps = 0.0
+        for place in range(15):
+            inside = (p >= place / 15) & (p < (place + 1) / 15)
+            if inside.any():
+                gaps += inside.sum() * abs(p[inside].mean() - r[inside].mean())
+        return gaps / len(p)
+
+    found = reliability_of_pairs(logits, judgements)
+    assert found.count.sum() == 600
+    assert found.error == pytest.approx(ece(probability.ravel(), right.ravel()))
+    rows, best = np.arange(20), logits.argmax(axis=1)
+    expected = ece(probability[rows, best], right[rows, best])
+    assert reliability_of_best(logits, judgements).error == pytest.approx(expected)
+    sure = np.where(right, 50.0, -50.0)
+    assert reliability_of_pairs(sure, judgements).error == pytest.approx(0)
+    assert reliability_of_pairs(-sure, judgements).error == pytest.approx(1)
+
+
+class Vague:
+    """Sigma is the part of the image that is grey, and falls with the words of a caption."""
+
+    def embed_pixels(self, pixels):
+        grey = (pixels == 127).all(axis=3).mean(axis=(1, 2))
+        return {"log_variance": 2 * np.stack([grey, grey], axis=1)}
+
+    def embed_texts(self, texts):
+        words = np.array([[len(text.split())] for text in texts])
+        return {"log_variance": -2.0 * words}
+
+
+def test_damage_is_what_it_says(random):
+    pixels = random.integers(128, 256, (9, 20, 20, 3)).astype(np.uint8)
+    found = erase_images(Vague(), pixels)
+    sides = [round(20 * share**0.5) for share in SHARES]
+    np.testing.assert_allclose(found.ratio, np.exp([side**2 / 400 for side in sides]))
+    np.testing.assert_allclose(found.low, found.high)
+    assert found.grows
+    centres = random.uniform(size=(9, 2))
+    small, large = erased(pixels, 0.2, centres) == 127, erased(pixels, 0.6, centres) == 127
+    assert (small <= large).all()
+    assert (pixels != 127).all()
+    text = "one two three four five six seven eight nine ten"
+    assert dropped([text], 0.0) == [text]
+    left = [dropped([text, "word", ""], share) for share in SHARES]
+    assert [len(texts[0].split()) for texts in left] == [10, 9, 8, 7, 6, 5, 4, 3]
+    assert all(texts[1:] == ["word", ""] for texts in left)
+    for more, less in itertools.pairwise(left):
+        assert set(less[0].split()) < set(more[0].split())
+    captions = drop_from_captions(Vague(), [text, text])
+    np.testing.assert_allclose(captions.ratio, np.exp(10 * np.array(SHARES)))
+
+
+def test_coverage_counts_right_photos_above_the_cutoff():
+    scores = np.array([[3.0, 2, 1, 0], [0, 1, 2, 3], [9, 9, 9, 9]])
+    right = np.array([[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]], bool)
+    sets = AnswerSets(1.5, 0.0, [], [], 4, 2, 2, share=1.0, confidence=0.9)
+    found = coverage(sets, scores, right)
+    assert found.found.tolist() == [1.0, 0.5]
+    assert found.sizes.tolist() == [2, 2]
+    assert (found.kept, found.promised, found.gallery) == (0.5, 0.9, 4)
+
+
+def labelled(random):
+    """Eight images with three of six labels each, and two captions of each."""
+    labels = [tuple(random.permutation(6)[:3]) for _ in range(8)]
+    caption_image = np.repeat(np.arange(8), 2)
+    return GroundTruth(
+        [str(i) for i in range(8)],
+        [str(c) for c in range(16)],
+        caption_image,
+        Judgements.from_pairs(caption_image, 8),
+        labels=labels,
+        relevance=random.uniform(size=(8, 16)),
+    )
+
+
+def test_plausible_matches_by_zeta_are_those_of_label_vectors(random):
+    truth, scores = labelled(random), random.normal(size=(8, 16))
+    found = plausible_match_by_zeta(scores, truth, (0, 2, 4))
+    vectors = truth.label_vectors().toarray()
+    for place, zeta in enumerate((0, 2, 4)):
+        differ = (vectors[:, None] != vectors[truth.caption_image][None]).sum(axis=2)
+        for side, matrix, right in (("i2t", scores, differ), ("t2i", scores.T, differ.T)):
+            right = right <= zeta
+            precision, chance = [], []
+            for row, own in zip(matrix, right, strict=True):
+                first = np.argsort(-row)[: own.sum()]
+                precision.append(own[first].mean())
+                chance.append(own.mean())
+            assert found[side][place] == pytest.approx(np.mean(precision))
+            assert found[f"{side} chance"][place] == pytest.approx(np.mean(chance))
+
+
+def test_the_correlation_of_a_set_is_the_mean_cosine(random):
+    points = random.normal(size=(7, 3, 5))
+    unit = points / np.linalg.norm(points, axis=2, keepdims=True)
+    expected = np.mean([own @ own.T for own in unit], axis=0)
+    np.testing.assert_allclose(set_correlation(points), expected)
+    np.testing.assert_allclose(set_correlation(np.ones((2, 3, 4))), np.ones((3, 3)))
+
+
+@pytest.fixture
+def evaluation(random):
+    truth, scores = labelled(random), random.normal(size=(8, 16)).astype(np.float32)
+    own = MatcherEvaluation("match_probability", ScoreMatrices(scores), measure(scores, truth))
+    embedded = EmbeddedSplit(
+        {"points": random.normal(size=(8, 3, 4))}, {"mean": random.normal(size=(16, 4))}
+    )
+    return Evaluation("test", 8, 16, [own], embedded, truth)
+
+
+def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path):
+    pictures = list(curve_pictures(evaluation))
+    assert [picture.name for picture in pictures] == [
+        "pmrp_zeta",
+        "asp_top_i2t",
+        "set_correlation_image",
+    ]
+    page = "".join(picture.write(tmp_path) for picture in pictures)
+    assert page.count("<figcaption>") == 3
+    lines = (tmp_path / "pmrp_zeta.csv").read_text("utf-8").splitlines()
+    assert lines[0] == "zeta,i2t,i2t chance,t2i,t2i chance"
+    assert len(lines) == 8
+    assert (tmp_path / "set_correlation_image.png").stat().st_size > 1000
+
+
+def test_a_model_without_sigma_has_a_card_of_its_probabilities_alone(evaluation):
+    card = report_card(evaluation, ReportCard())
+    assert [row[0] for row in card.table().rows] == [f"ECE, {name}" for name in card.reliability]
+    names = [picture.name for picture in card_pictures(card)]
+    assert names == [
+        "reliability_all_pairs",
+        "reliability_first_caption",
+        "reliability_first_image",
+    ]
+    other = replace(evaluation.matchers[0], name="cosine")
+    evaluation.matchers = [other]
+    assert not report_card(evaluation, ReportCard()).table().rows
+
+
+def test_every_metric_and_matcher_is_explained():
+    words = glossary(metric_names())
+    assert "a metric that the config adds" not in words.values()
+    assert {"R@K", "PMRP", "ASP", "RSUM"} <= words.keys()
+    assert glossary(["i2t_recall_1", "t2i_recall_5"]) == {"R@K": words["R@K"]}
+    assert len(words) < len(METRICS)
+    for component in components("matcher").values():
+        assert component.summary.endswith(".")
