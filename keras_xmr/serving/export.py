@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
@@ -21,10 +21,14 @@ from keras_xmr import embeddings
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.serving.samples import image_files
+from keras_xmr.serving.warm_up import write_warm_up
 
 Tensors = dict[str, tf.Tensor]
 
 _TOLERANCE = 1e-4
+
+# How many items the requests have by which a server warms up.
+_WARM_UP = (1, 8)
 
 # Pillow and TensorFlow may come with versions of libjpeg that round in different ways.
 _LEVELS = 2
@@ -55,15 +59,21 @@ def export_keras(model: Retriever, path: Path) -> None:
 def export_saved_model(
     model: Retriever, tokenizer: Tokenizer, options: ImageOptions, path: Path
 ) -> None:
-    """Writes a SavedModel with the signatures `embed_image`, `embed_text` and `match`.
+    """Writes a SavedModel with the signatures `embed_image`, `embed_text`, `match`, `embed_pixels`.
 
     Decoding, resizing, tokenizer and vocabulary are inside. With a tokenizer of KerasHub, whoever
     loads the SavedModel has to `import tensorflow_text` before. `embed_image` takes the bytes of
     JPEG, PNG, GIF or BMP files, string (N,), or region features, float (N, R, F). `embed_text`
     takes captions, string (M,). Both return the tensors of the embedding that are scored, and
-    for Gaussian ones `log_sigma`, the uncertainty. `match` takes one image and captions, and
-    returns `scores` (M,), with `probabilities` where scores are log-odds. If the matcher scores
-    by direction, the image is the query.
+    for Gaussian ones `log_sigma`, the uncertainty. `match` takes N images and captions for each,
+    string (N, M), and returns `scores` (N, M), with `probabilities` where scores are log-odds. If
+    the matcher scores by direction, the image is the query. A caption that comes more than once is
+    embedded once. `embed_pixels` is `embed_image` for who has decoded the photos already: pixels
+    uint8 (N, size, size, 3).
+
+    All have one first axis, the items, and what one item gets does not hang on the others: a server
+    may put the requests of several clients into one batch. Beside them lie requests by which a
+    server warms up; see `keras_xmr.serving.warm_up`.
 
     Args:
         model: The model.
@@ -90,6 +100,7 @@ def export_saved_model(
     try:
         archive.write_out(str(aside), verbose=False)
         endpoints.compare(aside)
+        write_warm_up(aside, endpoints.warm_up())
         os.replace(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -111,34 +122,43 @@ class _Endpoints:
     def all(self) -> dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]]:
         """Every endpoint: its function and what it takes."""
         captions = tf.TensorSpec([None], tf.string, name="captions")
+        lists = tf.TensorSpec([None, None], tf.string, name="captions")
+        shape = self.model.image_tower.input_shape[1:]
         if self.takes_regions:
-            shape = self.model.image_tower.input_shape[1:]
             images = tf.TensorSpec([None, *shape], tf.float32, name="regions")
-            image = tf.TensorSpec(shape, tf.float32, name="regions")
         else:
             images = tf.TensorSpec([None], tf.string, name="image_bytes")
-            image = tf.TensorSpec([], tf.string, name="image_bytes")
-        return {
+        found: dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]] = {
             "embed_image": (self.embed_image, [images]),
             "embed_text": (self.embed_text, [captions]),
-            "match": (self.match, [image, captions]),
+            "match": (self.match, [images, lists]),
         }
+        if not self.takes_regions:
+            pixels = tf.TensorSpec([None, *shape], tf.uint8, name="pixels")
+            found["embed_pixels"] = (self.embed_pixels, [pixels])
+        return found
 
     def embed_image(self, images: tf.Tensor) -> Tensors:
         """Embeddings of images."""
-        if not self.takes_regions:
-            images = self.pixels(images)
-        return _with_uncertainty(self.model.image_tower(images, training=False))
+        return self.embed_pixels(images if self.takes_regions else self.pixels(images))
+
+    def embed_pixels(self, pixels: tf.Tensor) -> Tensors:
+        """Embeddings of what the image tower takes."""
+        return _with_uncertainty(self.model.image_tower(pixels, training=False))
 
     def embed_text(self, captions: tf.Tensor) -> Tensors:
         """Embeddings of captions."""
         found = self._embed_some_text(captions)
         return {name: value[: tf.size(captions)] for name, value in found.items()}
 
-    def match(self, image: tf.Tensor, captions: tf.Tensor) -> Tensors:
-        """Scores, and probabilities, of captions for one image."""
-        texts = self._embed_some_text(captions)
-        scores = self.model.score(self.embed_image(image[None]), texts)[0, : tf.size(captions)]
+    def match(self, images: tf.Tensor, captions: tf.Tensor) -> Tensors:
+        """Scores, and probabilities, of the captions (N, M) of each of N images."""
+        tf.debugging.assert_equal(
+            tf.shape(captions)[0], tf.shape(images)[0], "match takes a list of captions per image"
+        )
+        different, places = tf.unique(tf.reshape(captions, [-1]))
+        scores = self.model.score(self.embed_image(images), self._embed_some_text(different))
+        scores = tf.gather(scores, tf.reshape(places, tf.shape(captions)), batch_dims=1)
         if isinstance(self.model.matcher, LogitMatcher):
             return {"scores": scores, "probabilities": self.model.matcher.probability(scores)}
         return {"scores": scores}
@@ -168,8 +188,10 @@ class _Endpoints:
         inputs = {
             "embed_image": [images],
             "embed_text": [captions],
-            "match": [images[0], captions],
+            "match": [images, tf.tile(captions[None], [len(images), 1])],
         }
+        if not self.takes_regions:
+            inputs["embed_pixels"] = [self.pixels(images)]
         for name, arguments in inputs.items():
             ours = getattr(self, name)(*arguments)
             theirs = getattr(loaded, name)(*arguments)
@@ -180,6 +202,19 @@ class _Endpoints:
                     raise ExportError(
                         f"the exported {name} is not equal to the model: {key} differs by {gap:.3g}"
                     )
+
+    def warm_up(self) -> Iterator[tuple[str, Tensors]]:
+        """Requests of every signature: of one item, and of as many as a small batch has."""
+        for name, (_, specs) in self.all().items():
+            for items in _WARM_UP:
+                yield name, {spec.name: self._some(spec, items) for spec in specs}
+
+    def _some(self, spec: tf.TensorSpec, items: int) -> tf.Tensor:
+        shape = [items, *(3 if size is None else size for size in spec.shape[1:])]
+        if spec.dtype != tf.string:
+            return tf.zeros(shape, spec.dtype)
+        word = b"a photo" if spec.name == "captions" else image_files()["plain JPEG"]
+        return tf.fill(shape, word)
 
     def _some_images(self) -> tf.Tensor:
         if self.takes_regions:

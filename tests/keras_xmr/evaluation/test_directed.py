@@ -79,8 +79,9 @@ def test_a_run_of_msrm_is_trained_evaluated_and_exported(tmp_path):
     )["image/encoded"]
     captions = [caption.text for caption in run.records.split("test").captions]
     # The image is the query of the export.
-    found = served.match(jpeg, tf.constant(captions))["scores"]
-    np.testing.assert_allclose(found, directed.scores.image_to_text[0], rtol=1e-3, atol=1e-3)
+    found = served.match(jpeg[None], tf.constant([captions]))["scores"]
+    expected = directed.scores.image_to_text[:1]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(

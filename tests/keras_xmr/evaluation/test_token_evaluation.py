@@ -81,8 +81,8 @@ def test_models_of_tokens_are_exported(tmp_path):
     assert image["tokens"].shape == (2, 3, 6)
     np.testing.assert_array_equal(text["mask"], [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     expected = model.score(model.image_tower(x["image"][:1]), model.text_tower(words(texts)))
-    found = loaded.match(x["image"][0], texts)["scores"]
-    np.testing.assert_allclose(found, expected[0], rtol=1e-5, atol=1e-6)
+    found = loaded.match(x["image"][:1], texts[None])["scores"]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

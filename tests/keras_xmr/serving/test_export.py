@@ -41,7 +41,7 @@ found = {
     "image": model.signatures["embed_image"](image_bytes=tf.constant(images)),
     "text": model.signatures["embed_text"](captions=tf.constant(captions)),
     "match": model.signatures["match"](
-        image_bytes=tf.constant(images[0]), captions=tf.constant(captions)),
+        image_bytes=tf.constant(images), captions=tf.constant([captions] * len(images))),
 }
 found = {n: {k: v.numpy().tolist() for k, v in f.items()} for n, f in found.items()}
 assert not {"keras_xmr", "data_pipelines", "tensorflow_probability"} & sys.modules.keys()
@@ -123,7 +123,7 @@ def found(run, pictures, batch, tmp_path_factory):
 
 def test_saved_model_needs_no_project_code(run, pictures, found):
     image, caption = live(run, pictures)
-    scores = run.model.score({k: v[:1] for k, v in image.items()}, caption)[0]
+    scores = run.model.score(image, caption)
     for key in ("mean", "log_variance"):
         np.testing.assert_allclose(found["image"][key], image[key], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found["text"][key], caption[key], rtol=1e-4, atol=1e-5)
@@ -133,7 +133,7 @@ def test_saved_model_needs_no_project_code(run, pictures, found):
     np.testing.assert_allclose(found["match"]["scores"], scores, rtol=1e-3, atol=1e-4)
     probabilities = np.array(found["match"]["probabilities"])
     np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-scores)), rtol=1e-3)
-    assert probabilities.shape == (4,)
+    assert probabilities.shape == (3, 4)
 
 
 def test_saved_model_cli_runs_it(run, tmp_path):
@@ -241,8 +241,49 @@ def test_no_captions_and_no_images_have_no_embeddings(run, served):
     assert served.embed_text(none)["mean"].shape == (0, 8)
     assert served.embed_text(none)["log_sigma"].shape == (0,)
     assert served.embed_image(none)["mean"].shape == (0, 8)
-    photo = tf.constant(image_files()["plain JPEG"])
-    assert served.match(photo, none)["scores"].shape == (0,)
+    photo = tf.constant([image_files()["plain JPEG"]])
+    assert served.match(photo, tf.reshape(none, [1, 0]))["scores"].shape == (1, 0)
+    assert served.match(none, tf.reshape(none, [0, 2]))["scores"].shape == (0, 2)
+
+
+def test_each_image_is_matched_with_its_own_captions(run, served):
+    files = image_files()
+    photos = tf.constant([files["plain JPEG"], files["GIF"]])
+    lists = tf.constant([["two", "a red circle", "two"], ["", "two", "nothing green"]])
+    found = served.match(photos, lists)["scores"].numpy()
+    for row in range(2):
+        alone = served.match(photos[row : row + 1], lists[row : row + 1])["scores"]
+        np.testing.assert_allclose(found[row], alone[0], rtol=1e-4, atol=1e-5)
+    embedded = served.embed_image(photos), served.embed_text(tf.constant(["two"]))
+    np.testing.assert_allclose(found[:, [0]][:1], run.model.score(*embedded)[:1], rtol=1e-4)
+    assert found[0, 0] == found[0, 2]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a list of captions per image"):
+        served.match(photos, lists[:1])
+
+
+def test_pixels_that_were_decoded_elsewhere_are_embedded(run, served):
+    options = run.config.data.image
+    data = image_files()["plain JPEG"]
+    pixels = crop_for_evaluation(read_pixels(data, "photo"), options)[None]
+    found, expected = served.embed_pixels(pixels), served.embed_image(tf.constant([data]))
+    np.testing.assert_allclose(found["mean"], expected["mean"], rtol=1e-3, atol=1e-3)
+
+
+def test_a_server_can_warm_up_with_every_signature(run, served):
+    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    path = versions(run.folder.serving)[-1] / "assets.extra" / "tf_serving_warmup_requests"
+    asked = []
+    for record in tf.data.TFRecordDataset(str(path)):
+        request = logs.PredictionLog.FromString(record.numpy()).predict_log.request
+        name = request.model_spec.signature_name
+        inputs = {key: tf.constant(tf.make_ndarray(t)) for key, t in request.inputs.items()}
+        for value in served.signatures[name](**inputs).values():
+            asked.append((name, value.shape[0]))
+    assert set(asked) == {
+        (name, items)
+        for name in ("embed_image", "embed_text", "match", "embed_pixels")
+        for items in (1, 8)
+    }
 
 
 def test_a_file_that_is_no_image_is_named(served):
@@ -251,7 +292,7 @@ def test_a_file_that_is_no_image_is_named(served):
         with pytest.raises(tf.errors.InvalidArgumentError, match=rf"image 2 .*{says}"):
             served.embed_image(tf.constant([photo, photo, bad, photo]))
         with pytest.raises(tf.errors.InvalidArgumentError, match=rf"image 0 .*{says}"):
-            served.match(tf.constant(bad), tf.constant(CAPTIONS))
+            served.match(tf.constant([bad]), tf.constant([CAPTIONS]))
 
 
 def test_an_export_that_is_not_equal_is_refused(run, tmp_path, monkeypatch):
@@ -292,7 +333,9 @@ def test_models_on_regions_are_exported_too(tmp_path):
     np.testing.assert_allclose(
         found["mean"], run.model.image_tower(regions)["mean"], rtol=1e-4, atol=1e-5
     )
-    assert loaded.match(tf.constant(regions[0]), tf.constant(CAPTIONS))["scores"].shape == (4,)
+    found = loaded.match(tf.constant(regions[:2]), tf.constant([CAPTIONS, CAPTIONS]))
+    assert found["scores"].shape == (2, 4)
+    assert "embed_pixels" not in loaded.signatures
 
 
 def test_sets_and_points_are_exported_without_what_only_losses_need(tmp_path):
@@ -320,10 +363,10 @@ def test_sets_and_points_are_exported_without_what_only_losses_need(tmp_path):
     assert image.keys() == {"points"}
     assert image["points"].shape == (1, 2, 8)
     assert caption.keys() == {"mean"}
-    match = loaded.match(photo, tf.constant(CAPTIONS))
+    match = loaded.match(photo[None], tf.constant([CAPTIONS]))
     assert match.keys() == {"scores"}
     cosines = np.einsum("kd,md->km", image["points"][0], caption["mean"])
-    np.testing.assert_allclose(match["scores"], cosines.max(axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(match["scores"][0], cosines.max(axis=0), rtol=1e-4, atol=1e-5)
 
 
 def test_keras_file_holds_no_code(run):
