@@ -33,6 +33,8 @@ from keras_xmr.serving import (
     next_version,
     remove_old_versions,
 )
+from keras_xmr.serving.onnx_export import check_packages, export_onnx
+from keras_xmr.serving.samples import some_inputs
 from keras_xmr.training.cluster import workers_of
 from keras_xmr.training.distribution import LOST, Team, lost_worker
 from keras_xmr.training.train import load_trained, train
@@ -189,6 +191,17 @@ class Run:
         export_saved_model(self.model, self.tokenizer, self.config.data.image, path)
         remove_old_versions(self.folder.serving, self.config.export.keep)
         _LOGGER.info("SavedModel for TF Serving: %s", path)
+
+    def export_onnx(self) -> None:
+        """Writes the towers as ONNX."""
+        _LOGGER.info("== export as ONNX")
+        check_packages()
+        samples = {
+            "image": some_inputs(self.model.image_tower),
+            "text": self.tokenizer(["a dog runs on the grass", "two men", ""]).numpy(),
+        }
+        for path in export_onnx(self.model, samples, self.folder.path / "onnx"):
+            _LOGGER.info("ONNX: %s", path)
 
     def relevance(self) -> None:
         """Writes how relevant each caption is to each image."""

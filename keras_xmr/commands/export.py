@@ -2,6 +2,7 @@
 
 examples:
   python main.py export --run=saved_models/scenes_pcme
+  python main.py export --run=saved_models/scenes_pcme --onnx
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from keras_xmr.commands._steps import do
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     add_run(parser)
+    parser.add_argument("--onnx", action="store_true", help="writes the towers as ONNX instead")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Exports the model."""
-    do(config_of(arguments), "export")
+    do(config_of(arguments), "export_onnx" if arguments.onnx else "export")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import keras
@@ -9,6 +12,18 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 Tensor = Any
+
+_LOOPS_OF_KERAS = ContextVar("loops_of_keras", default=False)
+
+
+@contextmanager
+def loops_of_keras() -> Iterator[None]:
+    """What is traced within has the loops of Keras: of ours, ONNX knows no blocks of a list."""
+    token = _LOOPS_OF_KERAS.set(True)
+    try:
+        yield
+    finally:
+        _LOOPS_OF_KERAS.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr", name="PackedGRU")
@@ -20,7 +35,8 @@ class GRU(keras.layers.GRU):
     that count are packed, step by step, the longest sequence first; inputs are multiplied at once,
     and the loops over the steps, forward and backward, have the recurrent product alone.
 
-    Of a GPU, or compiled with XLA, which knows no slices of varying lengths, it is that of Keras.
+    Of a GPU, compiled with XLA, which knows no slices of varying lengths, or within
+    `loops_of_keras`, it is that of Keras.
     """
 
     def inner_loop(
@@ -49,7 +65,7 @@ class GRU(keras.layers.GRU):
         )
         return (
             standard
-            and not (self.dropout or self.recurrent_dropout or in_xla)
+            and not (self.dropout or self.recurrent_dropout or in_xla or _LOOPS_OF_KERAS.get())
             and not tf.config.list_logical_devices("GPU")
         )
 

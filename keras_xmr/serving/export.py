@@ -20,7 +20,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.serving.samples import image_files
+from keras_xmr.serving.samples import image_files, some_inputs
 from keras_xmr.serving.warm_up import write_warm_up
 
 Tensors = dict[str, tf.Tensor]
@@ -218,9 +218,7 @@ class _Endpoints:
 
     def _some_images(self) -> tf.Tensor:
         if self.takes_regions:
-            random = np.random.default_rng(0)
-            shape = [size or 3 for size in self.model.image_tower.input_shape[1:]]
-            return tf.constant(random.normal(size=[1, *shape]).astype(np.float32))
+            return tf.constant(some_inputs(self.model.image_tower))
         files = image_files()
         seen = self.pixels(tf.constant(list(files.values()))).numpy()
         for (name, data), found in zip(files.items(), seen, strict=True):

@@ -34,6 +34,15 @@ def image_files() -> dict[str, bytes]:
     }
 
 
+def some_inputs(tower: Any) -> np.ndarray:
+    """A few random inputs of an image tower: pixels uint8 (3, H, W, 3), or regions float32."""
+    random = np.random.default_rng(0)
+    shape = [size or 3 for size in (3, *tower.input_shape[1:])]
+    if tower.input.dtype == "uint8":
+        return random.integers(0, 256, shape, np.uint8)
+    return random.normal(size=shape).astype(np.float32)
+
+
 def _file(image: Image.Image, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     # Of JPEG files in which colour is coarser than brightness, a part is not decoded quite as
