@@ -16,9 +16,18 @@ from keras_xmr.reporting.pages import POLICY
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
-article { display: flex; gap: 1em; padding: 1em 0; border-top: 1px solid #ddd; }
-article > :first-child { flex: 0 0 auto; min-width: 100px; overflow-wrap: anywhere; }
+article { display: flex; flex-wrap: wrap; gap: 1em; padding: 1em 0; border-top: 1px solid #ddd;
+  scroll-margin-top: 4em; }
+article > :first-child { flex: 0 0 200px; overflow-wrap: anywhere; }
+article > :last-child { flex: 1 1 300px; min-width: 0; }
+article img { width: 200px; cursor: zoom-in; }
+article.current { outline: 3px solid #58c; outline-offset: 4px; }
+.wide { overflow-x: auto; }
+dialog { max-width: 96vw; padding: 0; border: 0; cursor: zoom-out; }
+dialog img { display: block; width: min(96vw, 90vh); }
+kbd { border: 1px solid #bbb; border-radius: 3px; padding: 0 0.3em; }
 h2 { font-size: 17px; margin: 0 0 0.3em; }
+h1, h2, p, li { overflow-wrap: anywhere; }
 ul { margin: 0.2em 0 0.6em; padding-left: 1.2em; color: #555; }
 table { border-collapse: collapse; font-size: 13px; margin: 0.6em 0; }
 td, th { padding: 0.15em 0.7em; border-bottom: 1px solid #eee; text-align: right; }
@@ -26,13 +35,55 @@ td:first-child, th:first-child { text-align: left; }
 label { margin-right: 1em; }
 input[type=number] { width: 5em; }
 .note { color: #666; font-size: 13px; }
-.bar { position: sticky; top: 0; background: white; padding: 0.6em 0; }
+.bar { position: sticky; top: 0; z-index: 1; background: white; padding: 0.6em 0; margin: 0; }
 """
 
 # Element ids and `data-` attributes are all that the script shares with the page.
 _SCRIPT = """
 "use strict";
+const pairs = [...document.querySelectorAll("article")];
+const key = `marks of ${location.pathname}`;
 let saved = true;
+let kept = true;
+let current = -1;
+
+function idOf(pair) {
+  return JSON.stringify([pair.dataset.image, pair.dataset.caption]);
+}
+
+function marked(pair) {
+  return pair.querySelector("input[type=radio]:checked");
+}
+
+function restore() {
+  let marks = {};
+  try {
+    marks = JSON.parse(localStorage.getItem(key)) || {};
+  } catch {
+    kept = false;
+  }
+  for (const pair of pairs) {
+    const mark = marks[idOf(pair)];
+    const radio = mark && pair.querySelector(`input[value="${CSS.escape(mark.mark)}"]`);
+    if (radio) {
+      radio.checked = true;
+      pair.querySelector("input[type=number]").value = mark.grade;
+    }
+  }
+}
+
+function keep() {
+  const marks = {};
+  for (const pair of pairs.filter(marked)) {
+    const grade = pair.querySelector("input[type=number]").value;
+    marks[idOf(pair)] = {mark: marked(pair).value, grade};
+  }
+  try {
+    localStorage.setItem(key, JSON.stringify(marks));
+  } catch {
+    kept = false;
+  }
+}
 
 function field(text) {
   return '"' + text.replaceAll('"', '""') + '"';
@@ -63,15 +114,56 @@ function save() {
 }
 
 function count() {
-  saved = false;
-  const marked = document.querySelectorAll("input[type=radio]:checked").length;
-  document.getElementById("marked").textContent = marked;
+  document.getElementById("marked").textContent = pairs.filter(marked).length;
 }
 
+function change() {
+  saved = false;
+  keep();
+  count();
+}
+
+function show(number) {
+  pairs[current]?.classList.remove("current");
+  current = Math.min(Math.max(number, 0), pairs.length - 1);
+  pairs[current]?.classList.add("current");
+  pairs[current]?.scrollIntoView({block: "nearest"});
+}
+
+function press(event) {
+  const typing = event.target.type === "number";
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) {
+    return;
+  }
+  const kinds = {r: "right", w: "wrong", u: "unsure"};
+  const steps = {j: 1, k: -1};
+  if (event.key in steps) {
+    show(current + steps[event.key]);
+  } else if (event.key in kinds && current >= 0) {
+    pairs[current].querySelector(`input[value=${kinds[event.key]}]`).checked = true;
+    change();
+    show(current + 1);
+  }
+}
+
+function enlarge(event) {
+  const large = document.getElementById("large");
+  if (event.target.closest("dialog")) {
+    large.close();
+  } else if (event.target.matches("article img")) {
+    large.replaceChildren(event.target.cloneNode());
+    large.showModal();
+  }
+}
+
+restore();
+count();
 document.getElementById("save").addEventListener("click", save);
-document.addEventListener("change", count);
+document.addEventListener("change", change);
+document.addEventListener("keydown", press);
+document.addEventListener("click", enlarge);
 window.addEventListener("beforeunload", (event) => {
-  if (!saved) {
+  if (!saved && !kept) {
     event.preventDefault();
   }
 });
@@ -152,6 +244,7 @@ def write_annotation_page(
     """
     page = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{_text(title)}</title><style>{_STYLE}</style>
 <h1>{_text(title)}</h1>
@@ -160,9 +253,13 @@ captions are right for their image. What you do not mark stays as it is.</p>
 <p class="note">Belief: the mean number of doublings of rank by which a pair is ahead of the last
 annotated one, in the direction in which it is less. Ranks count unlabelled pairs alone.</p>
 <p class="note">Then: <code>{_text(how_to_merge)}</code></p>
+<p class="note">Keys: <kbd>j</kbd> and <kbd>k</kbd> go to the next pair and back, <kbd>r</kbd> is
+right, <kbd>w</kbd> wrong, <kbd>u</kbd> unsure. A click enlarges an image. This browser keeps the
+marks; to use them, save them as a file.</p>
 <p class="bar"><button id="save">save marks</button>
 <span id="marked">0</span> of {len(entries)} marked</p>
 {"".join(_article(number, entry) for number, entry in enumerate(entries, 1))}
+<dialog id="large"></dialog>
 <script>{_SCRIPT}</script></html>
 """
     atomic_write(path, page.encode("utf-8"))
@@ -184,9 +281,9 @@ def _article(number: int, entry: Entry) -> str:
 <p class="note">image {_text(entry.image)}, caption {_text(entry.caption)}; belief
 {entry.belief:.2f}, {agree} of {len(entry.votes)} models agree. Annotated captions of the image:</p>
 <ul>{captions}</ul>
-<table><tr><th>model</th><th>score</th><th>caption's rank</th><th>annotated</th>
+<div class="wide"><table><tr><th>model</th><th>score</th><th>caption's rank</th><th>annotated</th>
 <th>image's rank</th><th>annotated</th><th>agrees</th></tr>
-{"".join(_vote(model, vote) for model, vote in entry.votes.items())}</table></div>
+{"".join(_vote(model, vote) for model, vote in entry.votes.items())}</table></div></div>
 </article>"""
 
 

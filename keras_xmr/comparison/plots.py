@@ -55,7 +55,7 @@ def _bars(table: SummaryTable, path: Path) -> Path:
     """A bar for each method, with the deviation over seeds, in a panel for each metric."""
     labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
     metrics = [name for name in labels if any(name in row for row in table.rows.values())]
-    columns = min(4, len(metrics))
+    columns = min(2, len(metrics))
     rows = -(-len(metrics) // columns)
     names = list(table.rows)
     colours = _colours(names)
@@ -80,15 +80,19 @@ def _bars(table: SummaryTable, path: Path) -> Path:
 
 
 def _curves(draw: Callable[[plt.Axes, str], None], label: str, path: Path) -> Path:
-    """Two panels, one for each direction, with one legend beside them."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
+    """Two panels, one for each direction and below the other, with one legend below both."""
+    figure, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
     for axis, (side, title) in zip(axes, _DIRECTIONS.items(), strict=True):
         draw(axis, side)
         axis.set(title=title, xscale="log")
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel(label)
-    axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+        axis.set_ylabel(label, fontsize=8)
+    _legend_below(axes[1])
     return save_plot(figure, path)
+
+
+def _legend_below(axis: plt.Axes) -> None:
+    axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.24))
 
 
 def _recall(methods: Methods, path: Path) -> Path:
@@ -141,7 +145,7 @@ def _asp(table: SummaryTable, path: Path) -> Path:
 
 def _validation(methods: Methods, path: Path) -> Path:
     """RSUM on the validation split over the training: a line for each run."""
-    figure, axis = plt.subplots(figsize=(9, 4))
+    figure, axis = plt.subplots(figsize=(5.4, 4.2))
     colours = _colours(list(methods))
     for name, runs in methods.items():
         logs = [run.training_log for run in runs if run.training_log]
@@ -150,5 +154,5 @@ def _validation(methods: Methods, path: Path) -> Path:
             axis.plot(log["step"], 100 * log["val_rsum"], color=colours[name], lw=1.1, label=label)
     axis.set(xlabel="step", ylabel="validation RSUM (%)")
     axis.grid(alpha=0.3)
-    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    _legend_below(axis)
     return save_plot(figure, path)

@@ -21,7 +21,7 @@ from keras_xmr.comparison.plots import write_plots
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
 from keras_xmr.metrics import Table
-from keras_xmr.reporting.pages import figure, html_table, page
+from keras_xmr.reporting.pages import figure, gallery, html_table, page
 from keras_xmr.reporting.spreadsheets import csv_of
 
 _SHOWN_WINS = 5
@@ -97,12 +97,29 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     parts = [f"<h1>{html.escape(split)}: comparison of {len(comparison.methods)} methods</h1>"]
     parts += [html_table(table) for table in tables]
     parts += [f'<p class="note">{html.escape(line)}</p>' for line in comparison.notes]
-    parts += [figure(path.read_bytes(), name) for name, path in plots.items()]
+    parts.append(
+        gallery(figure(path.read_bytes(), name, _see(name)) for name, path in plots.items())
+    )
     parts += [html_table(table) for table in matrices]
     parts += _pair_details(comparison)
     path = folder / "report.html"
     atomic_write(path, page(title, parts).encode("utf-8"))
     return path
+
+
+_SEE = {
+    "metrics": "Each panel is a metric, each bar a method; a thin line is the deviation over "
+    "seeds.",
+    "recall": "The share of queries with a right answer among the first K: the further up, the "
+    "better; a band is from the least to the most of several seeds.",
+    "ASP": "How well the order by score follows that by relevance among the first N.",
+    "validation": "RSUM while the methods learn: a line that still rises at its end would go on.",
+}
+
+
+def _see(name: str) -> str:
+    """What there is to see in a plot."""
+    return _SEE[name.split()[0].rstrip(",")]
 
 
 def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:

@@ -361,8 +361,9 @@ class AuditOptions(Section):
     """How the beliefs of several models become one: their mean, or the least of them. The belief
     of a model is how far it ranks a pair ahead of the annotated ones, in both directions."""
 
-    thumbnail: Annotated[int, Field(ge=16, le=2048)] = 160
-    """The longer side of the pictures of the annotation page, in pixels."""
+    thumbnail: Annotated[int, Field(ge=16, le=2048)] = 480
+    """The longer side of the pictures of the annotation page, in pixels. They are shown smaller,
+    and a click enlarges them."""
 
 
 class ExportOptions(Section):

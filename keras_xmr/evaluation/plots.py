@@ -48,7 +48,7 @@ def write_plots(evaluation: Evaluation, folder: Path) -> dict[str, Path]:
 
 
 def _recall_curves(evaluation: Evaluation, path: Path) -> Path:
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    figure, axes = plt.subplots(2, 1, figsize=(5, 6.4), sharey=True)
     for axis, (side, (title, _)) in zip(axes, _SIDES.items(), strict=True):
         for matcher in evaluation.matchers:
             metrics = matcher.metrics
@@ -57,8 +57,8 @@ def _recall_curves(evaluation: Evaluation, path: Path) -> Path:
             share = 100 * np.arange(1, len(ranks) + 1) / max(len(ranks), 1)
             axis.step(ranks, share, where="post", label=matcher.name)
         axis.set(title=title, xlabel="K", xscale="log", xlim=(1, None), ylim=(0, 100))
+        axis.set_ylabel("recall at K (%)")
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("recall at K (%)")
     axes[0].legend(fontsize=8)
     return save_plot(figure, path)
 
@@ -70,7 +70,7 @@ def _most_judged(evaluation: Evaluation, matcher: int) -> RetrievalMetrics:
 
 
 def _by_positives(evaluation: Evaluation, path: Path) -> Path:
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    figure, axes = plt.subplots(2, 1, figsize=(5, 6.4), sharey=True)
     for axis, (side, (title, _)) in zip(axes, _SIDES.items(), strict=True):
         for number, matcher in enumerate(evaluation.matchers):
             metrics = _most_judged(evaluation, number)
@@ -79,8 +79,8 @@ def _by_positives(evaluation: Evaluation, path: Path) -> Path:
             axis.plot([part.most for part in bins], recall, marker="o", label=matcher.name)
         axis.set(title=title, xlabel="right answers of a query (at most)", ylim=(0, 100))
         axis.set_xscale("log", base=2)
+        axis.set_ylabel("R@1 (%)")
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("R@1 (%)")
     axes[0].legend(fontsize=8)
     return save_plot(figure, path)
 

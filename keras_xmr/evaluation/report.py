@@ -22,7 +22,15 @@ from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import Table
 from keras_xmr.metrics.glossary import glossary
-from keras_xmr.reporting.pages import data_url, definitions, figure, figures, html_table, page
+from keras_xmr.reporting.pages import (
+    data_url,
+    definitions,
+    figure,
+    gallery,
+    html_table,
+    joined,
+    page,
+)
 from keras_xmr.reporting.spreadsheets import csv_of
 
 PAGE = "report.html"
@@ -34,7 +42,8 @@ _SHOWN = 6
 _STYLE = """
 .verdict { font-size: 17px; }
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
-.answers img { height: 110px; border: 4px solid #ccc; }
+.answers img { height: 160px; max-width: 100%; border: 4px solid #ccc; }
+.answers ol { flex: 1 1 240px; margin: 0; }
 .answers .right img, li.right { border-color: #2a2; color: #171; }
 .answers .true img, li.true { border-color: #8c8; color: #385; }
 """
@@ -65,11 +74,11 @@ def write_report(
     plots = write_plots(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
     parts.append(f'<p class="verdict">{html.escape(verdict)}</p>')
-    parts += [html_table(table) for table in tables]
+    parts += [html_table(joined(table)) for table in tables]
     parts += [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
     shown = [figure(path.read_bytes(), name, SEE[name]) for name, path in plots.items()]
     shown += [picture.write(folder) for picture in curve_pictures(evaluation)]
-    parts += ["<h2>Pictures</h2>", figures(shown), *_card(evaluation, folder)]
+    parts += ["<h2>Pictures</h2>", gallery(shown), *_card(evaluation, folder)]
     parts += _examples(evaluation, records)
     parts += ["<h2>What the words mean</h2>", definitions(_meanings(evaluation))]
     path = folder / PAGE
@@ -86,7 +95,7 @@ def _card(evaluation: Evaluation, folder: Path) -> list[str]:
     if not table.rows:
         return []
     atomic_write(folder / "report_card.csv", csv_of([table.header, *table.rows]))
-    return [html_table(table), figures(picture.write(folder) for picture in card_pictures(card))]
+    return [html_table(table), gallery(picture.write(folder) for picture in card_pictures(card))]
 
 
 def _meanings(evaluation: Evaluation) -> dict[str, str]:

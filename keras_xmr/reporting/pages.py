@@ -17,8 +17,8 @@ h2 { font-size: 19px; }
 .wide { overflow-x: auto; }
 figure { display: inline-block; margin: 0 1em 1em 0; max-width: 100%; }
 figure img { max-width: 100%; }
-.figures { display: flex; flex-wrap: wrap; gap: 1.5em; margin: 1em 0; }
-.figures figure { margin: 0; display: grid; align-content: start; }
+.gallery { display: flex; flex-wrap: wrap; gap: 1.5em; margin: 1em 0; }
+.gallery figure { margin: 0; display: grid; align-content: start; }
 figcaption { color: #444; font-size: 13px; width: 0; min-width: 100%; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2em 1em; font-size: 13px; }
 dt { font-weight: 600; }
@@ -59,6 +59,15 @@ def html_table(table: Table) -> str:
     return f'<h2>{html.escape(table.title)}</h2><div class="wide"><table>{head}{body}</table></div>'
 
 
+def joined(table: Table) -> Table:
+    """A table in which rows with the same figures are one, named by all of them."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, *cells in table.rows:
+        names.setdefault(tuple(cells), []).append(name)
+    rows = [[", ".join(own), *cells] for cells, own in names.items()]
+    return Table(table.title, table.header, rows)
+
+
 def figure(png: bytes, name: str, see: str = "") -> str:
     """A picture; `name` says what it shows, and `see` below it what there is to see."""
     line = f"<figcaption>{html.escape(see)}</figcaption>" if see else ""
@@ -66,9 +75,9 @@ def figure(png: bytes, name: str, see: str = "") -> str:
     return f"<figure>{image}{line}</figure>"
 
 
-def figures(found: Iterable[str]) -> str:
+def gallery(found: Iterable[str]) -> str:
     """Pictures beside each other, as many as there is room for."""
-    return f'<div class="figures">{"".join(found)}</div>'
+    return f'<div class="gallery">{"".join(found)}</div>'
 
 
 def definitions(meanings: Mapping[str, str]) -> str:

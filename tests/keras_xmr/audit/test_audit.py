@@ -352,8 +352,9 @@ def test_what_the_button_saves_can_be_read(tmp_path):
     ]
     program = (
         "const nothing = {addEventListener() {}};"
-        "globalThis.document = {...nothing, getElementById: () => nothing};"
-        "globalThis.window = nothing;"
+        "globalThis.document = "
+        "  {...nothing, getElementById: () => nothing, querySelectorAll: () => []};"
+        "globalThis.window = nothing; globalThis.location = {};"
         f"(0, eval)({json.dumps(_SCRIPT)} + ';globalThis.marksFile = marksFile;');"
         f"const pairs = {json.dumps(pairs)}.map((p) => ({{"
         "  dataset: p,"

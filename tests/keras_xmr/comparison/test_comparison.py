@@ -17,6 +17,7 @@ from bootstraps import paired_bootstrap
 from command_line import start
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, scores
 from models import tiny_config
+from PIL import Image
 from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.errors import UserError
@@ -227,7 +228,9 @@ def test_reports(folders, capsys, tmp_path):
         assert row.count("|") > 3
     assert "### test, exhaustive truth" in markdown
     page = (folder / "report.html").read_text("utf-8")
-    assert page.count("data:image/png") == len(list(folder.glob("*.png"))) == 5
+    pictures = list(folder.glob("*.png"))
+    assert page.count("data:image/png") == page.count("<figcaption>") == len(pictures) == 5
+    assert all(Image.open(path).width <= 1000 for path in pictures)  # the page is 1,100 wide
     assert page.count("<details>") == 3
     assert "Content-Security-Policy" in page.partition("<title>")[0]
     assert "not told apart" in page

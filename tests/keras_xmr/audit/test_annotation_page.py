@@ -1,0 +1,72 @@
+"""The annotation page of an audit in a real browser."""
+
+from __future__ import annotations
+
+import datasets
+import pytest
+from browser import Page, start_browser
+
+from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_annotation_page
+
+pytestmark = pytest.mark.slow
+
+WORDS = "a caption with many words, and one_that_is_much_longer_than_any_that_people_write"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A page of eight pairs."""
+    folder = tmp_path_factory.mktemp("page")
+    picture = thumbnail(datasets.encoded(datasets.picture(1, (600, 400)), "JPEG"), 480)
+    votes = {f"a_model_with_a_long_name_{n}": Vote(True, 0.5, 1, 4, 2, 9) for n in range(3)}
+    entries = [Entry(f"i{n}", f"c{n}", WORDS, [WORDS], 1.0, votes, picture) for n in range(8)]
+    write_annotation_page(
+        folder / "sheet.html", "mine: test", entries, "python main.py audit " + WORDS
+    )
+    browser = start_browser(tmp_path_factory.mktemp("profile"))
+    yield Page(browser, f"file://{folder}/sheet.html")
+    browser.quit()
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+def test_nothing_is_cut_and_save_stays_in_sight(page, width):
+    page.open("", width)
+    assert page.run("return document.documentElement.scrollWidth") == width
+    page.run("window.scrollTo(0, 1500)")
+    top, bottom = page.run(
+        "const box = document.getElementById('save').getBoundingClientRect();"
+        "return [box.top, box.bottom]"
+    )
+    assert 0 <= top < bottom < 100
+    assert page.run("return document.querySelector('article img').clientWidth") == 200
+
+
+def test_keys_mark_and_the_browser_keeps_the_marks(page):
+    page.open("")
+    page.press("j", "r", "w", "k", "u", "x")
+    page.press("r")
+    assert page.text("#marked") == "3"
+    page.run(
+        "const grade = document.querySelector('#pair-1 input[type=number]');"
+        "grade.value = '0.5'; grade.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    page.open("")
+    assert page.text("#marked") == "3"
+    found = page.run("return marksFile(pairs)").splitlines()
+    assert found[1:] == [
+        '"i0","c0","right","0.5"',
+        '"i1","c1","unsure",""',
+        '"i2","c2","right","1"',
+    ]
+    page.run("localStorage.setItem(key, '{')")
+    page.open("")
+    assert page.text("#marked") == "0"
+    assert not page.complaints()
+
+
+def test_a_click_enlarges_an_image(page):
+    page.open("")
+    page.click("article img")
+    assert page.run("return document.querySelector('dialog img').clientWidth") > 400
+    page.click("dialog img")
+    assert not page.all("dialog")
