@@ -106,14 +106,14 @@ def main() -> None:
 
 def rows(smoke: bool = False) -> Iterator[Row]:
     """SAF, SGR and SGRAF, a pair."""
-    count, captions, dimension, similarity = (2, 3, 16, 8) if smoke else (100, 500, 1024, 256)
+    count, captions, dimension, similarity = (2, 3, 16, 8) if smoke else (36, 128, 1024, 256)
     random = np.random.default_rng(0)
     lengths = np.maximum(SHORTEST, random.normal(MEAN_LENGTH, LENGTH_DEVIATION, captions).round())
     sides = (
         generate(random, np.full(count, 36), dimension),
         generate(random, lengths.astype(int), dimension),
     )
-    done = min(captions, 25)
+    done = min(captions, 8)
     for name in ("saf", "sgr", "sgraf"):
         matcher = components("matcher")[name].load()(similarity_dimension=similarity)
         build(matcher, *sides)
