@@ -233,7 +233,7 @@ def both(
     ]
 
     def ours() -> np.ndarray:
-        return score_matrices(matcher, *sides, (256, 1024))[0]
+        return np.asarray(score_matrices(matcher, *sides, (256, 1024)).image_to_text)
 
     def plain(count: int) -> np.ndarray:
         return np.stack(

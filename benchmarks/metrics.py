@@ -78,7 +78,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
     yield compare(
         "ASP",
         size,
-        lambda: semantic_precision(scores, relevance, (), None, "share"),
+        lambda: semantic_precision(scores, relevance, (), "share"),
         plain(lambda c: asp_by_counting(scores[:, c], relevance[:, c])),
         "Li et al. 2022, Eq. 8: all pairs of candidates",
         warm_up=False,
