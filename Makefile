@@ -13,7 +13,7 @@ SEEDS ?= 0,1,2
 # What `make load` serves.
 INDEX ?= saved_models/scenes_pcme/index
 
-.PHONY: help demo compare test quick lint types tests torture load bench-search docs format clean
+.PHONY: help demo compare test quick lint types tests torture bench load bench-search docs format clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ tests: $(VENV)/.installed  ## The test suite
 
 torture: $(VENV)/.installed  ## The heavy forms of tests, which the suite has in small
 	$(BIN)/python -m pytest -m heavy
+
+bench: $(VENV)/.installed  ## How fast everything is, into docs/benchmarks.md: half an hour
+	$(BIN)/python benchmarks/table.py
 
 load: $(VENV)/.installed  ## 32 clients for a minute at the server of an index: INDEX=FOLDER
 	$(BIN)/python benchmarks/serving.py --index='$(INDEX)'

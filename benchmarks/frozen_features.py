@@ -14,12 +14,14 @@ import argparse
 import os
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+from measuring import Row
 
 from data_pipelines.batches import training_batches
 from data_pipelines.prepare import prepare
@@ -62,7 +64,30 @@ def main() -> None:
     report(options, pixels, kept, computing, size)
 
 
-def make_config(options: argparse.Namespace, folder: Path) -> Config:
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """A training step on a frozen network: on features, and from pixels."""
+    options = argparse.Namespace(architecture="ResNet50", size=224, images=64, batch=32, steps=4)
+    encoder = []
+    if smoke:
+        options = argparse.Namespace(architecture="CNN", size=32, images=4, batch=2, steps=1)
+        encoder = [
+            "model.image.encoder={name: small_cnn, channels: [8]}",
+            "model.text.pooling=mean",
+            "model.dimension=8",
+        ]
+    with tempfile.TemporaryDirectory() as folder:
+        config = make_config(options, Path(folder), *encoder)
+        records = prepare(config.data)
+        model = make_model(config, records)
+        pixels = step_seconds(model, config, records, options.steps)
+        features = frozen_features(model, records, config)
+        model.feature_tower = tower_on_features(model.image_tower)
+        kept = step_seconds(model, config, features, options.steps)
+    size = f"B {options.batch}, {options.architecture} at {options.size}"
+    yield Row("a step on features computed once", size, kept, pixels, "the same from pixels")
+
+
+def make_config(options: argparse.Namespace, folder: Path, *changes: str) -> Config:
     """PCME on scenes of the size of photos, with a frozen network."""
     return load_config(
         find_config("scenes_pcme"),
@@ -79,6 +104,7 @@ def make_config(options: argparse.Namespace, folder: Path) -> Config:
             "train.phases=[{epochs: 1, learning_rate: 2e-4, freeze: [image.encoder]}]",
             "train.precompute_features=true",
             "evaluation.batch_size=32",
+            *changes,
         ],
     )
 

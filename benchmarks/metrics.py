@@ -12,15 +12,13 @@ extrapolated to all of them; their results are compared.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
-import resource
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from measuring import Peak, Row, compare
 
 from keras_xmr.judgements import Judgements, multi_hot
 from keras_xmr.metrics import evaluate_scores, plausible_match, semantic_precision
@@ -46,36 +44,54 @@ def made_up(images: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndar
     return scores, relevance, owner, labels
 
 
-class Peak:
-    """Largest resident memory while a block runs, in bytes above what it was at its begin."""
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """Ranks, PMRP and ASP, a query in turn; queries are the images and the captions."""
+    images = 20 if smoke else 2000
+    scores, relevance, owner, labels = made_up(images)
+    judgements, label_vectors = Judgements.from_pairs(owner, images), multi_hot(labels, 80)
+    captions, dense = len(owner), label_vectors.toarray().astype(int)
+    size = f"a query; {images:,} x {captions:,}"
+    sample = np.linspace(0, captions - 1, min(40, captions)).astype(int)
 
-    def __enter__(self) -> Peak:
-        ctypes.CDLL(None).malloc_trim(0)  # What the last block freed shall not hide this one's.
-        self.begin = self.most = self._resident()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        self._time, self._cpu = time.perf_counter(), time.process_time()
-        return self
+    def plain(work: Callable[[int], Any]) -> Callable[[], Any]:
+        return lambda: [work(caption) for caption in sample]
 
-    def __exit__(self, *error: object) -> None:
-        self.seconds = time.perf_counter() - self._time
-        self.cpu_seconds = time.process_time() - self._cpu
-        self._ended.set()
-        self._thread.join()
+    counts = {"items": images + captions, "baseline_items": len(sample), "repeats": 3}
+    yield compare(
+        "ranks, recall, R-precision, mAP@R",
+        size,
+        lambda: evaluate_scores(scores, judgements),
+        plain(lambda c: recall_by_argsort(scores[:, c], owner[c : c + 1])),
+        "the best rank alone, by argsort",
+        warm_up=False,
+        **counts,
+    )
+    yield compare(
+        "PMRP, zeta 0, 1, 2",
+        size,
+        lambda: plausible_match(scores, label_vectors, label_vectors[owner]),
+        plain(lambda c: plausible_by_argsort(scores[:, c], dense[owner[c]], dense)),
+        "by argsort, query by query",
+        warm_up=False,
+        **counts,
+    )
+    yield compare(
+        "ASP",
+        size,
+        lambda: semantic_precision(scores, relevance, (), "share"),
+        plain(lambda c: asp_by_counting(scores[:, c], relevance[:, c])),
+        "Li et al. 2022, Eq. 8: all pairs of candidates",
+        warm_up=False,
+        **counts,
+    )
 
-    @property
-    def gigabytes(self) -> float:
-        return (self.most - self.begin) / 1e9
 
-    def _watch(self) -> None:
-        while not self._ended.wait(0.01):
-            self.most = max(self.most, self._resident())
-
-    @staticmethod
-    def _resident() -> int:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+def plausible_by_argsort(scores: np.ndarray, own: np.ndarray, labels: np.ndarray) -> list[float]:
+    """Plausible match R-precision of one query (Musgrave et al. 2020; Chun et al. 2021, 4.1)."""
+    order = np.argsort(-scores, kind="stable")
+    apart = np.abs(labels - own).sum(axis=1)
+    found = [apart <= zeta for zeta in (0, 1, 2)]
+    return [float(right[order[: right.sum()]].mean()) for right in found]
 
 
 def report(name: str, work: Callable[[], Any]) -> Any:

@@ -15,18 +15,22 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
+from measuring import Peak, Row, compare
 from PIL import Image
 
 from data_pipelines.batches import training_batches
+from data_pipelines.caption_ids import CaptionIds, Drop
 from data_pipelines.images import decode_for_training
-from data_pipelines.options import DataOptions
+from data_pipelines.options import DataOptions, ImageOptions
 from data_pipelines.prepare import prepare
+from data_pipelines.records import Records
 from data_pipelines.samplers import PairSampler
 from data_pipelines.tables import table
 from data_pipelines.text import WordTokenizer
@@ -48,41 +52,123 @@ def main() -> None:
         measure(root, photos)
 
 
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """Photos decoded and augmented, batches of pairs, captions, and records, one of each."""
+    count, batch = (8, 4) if smoke else (512, BATCH)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        photos = _photos(root, None, count)
+        _write_captions(root, photos)
+        with Peak() as peak:
+            records, options = _prepared(root, photos, 0)
+        written = peak.seconds / count
+        jpegs = [photo.read_bytes() for photo in photos]
+        alone, plain, ours = (
+            _stream(jpegs, work, count)
+            for work in (_decoded, _straightforward, partial(_augmented, options=options.image))
+        )
+        size = "a photo of 500 x 375"
+        decoding = compare("", "", alone).seconds / count
+        bound = {"bound": decoding, "bound_by": "decoding alone"}
+        yield compare(
+            "decoded, cropped, resized, mirrored, erased",
+            size,
+            ours,
+            plain,
+            "decoded, cropped, resized, mirrored by tf.image",
+            items=count,
+            **bound,
+        )
+        train = records.split("train")
+        tokenizer = WordTokenizer(sorted(set(CAPTION.split())), 64)
+        batches = training_batches(
+            train, PairSampler(train, batch, 0), tokenizer, options.image, options.text
+        )
+        stream = iter(batches)
+        steps = max(count // batch, 1)
+        yield compare(
+            "batches of pairs, with captions",
+            size,
+            lambda: [next(stream) for _ in range(steps)],
+            items=steps * batch,
+            **bound,
+        )
+        yield Row("records written", size, written, memory=peak.bytes)
+        texts = [caption.text for caption in train.captions]
+        ids, chosen = CaptionIds.of(texts, tokenizer), np.arange(batch)
+        yield compare(
+            "captions of a batch, words dropped",
+            "a caption of 15 words",
+            lambda: ids.batch(chosen, Drop(0.1, np.random.rand(batch, 2, ids.longest))),
+            _stream(texts, lambda text, number: tokenizer(text[None]), batch),
+            "split and looked up one by one",
+            items=batch,
+        )
+
+
+def _stream(items: list[bytes] | list[str], work: Callable, count: int) -> Callable[[], None]:
+    """What takes the next of an endless stream of photos or captions."""
+    stored = tf.data.Dataset.from_tensor_slices(items).repeat()
+    pairs = tf.data.Dataset.zip(stored, tf.data.Dataset.range(2**62))
+    elements = iter(pairs.map(work, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE))
+
+    def take() -> None:
+        for _ in itertools.islice(elements, count):
+            pass
+
+    return take
+
+
+def _decoded(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    del number
+    return tf.shape(tf.io.decode_jpeg(jpeg))
+
+
+def _augmented(jpeg: tf.Tensor, number: tf.Tensor, options: ImageOptions) -> tf.Tensor:
+    return decode_for_training(jpeg, options, tf.stack([number, number]))
+
+
+def _straightforward(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    del number
+    image = tf.io.decode_jpeg(jpeg, channels=3)
+    image = tf.image.random_crop(image, tf.minimum(tf.shape(image), [224, 224, 3]))
+    image = tf.image.resize(image, (224, 224))
+    return tf.cast(tf.image.random_flip_left_right(image), tf.uint8)
+
+
+def _write_captions(root: Path, photos: list[Path]) -> None:
+    with (root / "captions.csv").open("w", newline="", encoding="utf-8") as file:
+        table_rows = csv.writer(file)
+        table_rows.writerow(["image", "caption"])
+        table_rows.writerows([photo.name, CAPTION] for photo in photos for _ in range(5))
+
+
+def _prepared(root: Path, photos: list[Path], repeat: int) -> tuple[Records, DataOptions]:
+    options = DataOptions(
+        source={
+            "name": "csv",
+            "root": root,
+            "images": photos[0].parent.name,
+            "val_share": 0,
+            "test_share": 0,
+        },
+        records=root / f"records_{repeat}",
+    )
+    return prepare(options), options
+
+
 def measure(root: Path, photos: list[Path]) -> None:
     """Measures on photos under `root`, and prints a table."""
-    with (root / "captions.csv").open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(["image", "caption"])
-        rows.writerows([photo.name, CAPTION] for photo in photos for _ in range(5))
+    _write_captions(root, photos)
     written = []
     for repeat in range(REPEATS):
-        options = DataOptions(
-            source={
-                "name": "csv",
-                "root": root,
-                "images": photos[0].parent.name,
-                "val_share": 0,
-                "test_share": 0,
-            },
-            records=root / f"records_{repeat}",
-        )
         begin = time.perf_counter()
-        records = prepare(options)
+        records, options = _prepared(root, photos, repeat)
         written.append(len(photos) / (time.perf_counter() - begin))
 
     jpegs = [photo.read_bytes() for photo in photos]
     stored = tf.data.Dataset.from_tensor_slices(jpegs).repeat()
     seeds = tf.data.Dataset.range(2**62)
-
-    def augmented(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        return decode_for_training(jpeg, options.image, tf.stack([number, number]))
-
-    def straightforward(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        del number
-        image = tf.io.decode_jpeg(jpeg, channels=3)
-        image = tf.image.random_crop(image, tf.minimum(tf.shape(image), [224, 224, 3]))
-        image = tf.image.resize(image, (224, 224))
-        return tf.cast(tf.image.random_flip_left_right(image), tf.uint8)
 
     pairs = tf.data.Dataset.zip(stored, seeds)
     parallel = {"num_parallel_calls": tf.data.AUTOTUNE}
@@ -95,10 +181,10 @@ def measure(root: Path, photos: list[Path]) -> None:
             len(photos),
         ),
         "decoded, cropped, mirrored (plain)": _rates(
-            lambda: pairs.map(straightforward, **parallel), len(photos)
+            lambda: pairs.map(_straightforward, **parallel), len(photos)
         ),
         "decoded and augmented (ours)": _rates(
-            lambda: pairs.map(augmented, **parallel), len(photos)
+            lambda: pairs.map(partial(_augmented, options=options.image), **parallel), len(photos)
         ),
         "batches of pairs, with captions": _rates(
             lambda: training_batches(

@@ -16,16 +16,15 @@ import multiprocessing
 import os
 import platform
 import resource
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
+from measuring import Peak, Row, compare
 
 from data_pipelines.tables import table
 from keras_xmr.relevance import BatchRelevance, RelevanceMatrix, ptb_tokenize, weigh
@@ -198,6 +197,37 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 3600:.1f} h" if seconds > 7200 else f"{seconds / 60:.1f} min"
+
+
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """All pairs of a split from their text, a pair; and the relevance of batches."""
+    images, sample = (20, 40) if smoke else (2000, 2000)
+    texts, owner = generate(images)
+    for measure, baseline, against in (
+        ("cider", baseline_cider, "a loop over references, their vectors made before"),
+        ("cider_d", baseline_cider_d, "pycocoevalcap's CiderScorer"),
+    ):
+        with Peak() as peak:
+            matrix = RelevanceMatrix(weigh(ptb_tokenize(texts), owner, images, measure)).dense()
+        slow = median(baseline(images, sample)["seconds"] for _ in range(1 if smoke else 3))
+        yield Row(
+            f"relevance by {measure}",
+            f"a pair; {images:,} x {len(texts):,}",
+            peak.seconds / matrix.size,
+            slow,
+            against,
+            peak.bytes,
+        )
+    relevance = BatchRelevance(weigh(ptb_tokenize(texts), owner, images, "cider"))
+    batch = 8 if smoke else 128
+    captions = np.random.default_rng(1).integers(0, len(texts), batch)
+    slow = baseline_cider(images, sample)["seconds"] * batch**2
+    found = compare(
+        "relevance of a training batch",
+        f"{batch} pairs of {len(texts):,}",
+        lambda: relevance(owner[captions], captions),
+    )
+    yield replace(found, baseline=slow, against="that loop")
 
 
 def main() -> None:

@@ -18,10 +18,11 @@ import argparse
 import os
 import time
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from measuring import Row, by_memory, compare
 
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
@@ -103,6 +104,43 @@ def peak_gigabytes(work: Callable[[np.ndarray], Any], scores: np.ndarray) -> flo
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / 1e9
+
+
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """All re-rankers, both directions."""
+    scores, _ = made_up(20 if smoke else 5000)
+    size = f"{scores.shape[0]:,} x {scores.shape[1]:,}, both ways"
+    yield compare(
+        "fast re-ranking",
+        size,
+        lambda: FastReranking()(scores),
+        lambda: formula(scores),
+        "the formula in NumPy",
+        **by_memory(4 * scores.nbytes),
+    )
+    few = np.arange(min(8, len(scores)))
+    for name, reranker in (
+        ("reciprocal neighbours, K = 15", ReciprocalNeighbours()),
+        ("multi-factor, K = 30", MultiFactor()),
+    ):
+        yield compare(
+            name,
+            f"a query; {size}",
+            lambda reranker=reranker: reranker(scores),
+            lambda: [reverse_places(scores, image, 15) for image in few],
+            "a loop over the first 15 candidates",
+            items=sum(scores.shape),
+            baseline_items=len(few),
+            repeats=3,
+            warm_up=False,
+        )
+
+
+def reverse_places(scores: np.ndarray, query: int, count: int) -> np.ndarray:
+    """The first candidates of a query, by its place among theirs (Wang et al. 2019)."""
+    first = np.argsort(-scores[query], kind="stable")[:count]
+    places = [int((scores[:, c] > scores[query, c]).sum()) for c in first]
+    return first[np.argsort(places, kind="stable")]
 
 
 def main() -> None:

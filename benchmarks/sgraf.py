@@ -19,11 +19,13 @@ import os
 import platform
 import resource
 import time
+from collections.abc import Iterator
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
+from measuring import Row, compare
 
 from data_pipelines.tables import table
 from keras_xmr.config.registry import components
@@ -100,6 +102,39 @@ def main() -> None:
         f"peak memory {ours_peak / 1e9:.2f} GB, of which {begin / 1e9:.2f} GB before scoring; "
         f"the scores take {scores.nbytes / 1e9:.3f} GB"
     )
+
+
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """SAF, SGR and SGRAF, a pair."""
+    count, captions, dimension, similarity = (2, 3, 16, 8) if smoke else (36, 128, 1024, 256)
+    random = np.random.default_rng(0)
+    lengths = np.maximum(SHORTEST, random.normal(MEAN_LENGTH, LENGTH_DEVIATION, captions).round())
+    sides = (
+        generate(random, np.full(count, 36), dimension),
+        generate(random, lengths.astype(int), dimension),
+    )
+    done = min(captions, 8)
+    for name in ("saf", "sgr", "sgraf"):
+        matcher = components("matcher")[name].load()(similarity_dimension=similarity)
+        build(matcher, *sides)
+        modules = [matcher.saf, matcher.sgr] if name == "sgraf" else [matcher]
+        image = part(sides[0], slice(0, count))
+        prepared = [module.prepare(image, "image") for module in modules]
+
+        def plain(modules: list = modules, prepared: list = prepared) -> None:
+            for caption in range(done):
+                one_caption(modules, prepared, part(sides[1], slice(caption, caption + 1))).numpy()
+
+        yield compare(
+            name,
+            f"a pair; 36 regions, {lengths.mean():.0f} words, D {dimension}",
+            lambda matcher=matcher: score_matrix(matcher, *sides, (256, 1024)),
+            plain,
+            "the released loop over captions",
+            items=count * captions,
+            baseline_items=count * done,
+            repeats=3,
+        )
 
 
 def generate(random: np.random.Generator, lengths: np.ndarray, dimension: int) -> Tokens:

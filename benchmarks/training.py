@@ -12,23 +12,134 @@ import argparse
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+import plain_losses
+import sgraf
 import tensorflow as tf
+from measuring import Row, compare
 
 from data_pipelines.batches import training_batches
 from data_pipelines.records import Records
 from data_pipelines.samplers import PairSampler
 from data_pipelines.tables import table
+from data_pipelines.text import WordTokenizer
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.relations import relations
+
+Formula = Callable[[Any, Any], Any]
+
+
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """A whole step of four methods on frozen features, with Adam."""
+    for name, (config, formula, sizes) in STEPS.items():
+        for batch, compared in ((3, True),) if smoke else sizes:
+            yield _step_row(name, config, formula if compared else None, batch, smoke)
+
+
+def _step_row(name: str, config: str, formula: Formula | None, batch: int, smoke: bool) -> Row:
+    regions, width, dimension = (3, 8, 8) if smoke else (36, 2048, 1024)
+    model = _model_on_features(config, regions, width, dimension)
+    random = np.random.default_rng(0)
+    ids = random.integers(1, 99, (batch, 2 if smoke else 16)).astype(np.int32)
+    x = {"image": random.random((batch, regions, width), np.float32), "caption": ids}
+    x = {key: tf.constant(value) for key, value in x.items()}
+    y = {"image_id": tf.range(batch), "caption_id": tf.range(batch)}
+    model.compile(keras.optimizers.Adam(1e-6))
+    model.optimizer.build(model.trainable_variables)
+    ours = tf.function(lambda: model.train_step((x, y))["loss"], autograph=False)
+    plain = None if formula is None else _plain_step(model, x, formula)
+    return compare(
+        f"a step of {name}",
+        f"B {batch}, {regions} regions, D {dimension}",
+        lambda: ours().numpy(),
+        plain and (lambda: plain().numpy()),
+        "the printed formula after the same towers",
+    )
+
+
+def _model_on_features(config: str, regions: int, width: int, dimension: int) -> Any:
+    found = load_config(
+        find_config(config),
+        ["data.source.root=features", f"model.dimension={dimension}"]
+        + (
+            ["model.matcher.similarity_dimension=8"] if dimension == 8 and "sgraf" in config else []
+        ),
+    )
+    keras.utils.set_random_seed(0)
+    records: Any = SimpleNamespace(holds="regions", region_shape=(regions, width))
+    tokenizer = WordTokenizer([f"word{n}" for n in range(100)], 64)
+    return build_model(found, records, tokenizer, pretrained=False)
+
+
+def _plain_step(model: Any, x: Any, formula: Formula) -> Any:
+    """A step with the loss as it is printed."""
+    optimizer = keras.optimizers.Adam(1e-6)
+    variables = [*model.image_tower.trainable_variables, *model.text_tower.trainable_variables]
+    optimizer.build(variables)
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = formula(model, model(x, training=True))
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+        optimizer.apply(gradients, variables)
+        return loss
+
+    return tf.function(step, autograph=False)
+
+
+def _pcme(model: Any, embedded: Any) -> Any:
+    sampled = {}
+    for side, embedding in embedded.items():
+        noise = tf.random.normal((*embedding["mean"].shape[:1], 7, embedding["mean"].shape[1]))
+        spread = tf.exp(0.5 * embedding["log_variance"])[:, None]
+        sampled[side] = embedding | {"samples": embedding["mean"][:, None] + spread * noise}
+    return plain_losses.soft_contrastive(sampled)
+
+
+def _msrm(model: Any, embedded: Any) -> Any:
+    dimension = embedded["image"]["mean"].shape[1]
+    weights = {"weights": {"thetas": [tf.eye(dimension)] * 4}}
+    loss = 0.8 * plain_losses.mahalanobis_contrastive(embedded)
+    return loss + plain_losses.hypergraph_contrastive(embedded | weights)
+
+
+def _dvse(model: Any, embedded: Any) -> Any:
+    masked = embedded["image"]["residuals"] * embedded["image"]["mask"][:, None]
+    return 0.6 * plain_losses.variance_aware_weighting(embedded) + 0.4 * plain_losses.orthogonality(
+        masked
+    )
+
+
+def _sgraf(model: Any, embedded: Any) -> Any:
+    """Caption by caption, as the released code scores them (Diao et al. 2021)."""
+    modules = [model.matcher.saf, model.matcher.sgr]
+    images = [module.prepare(embedded["image"], "image") for module in modules]
+    captions = embedded["caption"]
+    scores = [
+        sgraf.one_caption(modules, images, {k: v[n : n + 1] for k, v in captions.items()})
+        for n in range(captions["tokens"].shape[0])
+    ]
+    scores = tf.stack(scores, axis=1)
+    return sum(map(plain_losses.triplet_hardest, (scores, tf.transpose(scores))))
+
+
+STEPS: dict[str, tuple[str, Formula, tuple[tuple[int, bool], ...]]] = {
+    "PCME": ("csv_pcme_regions", _pcme, ((128, False), (32, True))),
+    "MSRM": ("csv_msrm_regions", _msrm, ((128, True),)),
+    "DVSE": ("csv_dvse_regions", _dvse, ((128, True),)),
+    "SGRAF": ("coco_sgraf", _sgraf, ((64, False), (16, True))),
+}
+"""By method: the config, the objective as it is printed, and at which batches, and whether beside
+that."""
 
 
 def main() -> None:

@@ -250,15 +250,17 @@ class Checkpoints:
         part, variables = self.folder / BEST_IN_PART, self._in_part()
         if not self.team.is_chief or not part.exists():
             return
-        now = {name: variable.numpy() for name, variable in variables.items()}
         try:
             with np.load(part) as kept:
-                _assign(variables, {name: kept[name] for name in variables})
-            self.save_weights(path)
+                best = {name: kept[name] for name in variables}
         except (*NO_ARRAY, KeyError) as error:
             raise CheckpointError(
                 f"{part} is damaged: {error}. Delete {self.folder}, and the training begins anew"
             ) from None
+        now = {name: variable.numpy() for name, variable in variables.items()}
+        try:
+            _assign(variables, best)
+            self.save_weights(path)
         finally:
             _assign(variables, now)
         part.unlink()

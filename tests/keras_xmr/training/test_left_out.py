@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 
 import h5py
@@ -153,6 +154,23 @@ def test_best_weights_that_are_damaged_are_named(begun, model, tmp_path):
     encoder(model, "image").assign([2] * 5)
     with pytest.raises(CheckpointError, match=r"best\.npz is damaged: .* Delete"):
         begun.complete(tmp_path / "best.weights.h5")
+    assert encoder(model, "image").numpy().tolist() == [2] * 5
+
+
+def test_a_full_disk_leaves_the_best_weights_and_the_model_as_they_were(
+    begun, model, tmp_path, monkeypatch
+):
+    begun.save_best(tmp_path / "best.weights.h5")
+    part = begun.folder / BEST_IN_PART
+    encoder(model, "image").assign([2] * 5)
+
+    def fail(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(begun.bare, "save_weights", fail)
+    with pytest.raises(OSError, match="No space left"):
+        begun.complete(tmp_path / "best.weights.h5")
+    assert part.exists()
     assert encoder(model, "image").numpy().tolist() == [2] * 5
 
 

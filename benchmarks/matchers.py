@@ -1,0 +1,247 @@
+"""Matchers: the scores of all images with all captions, as an evaluation computes them.
+
+Beside it the formula of each as it is printed, for one image and all captions at a time, which is
+done for some images and counted for all. Times are of one pair.
+
+usage: python benchmarks/matchers.py [MATCHER ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from measuring import Row, by_products, compare, show
+
+IMAGES, CAPTIONS, DIMENSION, SAMPLES, POINTS = 200, 1000, 1024, 7, 4
+PLAIN_IMAGES = 2
+
+Arrays = dict[str, np.ndarray]
+"""An embedding: of one image, without its first axis, or of all captions."""
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def _squares(one: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return ((one - others) ** 2).sum(-1)
+
+
+def _variances(image: Arrays, caption: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    return np.exp(image["log_variance"]), np.exp(caption["log_variance"])
+
+
+def _logits(distance: np.ndarray, scale: float = 30.0) -> np.ndarray:
+    return scale - scale * distance
+
+
+def _sampled(image: Arrays, caption: Arrays) -> np.ndarray:
+    """Distances (M, J, J), Chun et al. 2021, Eq. 3."""
+    apart = image["samples"][:, None] - caption["samples"][:, None]
+    return np.sqrt((apart**2).sum(-1) + 1e-6)
+
+
+def _match_probability(image: Arrays, caption: Arrays) -> np.ndarray:
+    """Chun et al. 2021, Eq. 2, as log-odds."""
+    logits = _logits(_sampled(image, caption))
+    yes, no = (-np.logaddexp(0, -sign * logits) for sign in (1, -1))
+    return np.logaddexp.reduce(yes, (1, 2)) - np.logaddexp.reduce(no, (1, 2))
+
+
+def _kl(mean: Any, log_variance: Any, mean_2: Any, log_variance_2: Any) -> np.ndarray:
+    """Sums over the dimension of the divergence of Gaussians."""
+    ratio = np.exp(log_variance - log_variance_2)
+    distance = (mean - mean_2) ** 2 * np.exp(-log_variance_2)
+    return 0.5 * (ratio + distance - 1 - log_variance + log_variance_2).sum(-1)
+
+
+def _gaussian(embedding: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    return embedding["mean"], embedding["log_variance"]
+
+
+def _elk(image: Arrays, caption: Arrays) -> np.ndarray:
+    variance = sum(_variances(image, caption))
+    terms = (image["mean"] - caption["mean"]) ** 2 / variance + np.log(2 * np.pi * variance)
+    return -0.5 * terms.sum(-1)
+
+
+def _bhattacharyya(image: Arrays, caption: Arrays) -> np.ndarray:
+    v, w = _variances(image, caption)
+    mean = 0.5 * (v + w)
+    terms = (image["mean"] - caption["mean"]) ** 2 / mean / 8
+    return -(terms + 0.5 * np.log(mean / np.sqrt(v * w))).sum(-1)
+
+
+def _density(samples: np.ndarray, mean: Any, log_variance: Any) -> np.ndarray:
+    """Log-densities, up to a constant."""
+    return -0.5 * ((samples - mean) ** 2 * np.exp(-log_variance) + log_variance).sum(-1)
+
+
+def _jensen_shannon(image: Arrays, caption: Arrays) -> np.ndarray:
+    """By Monte-Carlo, on the samples of either."""
+    captions = [x[:, None] for x in _gaussian(caption)]
+    total: Any = 0.0
+    for samples, own, other in (
+        (image["samples"], _gaussian(image), captions),
+        (caption["samples"], captions, _gaussian(image)),
+    ):
+        mine, theirs = _density(samples, *own), _density(samples, *other)
+        total += (mine - np.logaddexp(mine, theirs) + np.log(2)).mean(-1)
+    return -0.5 * total
+
+
+def _wasserstein(image: Arrays, caption: Arrays) -> np.ndarray:
+    sigma = [np.sqrt(v) for v in _variances(image, caption)]
+    return -_squares(image["mean"], caption["mean"]) - _squares(*sigma)
+
+
+def _mahalanobis(image: Arrays, caption: Arrays) -> np.ndarray:
+    """Wang et al. 2023, Eq. 4, the image asking."""
+    return -((image["mean"] - caption["mean"]) ** 2 / np.exp(image["log_variance"])).sum(-1)
+
+
+def _cosine(image: Arrays, caption: Arrays) -> np.ndarray:
+    return (_unit(image["mean"]) * _unit(caption["mean"])).sum(-1)
+
+
+def _set_cosines(image: Arrays, caption: Arrays) -> np.ndarray:
+    """Cosines (M, K, K)."""
+    image_points, caption_points = _unit(image["points"]), _unit(caption["points"])
+    return (image_points[:, None] * caption_points[:, None]).sum(-1)
+
+
+def _chamfer(image: Arrays, caption: Arrays) -> np.ndarray:
+    """Kim et al. 2023, Eq. 5."""
+    scaled = 16.0 * _set_cosines(image, caption)
+    means = [np.logaddexp.reduce(scaled, axis).mean(-1) for axis in (1, 2)]
+    return sum(means) / 32.0
+
+
+PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]] = {
+    "Cosine": (("mean",), _cosine),
+    "OrderEmbedding": (
+        ("mean",),
+        lambda i, c: -np.sqrt((np.maximum(c["mean"] - i["mean"], 0) ** 2).sum(-1)),
+    ),
+    "MeanOnly": (
+        ("mean",),
+        lambda i, c: _logits(np.sqrt(_squares(i["mean"], c["mean"]) + 1e-6)),
+    ),
+    "MatchProbability": (("mean", "log_variance"), _match_probability),
+    "AverageL2": (("mean", "log_variance"), lambda i, c: -_sampled(i, c).mean((1, 2))),
+    "JensenShannon": (("mean", "log_variance"), _jensen_shannon),
+    "ClosedFormSampled": (
+        ("mean", "log_variance"),
+        lambda i, c: _logits(_squares(i["mean"], c["mean"]) + sum(_variances(i, c)).sum(-1), 5.0),
+    ),
+    "Wasserstein": (("mean", "log_variance"), _wasserstein),
+    "ELK": (("mean", "log_variance"), _elk),
+    "KL": (("mean", "log_variance"), lambda i, c: -_kl(*_gaussian(i), *_gaussian(c))),
+    "ReverseKL": (("mean", "log_variance"), lambda i, c: -_kl(*_gaussian(c), *_gaussian(i))),
+    "SymmetricKL": (
+        ("mean", "log_variance"),
+        lambda i, c: -0.5 * (_kl(*_gaussian(i), *_gaussian(c)) + _kl(*_gaussian(c), *_gaussian(i))),
+    ),
+    "Bhattacharyya": (("mean", "log_variance"), _bhattacharyya),
+    "Mahalanobis": (("mean", "log_variance"), _mahalanobis),
+    "MahalanobisCosine": (
+        ("mean", "log_variance"),
+        lambda i, c: 10.0 * _mahalanobis(i, c) + 5.0 * _cosine(i, c),
+    ),
+    "MaxCosine": (("points",), lambda i, c: _set_cosines(i, c).max((1, 2))),
+    "MeanCosine": (("points",), lambda i, c: _set_cosines(i, c).mean((1, 2))),
+    "SmoothChamfer": (("points",), _chamfer),
+}
+"""For each matcher what it reads, and scores (M,) of one image with M captions."""
+
+_PRODUCTS = {
+    "MatchProbability": SAMPLES**2,
+    "AverageL2": SAMPLES**2,
+    "JensenShannon": 2 * 2 * SAMPLES,
+    "MaxCosine": POINTS**2,
+    "SmoothChamfer": POINTS**2,
+    "Wasserstein": 2,
+    "KL": 3,
+    "ReverseKL": 3,
+    "SymmetricKL": 6,
+    "Mahalanobis": 2,
+    "MahalanobisCosine": 3,
+}
+"""Products of vectors a pair, where it is not 1."""
+_NO_PRODUCTS = ("OrderEmbedding", "ELK", "Bhattacharyya")
+
+
+def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
+    """All matchers of points, Gaussians and sets, or some; `sgraf.py` has those of tokens."""
+    images, captions, dimension = (4, 10, 16) if smoke else (IMAGES, CAPTIONS, DIMENSION)
+    for name in names or PLAIN:
+        ours, plain = both(name, *made_up(images, captions, dimension))
+        done = min(PLAIN_IMAGES, images)
+        bound: dict[str, Any] = {}
+        if name not in _NO_PRODUCTS:
+            bound = by_products(2 * dimension * _PRODUCTS.get(name, 1))
+        yield compare(
+            name,
+            f"a pair; D {dimension}" + _several(name),
+            ours,
+            lambda plain=plain, done=done: plain(done),
+            "the printed formula, image by image",
+            items=images * captions,
+            baseline_items=done * captions,
+            **bound,
+            repeats=3,
+        )
+
+
+def _several(name: str) -> str:
+    if name in ("MatchProbability", "AverageL2", "JensenShannon"):
+        return f", J {SAMPLES}"
+    return f", K {POINTS}" if "points" in PLAIN[name][0] else ""
+
+
+def made_up(images: int, captions: int, dimension: int) -> list[Arrays]:
+    """Embeddings of images and of captions: Gaussians, and sets."""
+    random = np.random.default_rng(0)
+    found = []
+    for count in (images, captions):
+        shape = (count, dimension)
+        arrays = {
+            "mean": _unit(random.normal(size=shape)),
+            "log_variance": random.normal(-7, 0.1, shape),
+            "points": _unit(random.normal(size=(count, POINTS, dimension))),
+        }
+        found.append({key: x.astype(np.float32) for key, x in arrays.items()})
+    return found
+
+
+def both(
+    name: str, images: Arrays, captions: Arrays
+) -> tuple[Callable[[], np.ndarray], Callable[[int], np.ndarray]]:
+    """What scores all pairs, and what scores those of some images by the formula."""
+    from keras_xmr import matchers
+    from keras_xmr.evaluation import score_matrices
+
+    matcher = getattr(matchers, name)()
+    reads, formula = PLAIN[name]
+    sides = [{key: side[key] for key in reads} for side in (images, captions)]
+    prepared = [
+        {key: np.asarray(x) for key, x in matcher.prepare(embedding, side).items()}
+        for embedding, side in zip(sides, ("image", "caption"), strict=True)
+    ]
+
+    def ours() -> np.ndarray:
+        return np.asarray(score_matrices(matcher, *sides, (256, 1024)).image_to_text)
+
+    def plain(count: int) -> np.ndarray:
+        return np.stack(
+            [formula({k: x[i] for k, x in prepared[0].items()}, prepared[1]) for i in range(count)]
+        )
+
+    return ours, plain
+
+
+if __name__ == "__main__":
+    show(rows(names=sys.argv[1:]))

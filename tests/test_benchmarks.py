@@ -1,0 +1,90 @@
+"""The benchmarks: all of them run, and what they compare with computes the same."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+ROOT = Path(__file__).parent.parent
+PARTS = sorted(
+    path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef rows(" in path.read_text()
+)
+SLOW = ("frozen_features", "pipelines", "sgraf", "training")
+
+
+@pytest.fixture(scope="module")
+def module():
+    """Imports a benchmark; nothing is traced, which takes longer than such sizes do."""
+    before = set(sys.modules)
+    tf.config.run_functions_eagerly(True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        patch.setattr(importlib.import_module("measuring"), "ONCE", True)
+        yield importlib.import_module
+    tf.config.run_functions_eagerly(False)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "benchmarks")):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [pytest.param(part, marks=pytest.mark.slow if part in SLOW else ()) for part in PARTS],
+)
+def test_every_part_of_the_table_runs(module, part):
+    rows = list(module(part).rows(smoke=True))
+    assert rows
+    for row in rows:
+        assert row.seconds > 0
+        assert row.baseline is None or (row.baseline > 0 and row.against)
+        assert row.bound is None or (row.bound > 0 and row.bound_by)
+
+
+def test_losses_are_compared_with_formulas_of_the_same_value(module):
+    losses, plain = module("losses"), module("plain_losses").PLAIN
+    assert losses.CASES.keys() == plain.keys()
+    for name, case in losses.CASES.items():
+        inputs = losses.made_up(6, 3, 8)
+        ours, formula = losses.ours(name, inputs), plain[name]
+        np.testing.assert_allclose(ours(inputs), formula(inputs), rtol=1e-4, err_msg=name)
+        assert np.isfinite(losses.gradient(ours, case, inputs)())
+
+
+def test_every_loss_is_in_the_table(module):
+    from keras_xmr import losses
+
+    known = {case.loss for case in module("losses").CASES.values()}
+    assert known == set(losses.__all__) - {"Loss", "Relations"}
+
+
+def test_matchers_are_compared_with_formulas_of_the_same_scores(module):
+    matchers = module("matchers")
+    for name in matchers.PLAIN:
+        ours, plain = matchers.both(name, *matchers.made_up(3, 5, 8))
+        np.testing.assert_allclose(ours(), plain(3), rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_every_matcher_is_in_the_table(module):
+    from keras_xmr import matchers
+
+    of_tokens = {"SAF", "SGR", "SGRAF"}
+    known = {*module("matchers").PLAIN, *of_tokens, "Matcher", "LogitMatcher"}
+    assert known == set(matchers.__all__)
+
+
+def test_the_table_finds_its_parts_and_tells_what_failed(module, tmp_path):
+    table, row = module("table"), module("measuring").Row
+    assert table.parts() == PARTS
+    found = {"losses": [row("daa", "B 4", 0.5, 2.0, "the formula", 1e6, 2e9, 0.1, "memory")]}
+    page = table.page(found, {"losses": "it was stopped"})
+    assert "| daa | B 4 | 500 ms | 2 s | 4 | 1 MB | 2.0 GB | 0.2 of memory | the formula |" in page
+    assert "Not measured to its end: it was stopped" in page
+    (tmp_path / "benchmarks.csv").write_text(table.table(found))
+    assert table.kept(tmp_path / "benchmarks.csv") == found
+    header, first = table.table(found).splitlines()
+    assert dict(zip(header.split(","), first.split(","), strict=True))["ratio"] == "4.0"
