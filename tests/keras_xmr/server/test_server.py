@@ -379,44 +379,53 @@ def test_fuzzed_uploads_end_in_clean_errors(client):
     assert seen == {200, 422}
 
 
-def test_requests_that_come_together_are_embedded_together():
-    sizes, begin = [], threading.Event()
+class HeldEmbedder:
+    """Embeds numbers as themselves, and not before it is let."""
 
-    def embed(texts: list[str]) -> dict[str, np.ndarray]:
-        begin.wait(5)
-        sizes.append(len(texts))
+    def __init__(self) -> None:
+        self.entered, self.let, self.sizes = threading.Event(), threading.Event(), []
+
+    def __call__(self, texts: list[str]) -> dict[str, np.ndarray]:
+        self.entered.set()
+        assert self.let.wait(60)
+        self.sizes.append(len(texts))
         return {"mean": np.array([[float(text)] for text in texts])}
 
+
+def wait_for_queue(batcher: Batcher, count: int) -> None:
+    end = time.monotonic() + 60
+    while len(batcher) < count:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_requests_that_come_together_are_embedded_together():
+    embed = HeldEmbedder()
     batcher = Batcher(embed, max_batch=8, max_waiting=20)
     with ThreadPoolExecutor(12) as pool:
-        futures = [pool.submit(batcher, [str(n), str(n)]) for n in range(11)]
-        while len(batcher) < 10:
-            time.sleep(0.001)
-        begin.set()
+        futures = [pool.submit(batcher, ["0", "0"])]
+        # What comes before it is taken would join the first.
+        assert embed.entered.wait(60)
+        futures += [pool.submit(batcher, [str(n), str(n)]) for n in range(1, 11)]
+        wait_for_queue(batcher, 10)
+        embed.let.set()
         for number, future in enumerate(futures):
             assert future.result()["mean"].tolist() == [[number], [number]]
     batcher.close()
-    assert sizes == [2, 8, 8, 4]
+    assert embed.sizes == [2, 8, 8, 4]
 
 
 def test_one_bad_request_of_a_batch_fails_alone():
-    begin = threading.Event()
-
-    def embed(texts: list[str]) -> dict[str, np.ndarray]:
-        begin.wait(5)
-        return {"mean": np.array([[float(text)] for text in texts])}
-
+    embed = HeldEmbedder()
     batcher = Batcher(embed, max_batch=8, max_waiting=2)
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(batcher, ["0"])
-        while len(batcher) or not first.running():
-            time.sleep(0.001)
+        assert embed.entered.wait(60)
         futures = [pool.submit(batcher, [text]) for text in ("1", "no number")]
-        while len(batcher) < 2:
-            time.sleep(0.001)
+        wait_for_queue(batcher, 2)
         with pytest.raises(OverloadedError):
             batcher(["3"])
-        begin.set()
+        embed.let.set()
         assert first.result()["mean"].tolist() == [[0]]
         assert futures[0].result()["mean"].tolist() == [[1]]
         with pytest.raises(ValueError, match="no number"):
