@@ -50,6 +50,7 @@ def small_overrides(name: str, preset: Path) -> list[str]:
         "data.text.min_count=1",
         "evaluation.batch_size=8",
         "evaluation.matchers=[]",
+        "evaluation.report_card=false",  # embeds again, and draws a lot
         # One fold: of two test images, each alone would have nobody to be ranked against.
         f"evaluation.folds={min(config.evaluation.folds, 1)}",
         f"train.phases={json.dumps([_short(config)])}",
