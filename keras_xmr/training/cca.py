@@ -87,7 +87,10 @@ class CanonicalCorrelations:
                 right = (self._caption_values + caption_ridge * self._caption_variance) ** -0.5
                 u, values, v = _leading(left[:, None] * self._between * right, dimension)
                 image = self._image_axes @ (left[:, None] * u)
-                caption = self._caption_axes @ (right[:, None] * v)
+                # Both maps of a direction may have the other sign: rounding must not choose it.
+                signs = np.sign(image[np.abs(image).argmax(axis=0), np.arange(image.shape[1])])
+                image *= signs
+                caption = self._caption_axes @ (right[:, None] * (v * signs))
                 for exponent in exponents:
                     weights = values**exponent
                     yield Projections(

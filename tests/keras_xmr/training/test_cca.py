@@ -88,6 +88,18 @@ def test_directions_that_are_not_there_are_zeros(random):
     assert not found.caption[:, 4:].any()
 
 
+@pytest.mark.parametrize("widths", [(5, 4), (30, 90)])
+def test_rounding_does_not_choose_the_signs_of_directions(random, widths):
+    images, captions, image_of = pairs(random, 20, (5, 4))
+    images = images @ random.normal(size=(5, widths[0]))
+    captions = captions @ random.normal(size=(4, widths[1]))
+    first = one(CanonicalCorrelations(images, captions, image_of), 3)
+    rounded = [vectors.astype(np.float32) for vectors in (images, captions)]
+    again = one(CanonicalCorrelations(*rounded, image_of), 3)
+    np.testing.assert_allclose(again.image, first.image, rtol=1e-2, atol=1e-3)
+    np.testing.assert_allclose(again.caption, first.caption, rtol=1e-2, atol=1e-3)
+
+
 def test_every_combination_is_tried_the_first_first(random):
     correlations = CanonicalCorrelations(*pairs(random, 30))
     tried = list(correlations.projections(2, iter([3, 1]), iter([2, 5]), iter([0.5, 0])))
