@@ -156,7 +156,7 @@ class Run:
                 self.model, self.records, split, self.tokenizer, self.config
             )
             if self.config.evaluation.report_card:
-                evaluation.card = probe(self.folder.path, self.model, self.records, split)
+                evaluation.probes = probe(self.folder.path, self.model, self.records, split)
             report(
                 evaluation,
                 self.records.split(split),

@@ -25,10 +25,10 @@ def card_pictures(card: ReportCard) -> Iterator[Picture]:
         yield _bins(side, bins)
     for name, reliability in card.reliability.items():
         yield _reliability(name, reliability)
-    for side, damage in card.damage.items():
+    for side, damage in card.probes.damage.items():
         yield _damage(side, damage)
-    if card.coverage is not None:
-        yield _coverage(card.coverage)
+    if card.probes.coverage is not None:
+        yield _coverage(card.probes.coverage)
 
 
 def _risk(side: str, found: RiskCoverage) -> Picture:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,6 +49,19 @@ class Damage:
     def grows(self) -> bool:
         """Whether sigma is surely larger where most was taken away."""
         return bool(self.low[-1] > 1)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """What was found of uncertainty by embedding again.
+
+    Attributes:
+        damage: For "image" and "caption": what less of an item does to its sigma.
+        coverage: How answer sets keep their promise, a `keras_xmr.index.coverage.Coverage`.
+    """
+
+    damage: dict[str, Damage] = field(default_factory=dict)
+    coverage: Any = None
 
 
 def erase_images(model: Embedder, pixels: np.ndarray, seed: int = 0) -> Damage | None:

@@ -88,9 +88,9 @@ def write_report(
 
 def _card(evaluation: Evaluation, folder: Path) -> list[str]:
     """The uncertainty report card, as a table and as pictures."""
-    if evaluation.card is None:
+    if evaluation.probes is None:
         return []
-    card = report_card(evaluation, evaluation.card)
+    card = report_card(evaluation, evaluation.probes)
     table = card.table()
     if not table.rows:
         return []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from keras_xmr.config.registry import components
-from keras_xmr.evaluation.damage import Damage
+from keras_xmr.evaluation.damage import Probes
 from keras_xmr.evaluation.reliability import (
     Reliability,
     reliability_of_best,
@@ -54,20 +53,18 @@ class ReportCard:
         selective: For "image" and "caption" queries: what sigma says about wrong first answers.
         bins: For each, recall at 1 in bins of sigma.
         reliability: For "all pairs" and the first answers of each side, what probabilities say.
-        damage: For each side, what less of an item does to its sigma.
-        coverage: How answer sets keep their promise, a `keras_xmr.index.coverage.Coverage`.
+        probes: What was found by embedding again.
     """
 
     selective: dict[str, RiskCoverage] = field(default_factory=dict)
     bins: dict[str, SigmaBins] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
-    damage: dict[str, Damage] = field(default_factory=dict)
-    coverage: Any = None
+    probes: Probes = field(default_factory=Probes)
 
     def table(self) -> Table:
         """A row for each question, its answer, and how to read it."""
         rows = [*self._selective_rows(), *self._reliability_rows(), *self._damage_rows()]
-        if (found := self.coverage) is not None:
+        if (found := self.probes.coverage) is not None:
             promise = f"answer sets with {found.share:.0%} of the right photos"
             rows.append([promise, f"{found.kept:.1%}", f"promised {found.promised:.0%}"])
         return Table("Uncertainty report card", ["", "found", "to compare"], rows)
@@ -102,16 +99,16 @@ class ReportCard:
                 f"95 % interval {found.low[-1]:.3f} to {found.high[-1]:.3f}; "
                 f"{'it grows' if found.grows else 'it does not surely grow'}",
             ]
-            for side, found in self.damage.items()
+            for side, found in self.probes.damage.items()
         ]
 
 
-def report_card(evaluation: Evaluation, probed: ReportCard) -> ReportCard:
+def report_card(evaluation: Evaluation, probes: Probes) -> ReportCard:
     """What an evaluation tells of uncertainty; empty where there is neither sigma nor log-odds.
 
     Args:
         evaluation: The evaluation.
-        probed: What was found by embedding again; see `keras_xmr.index.probe`.
+        probes: What was found by embedding again; see `keras_xmr.index.probe`.
     """
     selective, by_sigma = {}, {}
     for side, found in evaluation.uncertainty_bins.items():
@@ -121,7 +118,7 @@ def report_card(evaluation: Evaluation, probed: ReportCard) -> ReportCard:
             selective[side] = risk_coverage(uncertainty, correct)
             by_sigma[side] = SigmaBins(found, *bin_intervals(uncertainty, correct, groups))
     said = _reliability(evaluation)
-    return replace(probed, selective=selective, bins=by_sigma, reliability=said)
+    return ReportCard(selective, by_sigma, said, probes)
 
 
 def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keras_xmr.config.reported_results import ReportedResults
+from keras_xmr.evaluation.damage import Probes
 from keras_xmr.evaluation.uncertainty import Bins
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices
-
-if TYPE_CHECKING:
-    from keras_xmr.evaluation.report_card import ReportCard
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
@@ -108,7 +106,7 @@ class Evaluation:
             of one item are, as a mean cosine.
         reranked: What re-rankers make of it.
         paper: The row of a paper that the config aims at.
-        card: What was found of uncertainty by embedding again; None if there is no report card.
+        probes: What was found of uncertainty by embedding again; None if there is no report card.
     """
 
     split: str
@@ -122,7 +120,7 @@ class Evaluation:
     set_similarity: dict[str, float] = field(default_factory=dict)
     reranked: list[RerankedEvaluation] = field(default_factory=list)
     paper: ReportedResults | None = None
-    card: ReportCard | None = None
+    probes: Probes | None = None
 
     @property
     def judgements(self) -> Judgements:

@@ -10,8 +10,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
-from keras_xmr.evaluation.damage import Damage, drop_from_captions, erase_images
-from keras_xmr.evaluation.report_card import ReportCard
+from keras_xmr.evaluation.damage import Damage, Probes, drop_from_captions, erase_images
 from keras_xmr.index.calibration import join
 from keras_xmr.index.coverage import measure_coverage
 from keras_xmr.index.model import RunModel
@@ -21,7 +20,7 @@ ITEMS = 200
 """So many images, and as many captions, are damaged, drawn with a seed."""
 
 
-def probe(run: Path, model: Retriever, records: Records, split: Any) -> ReportCard:
+def probe(run: Path, model: Retriever, records: Records, split: Any) -> Probes:
     """Damages some items of a split, and looks at how answer sets that val calibrated hold on it.
 
     Args:
@@ -35,17 +34,17 @@ def probe(run: Path, model: Retriever, records: Records, split: Any) -> ReportCa
         a validation split.
     """
     if "log_variance" not in model.text_tower.output:
-        return ReportCard()
+        return Probes()
     try:
         again = RunModel(run)
     except UserError:
-        return ReportCard()
+        return Probes()
     again.image_tower, again.text_tower = model.image_tower, model.text_tower
     again.matcher = model.matcher
     found = {"image": _erase(again, records, split), "caption": _drop(again, records, split)}
     damage = {side: growth for side, growth in found.items() if growth is not None}
     other = split != "val" and len(records.split("val")) > 0
-    return ReportCard(
+    return Probes(
         damage=damage, coverage=measure_coverage(again, records, split) if other else None
     )
 

@@ -12,9 +12,16 @@ from keras_xmr.config.registry import components
 from keras_xmr.evaluation.card_plots import card_pictures
 from keras_xmr.evaluation.curve_plots import curve_pictures
 from keras_xmr.evaluation.curves import plausible_match_by_zeta, set_correlation
-from keras_xmr.evaluation.damage import SHARES, drop_from_captions, dropped, erase_images, erased
+from keras_xmr.evaluation.damage import (
+    SHARES,
+    Probes,
+    drop_from_captions,
+    dropped,
+    erase_images,
+    erased,
+)
 from keras_xmr.evaluation.reliability import reliability_of_best, reliability_of_pairs
-from keras_xmr.evaluation.report_card import ReportCard, report_card
+from keras_xmr.evaluation.report_card import report_card
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.evaluation.selective import bin_intervals, risk_coverage
 from keras_xmr.evaluation.uncertainty import bins
@@ -211,7 +218,7 @@ def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path)
 
 
 def test_a_model_without_sigma_has_a_card_of_its_probabilities_alone(evaluation):
-    card = report_card(evaluation, ReportCard())
+    card = report_card(evaluation, Probes())
     assert [row[0] for row in card.table().rows] == [f"ECE, {name}" for name in card.reliability]
     names = [picture.name for picture in card_pictures(card)]
     assert names == [
@@ -221,7 +228,7 @@ def test_a_model_without_sigma_has_a_card_of_its_probabilities_alone(evaluation)
     ]
     other = replace(evaluation.matchers[0], name="cosine")
     evaluation.matchers = [other]
-    assert not report_card(evaluation, ReportCard()).table().rows
+    assert not report_card(evaluation, Probes()).table().rows
 
 
 def test_every_metric_and_matcher_is_explained():
