@@ -107,6 +107,8 @@ def _damage(side: str, found: Damage) -> Picture:
     axis.plot(shares, found.ratio, "-o", color=_COLOURS[side], ms=4)
     axis.fill_between(shares, found.low, found.high, color=_COLOURS[side], alpha=0.25, lw=0)
     axis.axhline(1, ls=":", color="0.4")
+    # A change of a millionth must not fill the picture.
+    axis.set_ylim(min(found.low.min(), 0.95), max(found.high.max(), 1.05))
     verb = "erased" if side == "image" else "dropped"
     meaning = "It does." if found.grows else "Here it is not sure to."
     see = (

@@ -102,6 +102,7 @@ def _sigma(evaluation: Evaluation, path: Path) -> Path:
                 density=True,
             )
     axis.set(xlabel="log of the geometric mean of sigma", ylabel="density")
+    axis.locator_params(axis="x", nbins=5)
     axis.legend()
     return save_plot(figure, path)
 
