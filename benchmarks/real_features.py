@@ -194,7 +194,7 @@ def read_photos(options: argparse.Namespace) -> Photos:
     if not path.exists():
         options.work.mkdir(parents=True, exist_ok=True)
         draft = path.with_name("draft.npz")
-        np.savez(draft, made_of=made_of, **_features(options))
+        np.savez(draft, made_of=made_of, **_features(options, image, text, crop))
         draft.replace(path)
     kept = np.load(path)
     if str(kept["made_of"]) != made_of:
@@ -216,7 +216,9 @@ def _parts(split: np.ndarray | None, count: int) -> list[np.ndarray]:
     return [rows["test"], rows["val"], *others]
 
 
-def _features(options: argparse.Namespace) -> dict[str, np.ndarray]:
+def _features(
+    options: argparse.Namespace, image: Any, text: Any, crop: Any
+) -> dict[str, np.ndarray]:
     """Features, sentences, captions and splits of the photos that can be read."""
     from data_pipelines.sources import CsvSource, RegionsSource
     from data_pipelines.sources.base import Problems, UnreadableError
@@ -236,7 +238,6 @@ def _features(options: argparse.Namespace) -> dict[str, np.ndarray]:
         splits.append(entry.split)
     least = min(map(len, captions))
     captions = [each[:least] for each in captions]
-    image, text, crop = _encoders(options)
     sentences = _of_sentences([caption for each in captions for caption in each], text)
     return {
         "features": np.stack(read) if options.features else _of_images(read, image, crop),

@@ -211,6 +211,11 @@ class RunFolder:
         """Whether the training has kept its best weights, be they there or not."""
         return self.best_weights.exists() or self.best_weights.name in self._checksums()
 
+    def trained_weights(self, config: Config) -> Path:
+        """The weights that a config asks for, the best or the last."""
+        best = config.export.weights == "best" and self.has_best
+        return self.best_weights if best else self.last_weights
+
     def verify_tokenizer(self) -> None:
         """Checks the files that the tokenizer is rebuilt from.
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from keras_xmr.evaluation.damage import Damage
 from keras_xmr.evaluation.reliability import Reliability
-from keras_xmr.evaluation.report_card import SIDES, ReportCard, SigmaBins
+from keras_xmr.evaluation.report_card import ReportCard, SigmaBins
 from keras_xmr.evaluation.selective import RiskCoverage
+from keras_xmr.evaluation.uncertainty import COLOURS, SIDES
 from keras_xmr.reporting.pictures import Picture, panel
 
-_COLOURS = {"image": "tab:blue", "caption": "tab:orange"}
 _DAMAGE = {"image": "part of the pixels erased (%)", "caption": "part of the words dropped (%)"}
 
 
@@ -35,7 +35,7 @@ def _risk(side: str, found: RiskCoverage) -> Picture:
     drawing, axis = panel(SIDES[side], "queries answered, surest first (%)", "wrong answers (%)")
     coverage = 100 * found.coverage
     axis.plot(
-        coverage, 100 * found.risk, color=_COLOURS[side], label=f"by sigma, area {found.area:.3f}"
+        coverage, 100 * found.risk, color=COLOURS[side], label=f"by sigma, area {found.area:.3f}"
     )
     axis.plot(
         coverage, 100 * found.best, "--", color="0.4", label=f"oracle, area {found.best_area:.3f}"
@@ -61,7 +61,7 @@ def _bins(side: str, found: SigmaBins) -> Picture:
     # The mean of so few alike answers may lie at an end of its interval.
     error = np.maximum([value - 100 * found.low, 100 * found.high - value], 0)
     places = np.arange(1, len(value) + 1)
-    axis.bar(places, value, color=_COLOURS[side], yerr=error, capsize=3, ecolor="0.3")
+    axis.bar(places, value, color=COLOURS[side], yerr=error, capsize=3, ecolor="0.3")
     axis.set_ylim(0, None)
     low, high = found.bins.interval
     see = (
@@ -104,8 +104,8 @@ def _reliability(name: str, found: Reliability) -> Picture:
 def _damage(side: str, found: Damage) -> Picture:
     drawing, axis = panel(f"{found.items:,} {side}s", _DAMAGE[side], "sigma, times undamaged")
     shares = 100 * np.array(found.shares)
-    axis.plot(shares, found.ratio, "-o", color=_COLOURS[side], ms=4)
-    axis.fill_between(shares, found.low, found.high, color=_COLOURS[side], alpha=0.25, lw=0)
+    axis.plot(shares, found.ratio, "-o", color=COLOURS[side], ms=4)
+    axis.fill_between(shares, found.low, found.high, color=COLOURS[side], alpha=0.25, lw=0)
     axis.axhline(1, ls=":", color="0.4")
     # A change of a millionth must not fill the picture.
     axis.set_ylim(min(found.low.min(), 0.95), max(found.high.max(), 1.05))

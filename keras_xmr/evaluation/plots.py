@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.uncertainty import log_sigma
+from keras_xmr.evaluation.uncertainty import COLOURS, SIDES, log_sigma
 from keras_xmr.metrics import RetrievalMetrics, by_positives
 from keras_xmr.reporting.plots import save_plot
 
@@ -24,7 +24,7 @@ SEE = {
 }
 """What there is to see in each plot."""
 
-_SIDES = {"image": ("image-to-text", "tab:blue"), "caption": ("text-to-image", "tab:orange")}
+_SIDES = {side: (title, COLOURS[side]) for side, title in SIDES.items()}
 
 
 def write_plots(evaluation: Evaluation, folder: Path) -> dict[str, Path]:

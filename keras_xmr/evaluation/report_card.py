@@ -15,7 +15,7 @@ from keras_xmr.evaluation.reliability import (
 )
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.selective import RiskCoverage, bin_intervals, risk_coverage
-from keras_xmr.evaluation.uncertainty import Bins, log_sigma
+from keras_xmr.evaluation.uncertainty import SIDES, Bins, log_sigma
 from keras_xmr.metrics import Table
 
 WORDS = {
@@ -26,8 +26,6 @@ WORDS = {
     "ECE": "how far match probabilities are from the share of answers that are right, on average",
 }
 """What the words of the card mean."""
-
-SIDES = {"image": "image-to-text", "caption": "text-to-image"}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,14 +164,14 @@ def _some(count: int, most: int) -> np.ndarray:
 def _embed_images(
     model: RunModel, records: Records, split: str, images: np.ndarray, description: str
 ) -> dict[str, np.ndarray]:
-    batch = model.config.evaluation.batch_size
-    found = []
     with Progress(description, len(images), "photos") as bar:
-        for start in range(0, len(images), batch):
-            some = images[start : start + batch]
-            found.append(model.embed_pixels(model.pixels_of_records(records, split, some)))
+
+        def embed(some: np.ndarray) -> dict[str, np.ndarray]:
+            found = model.embed_pixels(model.pixels_of_records(records, split, some))
             bar.update(len(some))
-    return join(found)
+            return found
+
+        return in_batches(embed, images, model)
 
 
 def embed_split_images(model: RunModel, records: Records, split: str) -> dict[str, np.ndarray]:
@@ -181,13 +182,22 @@ def embed_split_images(model: RunModel, records: Records, split: str) -> dict[st
 
 def embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
     """Embeddings of texts, a row each."""
-    batch = model.config.evaluation.batch_size
-    found = []
     with Progress("  embedding captions", len(texts), "captions") as bar:
-        for start in range(0, len(texts), batch):
-            found.append(model.embed_texts(texts[start : start + batch]))
-            bar.update(len(texts[start : start + batch]))
-    return join(found)
+
+        def embed(some: Sequence[str]) -> dict[str, np.ndarray]:
+            found = model.embed_texts(some)
+            bar.update(len(some))
+            return found
+
+        return in_batches(embed, texts, model)
+
+
+def in_batches(
+    embed: Callable[[Any], dict[str, np.ndarray]], items: Any, model: RunModel
+) -> dict[str, np.ndarray]:
+    """Embeddings of items, so many at once as in evaluation."""
+    size = model.config.evaluation.batch_size
+    return join([embed(items[start : start + size]) for start in range(0, len(items), size)])
 
 
 def join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -80,8 +80,7 @@ class RunModel:
     def fingerprint(self) -> str:
         """What another model, other pixels or other words would change."""
         self.folder.verify_tokenizer()
-        best = self.config.export.weights == "best" and self.folder.has_best
-        weights = self.folder.best_weights if best else self.folder.last_weights
+        weights = self.folder.trained_weights(self.config)
         if not weights.is_file():
             self.folder.verify(weights)
         told = self.config.model_dump(mode="json")

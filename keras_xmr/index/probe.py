@@ -11,7 +11,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from keras_xmr.evaluation.damage import Damage, Probes, drop_from_captions, erase_images
-from keras_xmr.index.calibration import join
+from keras_xmr.index.calibration import in_batches
 from keras_xmr.index.coverage import measure_coverage
 from keras_xmr.index.model import RunModel
 from keras_xmr.model.retriever import Retriever
@@ -54,15 +54,12 @@ class _InBatches:
 
     def __init__(self, model: RunModel) -> None:
         self._model = model
-        self._batch = model.config.evaluation.batch_size
 
     def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
-        parts = range(0, len(pixels), self._batch)
-        return join([self._model.embed_pixels(pixels[i : i + self._batch]) for i in parts])
+        return in_batches(self._model.embed_pixels, pixels, self._model)
 
     def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
-        parts = range(0, len(texts), self._batch)
-        return join([self._model.embed_texts(texts[i : i + self._batch]) for i in parts])
+        return in_batches(self._model.embed_texts, texts, self._model)
 
 
 def _erase(model: RunModel, records: Records, split: Any) -> Damage | None:

@@ -380,8 +380,7 @@ def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
     Raises:
         UserError: If the file of the weights is missing or damaged.
     """
-    best = config.export.weights == "best" and folder.has_best
-    path = folder.best_weights if best else folder.last_weights
+    path = folder.trained_weights(config)
     folder.verify(path)
     try:
         model.load_weights(path)
