@@ -22,7 +22,7 @@ from keras_xmr.commands._overview import overview
 from keras_xmr.commands._quiet import quiet_tensorflow
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
-from keras_xmr.training.cluster import TF_CONFIG, workers_of
+from keras_xmr.training.cluster import TF_CONFIG, cluster_of
 from keras_xmr.training.termination import EXIT_CODE, TerminatedError
 
 _DEFAULT = "run"
@@ -56,7 +56,7 @@ def _start(words: Sequence[str]) -> None:
         raise ConfigError(f"there is no command {cut(repr(name))}.{nearest(name, command_names())}")
     command = load_command(name)
     arguments = _parse(name, command, words[named:])
-    if workers_of().count > 1 and not getattr(command, "SEVERAL_WORKERS", False):
+    if cluster_of().count > 1 and not getattr(command, "SEVERAL_WORKERS", False):
         raise ConfigError(f"{name} is the work of one process; start it without {TF_CONFIG}")
     _set_up_logging()
     quiet_tensorflow()

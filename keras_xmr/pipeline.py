@@ -35,8 +35,8 @@ from keras_xmr.serving import (
 )
 from keras_xmr.serving.onnx_export import check_packages, export_onnx
 from keras_xmr.serving.samples import some_inputs
-from keras_xmr.training.cluster import workers_of
-from keras_xmr.training.distribution import LOST, Team, lost_worker
+from keras_xmr.training.cluster import cluster_of
+from keras_xmr.training.distribution import LOST, Distribution, lost_worker
 from keras_xmr.training.train import load_trained, train
 
 _LOGGER = logging.getLogger(__name__)
@@ -54,12 +54,12 @@ def run(config: Config, step: str) -> None:
         UserError: If something is wrong that the user can mend.
     """
     begin = time.perf_counter()
-    writes = step != "prepare" and workers_of().is_chief
+    writes = step != "prepare" and cluster_of().is_chief
     try:
         with locked(config.folder) if writes else nullcontext():
             getattr(Run(config), step)()
     except LOST as error:
-        if workers_of().count == 1:
+        if cluster_of().count == 1:
             raise
         raise lost_worker(error) from error
     minutes, seconds = divmod(round(time.perf_counter() - begin), 60)
@@ -108,18 +108,18 @@ class Run:
 
         Of several workers all train, and the chief does the rest.
         """
-        team = self.team
-        if team.is_chief and not self.config.data.is_prepared:
+        distribution = self.distribution
+        if distribution.is_chief and not self.config.data.is_prepared:
             self.prepare()
-        team.wait()
-        for split in self.config.evaluation.splits if team.is_chief else ():
+        distribution.wait()
+        for split in self.config.evaluation.splits if distribution.is_chief else ():
             plan_memory(self.config, self.records, self.records.split(split))
         self.train()
-        if team.is_chief:
+        if distribution.is_chief:
             self.evaluate()
             self.export()
             print(f"\n{self._what_next()}\n", flush=True)
-        team.wait()
+        distribution.wait()
 
     def prepare(self) -> None:
         """Writes the records, and reports on the data."""
@@ -131,20 +131,20 @@ class Run:
     def train(self) -> None:
         """Trains the model, or goes on where a training was stopped."""
         _LOGGER.info("== train: %s", self.folder.path)
-        team = self.team
-        if team.is_chief:
+        distribution = self.distribution
+        if distribution.is_chief:
             self.folder.check(self.config)
         tokenizer = build_tokenizer(self.config, self.records, self._own_tokenizer)
-        if team.is_chief and self.folder.has_begun:
+        if distribution.is_chief and self.folder.has_begun:
             kept = restore_tokenizer(self.config, self.folder.path)
             self.folder.check_tokenizer(kept.files(), tokenizer.files())
-        if team.is_chief and (
+        if distribution.is_chief and (
             warning := advice_before_training(self.config, len(self.records.split("train")))
         ):
             _LOGGER.warning("%s", warning)
-        model = train(self.config, self.folder, self.records, tokenizer, team)
-        team.wait()
-        if team.is_alone:
+        model = train(self.config, self.folder, self.records, tokenizer, distribution)
+        distribution.wait()
+        if distribution.is_alone:
             # Of several workers the chief alone goes on, with a model that is not shared.
             self.tokenizer, self.model = tokenizer, model
 
@@ -234,10 +234,10 @@ class Run:
         return "\n".join(lines)
 
     @cached_property
-    def team(self) -> Team:
+    def distribution(self) -> Distribution:
         """Who trains the model. Several workers must ask for it before anything is computed."""
         options = self.config.train
-        return Team(options.batch_size, options.devices, workers_of())
+        return Distribution(options.batch_size, options.devices, cluster_of())
 
     @cached_property
     def records(self) -> Records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from data_pipelines.folders import check_folder
 from keras_xmr.config.schema import Config
-from keras_xmr.training.cluster import workers_of
+from keras_xmr.training.cluster import cluster_of
 
 
 def do(config: Config, step: str) -> None:
@@ -25,7 +25,7 @@ def do(config: Config, step: str) -> None:
 
 
 def _check_folders(config: Config, step: str) -> None:
-    if not workers_of().is_chief:
+    if not cluster_of().is_chief:
         return
     if step != "prepare":
         check_folder(config.folder)

@@ -24,7 +24,7 @@ from data_pipelines.files import (
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.run_folder import BEST_IN_PART
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
-from keras_xmr.training.distribution import Team
+from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.left_out import LeftOut
 
 _VARIABLES = "variables.json"
@@ -67,7 +67,7 @@ class Checkpoints:
     Args:
         folder: Where they are kept, or the files there.
         model: The model.
-        team: The workers.
+        distribution: The devices and workers that train it.
         left_out: What the first of them may leave out, or what the newest leaves out; what is
             left out has to be in the model already.
 
@@ -79,13 +79,13 @@ class Checkpoints:
         self,
         folder: Path | CheckpointFiles,
         model: Retriever,
-        team: Team,
+        distribution: Distribution,
         left_out: LeftOut | None = None,
     ) -> None:
         self.files = folder if isinstance(folder, CheckpointFiles) else CheckpointFiles(folder)
         self.folder = self.files.folder
         self.model = model
-        self.team = team
+        self.distribution = distribution
         self.progress = Progress()
         self._left_out = left_out or LeftOut()
         # Variables are made here and not when they are needed: that all workers do together.
@@ -98,11 +98,11 @@ class Checkpoints:
         Raises:
             CheckpointError: If there is none, or they are of another model.
         """
-        if self.team.is_chief:
+        if self.distribution.is_chief:
             self._compare()
             self.files.find_newest()
             self._read(tf.train.Checkpoint(progress=self._state))
-        self.team.share([self._state])
+        self.distribution.share([self._state])
         return Progress.of_numbers(self._state.numpy())
 
     def restore_model(self) -> None:
@@ -127,7 +127,7 @@ class Checkpoints:
         self._frozen = frozen
         self._shared = [*self._all(), *state["optimizer"]]
         self._checkpoint = tf.train.Checkpoint(**self._saved(self._left_out.only(frozen)), **state)
-        self.team.share(self._shared)
+        self.distribution.share(self._shared)
 
     def restore(self) -> None:
         """Restores the model, the optimizer and the progress of the newest checkpoint.
@@ -162,9 +162,9 @@ class Checkpoints:
         return saved | ({"left_out": left_out} if left_out.checksums else {})
 
     def _restore(self, checkpoint: tf.train.Checkpoint, variables: list[tf.Variable]) -> None:
-        if self.team.is_chief:
+        if self.distribution.is_chief:
             self._read(checkpoint)
-        self.team.share(variables)
+        self.distribution.share(variables)
         self.progress = Progress.of_numbers(self._state.numpy())
 
     def _read(self, checkpoint: tf.train.Checkpoint) -> None:
@@ -180,7 +180,7 @@ class Checkpoints:
 
     def means(self) -> dict[str, float]:
         """The means that were saved with the checkpoint that was read; none if they are lost."""
-        return _read_json(Path(f"{self.files.newest}.json")) if self.team.is_chief else {}
+        return _read_json(Path(f"{self.files.newest}.json")) if self.distribution.is_chief else {}
 
     def save(self, means: Mapping[str, float]) -> None:
         """Saves the state as it is now.
@@ -191,7 +191,7 @@ class Checkpoints:
         Raises:
             CheckpointError: If it cannot be written.
         """
-        if not self.team.is_chief:
+        if not self.distribution.is_chief:
             return
         self._state.assign(self.progress.numbers())
         step = self.progress.step
@@ -248,7 +248,7 @@ class Checkpoints:
             CheckpointError: If what is kept of them is damaged.
         """
         part, variables = self.folder / BEST_IN_PART, self._in_part()
-        if not self.team.is_chief or not part.exists():
+        if not self.distribution.is_chief or not part.exists():
             return
         try:
             with np.load(part) as kept:

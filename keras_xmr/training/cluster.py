@@ -18,7 +18,7 @@ _ROLES = ("chief", "worker")
 
 
 @dataclass(frozen=True)
-class Workers:
+class Cluster:
     """The workers of a training, and which of them this process is.
 
     Attributes:
@@ -40,7 +40,7 @@ class Workers:
         return self.number == 0
 
 
-def workers_of(environment: Mapping[str, str] = os.environ) -> Workers:
+def cluster_of(environment: Mapping[str, str] = os.environ) -> Cluster:
     """The workers that TF_CONFIG names; this process alone if it is not set.
 
     Args:
@@ -51,7 +51,7 @@ def workers_of(environment: Mapping[str, str] = os.environ) -> Workers:
     """
     text = environment.get(TF_CONFIG, "").strip()
     if not text:
-        return Workers()
+        return Cluster()
     try:
         content = json.loads(text)
         cluster = {role: tuple(content["cluster"].get(role, ())) for role in _ROLES}
@@ -72,4 +72,4 @@ def workers_of(environment: Mapping[str, str] = os.environ) -> Workers:
             + ", ".join(f"{len(cluster[name])} of {name}" for name in _ROLES)
         )
     number = index + (len(cluster["chief"]) if role == "worker" else 0)
-    return Workers(number, cluster["chief"] + cluster["worker"])
+    return Cluster(number, cluster["chief"] + cluster["worker"])

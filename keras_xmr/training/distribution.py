@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from keras_xmr.training.cluster import Workers
+from keras_xmr.training.cluster import Cluster
 from keras_xmr.training.strategy import make_strategy
 
 Result = TypeVar("Result")
@@ -31,7 +31,7 @@ def lost_worker(error: tf.errors.OpError) -> UserError:
     )
 
 
-class Team:
+class Distribution:
     """The devices that train a model, of this machine or of several.
 
     Every worker must call the same methods in the same order: each waits for all others. Where
@@ -40,27 +40,27 @@ class Team:
     Args:
         batch_size: The global batch.
         devices: How many devices of this machine; None takes all.
-        workers: The workers.
+        cluster: The workers, and which of them this process is.
 
     Raises:
         UserError: If the devices cannot share a batch evenly.
     """
 
-    def __init__(self, batch_size: int, devices: int | None, workers: Workers) -> None:
-        self.workers = workers
-        self.strategy = make_strategy(batch_size, devices, workers)
+    def __init__(self, batch_size: int, devices: int | None, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.strategy = make_strategy(batch_size, devices, cluster)
         # A function for each signature, none of which is traced twice.
         self._sums: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     @property
     def is_alone(self) -> bool:
         """Whether this is the only worker."""
-        return self.workers.count == 1
+        return self.cluster.count == 1
 
     @property
     def is_chief(self) -> bool:
         """Whether this is the worker that writes."""
-        return self.workers.is_chief
+        return self.cluster.is_chief
 
     def from_chief(self, values: Sequence[Any]) -> list[Any]:
         """The numbers of the chief, on all workers.
@@ -116,7 +116,7 @@ class Team:
     @property
     def devices(self) -> int:
         """How many devices of this worker share its parts of the batches."""
-        return int(self.strategy.num_replicas_in_sync) // self.workers.count
+        return int(self.strategy.num_replicas_in_sync) // self.cluster.count
 
     def distribute(self, batches: tf.data.Dataset) -> Any:
         """Batches for the devices of this worker, in turn."""

@@ -7,13 +7,13 @@ import logging
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from keras_xmr.training.cluster import Workers
+from keras_xmr.training.cluster import Cluster
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def make_strategy(
-    batch_size: int, count: int | None = None, workers: Workers | None = None
+    batch_size: int, count: int | None = None, cluster: Cluster | None = None
 ) -> tf.distribute.Strategy:
     """MultiWorkerMirroredStrategy for several workers, MirroredStrategy for several devices.
 
@@ -23,13 +23,13 @@ def make_strategy(
     Args:
         batch_size: The global batch, which the devices share.
         count: How many devices of this machine; None takes all.
-        workers: Those that train together; None is this process alone.
+        cluster: Those that train together; None is this process alone.
 
     Raises:
         UserError: If there are not so many, or if they cannot share the batch evenly.
     """
-    if workers is not None and workers.count > 1:
-        return _of_workers(batch_size, count, workers)
+    if cluster is not None and cluster.count > 1:
+        return _of_workers(batch_size, count, cluster)
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     names = [device.name for device in devices][:count]
     _check_count(count, len(names))
@@ -40,13 +40,13 @@ def make_strategy(
     return tf.distribute.MirroredStrategy(names)
 
 
-def _of_workers(batch_size: int, count: int | None, workers: Workers) -> tf.distribute.Strategy:
+def _of_workers(batch_size: int, count: int | None, cluster: Cluster) -> tf.distribute.Strategy:
     gpus = tf.config.list_physical_devices("GPU")
     if count is not None:
         _check_count(count, max(len(gpus), 1))
         tf.config.set_visible_devices(gpus[:count], "GPU")
-    _check_batch(batch_size, workers.count)
-    _LOGGER.info("worker %d of %d: waiting for all of them", workers.number, workers.count)
+    _check_batch(batch_size, cluster.count)
+    _LOGGER.info("worker %d of %d: waiting for all of them", cluster.number, cluster.count)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     _check_batch(batch_size, strategy.num_replicas_in_sync)
     _LOGGER.info("training on %d devices of all workers", strategy.num_replicas_in_sync)

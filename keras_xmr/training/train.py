@@ -29,7 +29,7 @@ from keras_xmr.training.caption_features import frozen_caption_features
 from keras_xmr.training.cca_start import start_from_cca
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints, Progress
-from keras_xmr.training.distribution import Team
+from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.features import frozen_features
 from keras_xmr.training.left_out import SIDES, LeftOut, at_start, changed
 from keras_xmr.training.parts import freeze, learning_rate_factors
@@ -53,7 +53,11 @@ class _Span:
 
 
 def train(
-    config: Config, folder: RunFolder, records: Records, tokenizer: Tokenizer, team: Team
+    config: Config,
+    folder: RunFolder,
+    records: Records,
+    tokenizer: Tokenizer,
+    distribution: Distribution,
 ) -> Retriever:
     """Trains a model, or finishes its training.
 
@@ -65,7 +69,7 @@ def train(
         folder: Where checkpoints and logs go.
         records: The records.
         tokenizer: Makes word ids of the captions.
-        team: Who trains it; all workers must call this.
+        distribution: The devices and workers that train it; all workers must call this.
 
     Returns:
         The model with the weights that the config asks for, the best or the last; of several
@@ -85,23 +89,23 @@ def train(
     keras.utils.set_random_seed(config.seed)
     split = records.split("train")
     sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
-    _check_same(config, records, tokenizer, team)
-    with team.strategy.scope():
-        trained, begun = team.from_chief([int(folder.is_trained), int(folder.has_begun)])
+    _check_same(config, records, tokenizer, distribution)
+    with distribution.strategy.scope():
+        trained, begun = distribution.from_chief([int(folder.is_trained), int(folder.has_begun)])
         if trained:
-            return _finished(config, folder, records, tokenizer, team)
+            return _finished(config, folder, records, tokenizer, distribution)
         files = CheckpointFiles(folder.checkpoints)
-        left_out = _left_out(config, files, bool(begun)) if team.is_chief else LeftOut()
-        sides = team.from_chief([int(side in left_out.checksums) for side in SIDES])
+        left_out = _left_out(config, files, bool(begun)) if distribution.is_chief else LeftOut()
+        sides = distribution.from_chief([int(side in left_out.checksums) for side in SIDES])
         held = [side for side, is_left_out in zip(SIDES, sides, strict=True) if is_left_out]
         model = build_model(config, records, tokenizer, pretrained=held if begun else True)
-        if team.is_chief:
+        if distribution.is_chief:
             folder.begin(config, tokenizer.files())
         captions = CaptionIds.of([caption.text for caption in split.captions], tokenizer)
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
-        checkpoints = Checkpoints(files, model, team, left_out)
+        checkpoints = Checkpoints(files, model, distribution, left_out)
         trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints)
         done = trainer.checkpoints.peek() if begun else Progress()
         for span in trainer.spans():
@@ -117,21 +121,23 @@ def train(
                     config.data.image,
                     config.data.text,
                     start=step,
-                    part=(team.workers.number, team.workers.count),
+                    part=(distribution.cluster.number, distribution.cluster.count),
                     relevance=relevance,
-                    pieces=team.devices,
+                    pieces=distribution.devices,
                     captions=captions,
                 )
-                trainer.fit(team.distribute(batches), span)
+                trainer.fit(distribution.distribute(batches), span)
         trainer.finish(done.step)
     return model
 
 
-def _check_same(config: Config, records: Records, tokenizer: Tokenizer, team: Team) -> None:
+def _check_same(
+    config: Config, records: Records, tokenizer: Tokenizer, distribution: Distribution
+) -> None:
     """Checks that all workers have the same; where files are is left to each."""
-    if team.is_alone:
+    if distribution.is_alone:
         return
-    team.check_same(
+    distribution.check_same(
         {
             "config": config.model_dump_json(exclude=_PLACES),
             "records": json.dumps(records.manifest["splits"], sort_keys=True),
@@ -141,12 +147,16 @@ def _check_same(config: Config, records: Records, tokenizer: Tokenizer, team: Te
 
 
 def _finished(
-    config: Config, folder: RunFolder, records: Records, tokenizer: Tokenizer, team: Team
+    config: Config,
+    folder: RunFolder,
+    records: Records,
+    tokenizer: Tokenizer,
+    distribution: Distribution,
 ) -> Retriever:
     """The model of a training that had ended before; of several workers the chief has it."""
     model = build_model(config, records, tokenizer, pretrained=False)
     bare = model.without_optimizer()
-    if team.is_chief:
+    if distribution.is_chief:
         folder.begin(config, tokenizer.files())
         load_trained(bare, config, folder)
     return model
@@ -204,7 +214,7 @@ class _Trainer:
         self.model = checkpoints.model
         self.sampler = sampler
         self.steps_per_epoch = sampler.steps
-        self.team = checkpoints.team
+        self.distribution = checkpoints.distribution
         self.checkpoints = checkpoints
         self.notice = TerminationNotice()
         self.callbacks = self._callbacks()
@@ -244,7 +254,7 @@ class _Trainer:
         self._take_features()
         if self.config.train.start == "cca" and done == 0 == span.start:
             start_from_cca(self.model, self.records, self.tokenizer, self.config)
-            self.team.share([variable.value for variable in self.model.variables])
+            self.distribution.share([variable.value for variable in self.model.variables])
         if done >= span.start and done:
             _LOGGER.info("going on at step %d", done)
         frozen = ", ".join(span.phase.freeze) or "nothing"
@@ -273,9 +283,11 @@ class _Trainer:
         """
         model, records = self.model, self.whole_records
         if model.feature_tower is not None:
-            records = self.team.chief_first(lambda: frozen_features(model, records, self.config))
+            records = self.distribution.chief_first(
+                lambda: frozen_features(model, records, self.config)
+            )
         if model.caption_feature_tower is not None:
-            folder = self.team.chief_first(
+            folder = self.distribution.chief_first(
                 lambda: frozen_caption_features(
                     model, self.whole_records, self.tokenizer, self.config
                 )
@@ -311,7 +323,7 @@ class _Trainer:
         self.model.caption_feature_tower = None
         if done >= self.spans()[-1].end:
             self.checkpoints.restore_model()
-        if not self.team.is_chief:
+        if not self.distribution.is_chief:
             return
         folder, new = self.folder, ""
         if not folder.last_weights.exists():
@@ -354,7 +366,7 @@ class _Trainer:
         checkpoint = callbacks.Checkpoint(
             self.checkpoints, watchdog, options.checkpoint_steps, self.notice, means
         )
-        if not self.team.is_chief:
+        if not self.distribution.is_chief:
             return [means, watchdog, checkpoint]
         made = [
             means,

@@ -56,6 +56,6 @@ class Checkpoint(StepCallback):
         self.checkpoints.progress.step = self.step
         self.checkpoints.save(self.means.so_far())
         if self.notice.given:
-            chief = self.checkpoints.team.is_chief
+            chief = self.checkpoints.distribution.is_chief
             kept = f"the checkpoint of step {self.step} is kept" if chief else "the chief goes on"
             raise TerminatedError(f"terminated: {kept}; start again to go on")

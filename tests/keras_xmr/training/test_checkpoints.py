@@ -13,8 +13,8 @@ from finished_runs import finished_run
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.run_folder import load_run
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints
-from keras_xmr.training.cluster import Workers
-from keras_xmr.training.distribution import Team
+from keras_xmr.training.cluster import Cluster
+from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.train import load_trained
 
 
@@ -30,7 +30,7 @@ def checkpoints(model, tmp_path):
     """Opens the checkpoints of a model; of steps 3 and 6 to begin with."""
 
     def start() -> Checkpoints:
-        return Checkpoints(tmp_path / "checkpoints", model, Team(8, 1, Workers()))
+        return Checkpoints(tmp_path / "checkpoints", model, Distribution(8, 1, Cluster()))
 
     first = start()
     first.start_phase()

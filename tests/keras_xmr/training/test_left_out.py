@@ -18,8 +18,8 @@ from keras_xmr.pipeline import Run
 from keras_xmr.run_folder import BEST_IN_PART
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints
-from keras_xmr.training.cluster import Workers
-from keras_xmr.training.distribution import Team
+from keras_xmr.training.cluster import Cluster
+from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.left_out import LeftOut, at_start, changed
 
 HELD = LeftOut({"text": "of the preset"})
@@ -42,7 +42,7 @@ def begun(model, tmp_path):
 
 
 def opened(folder, model, left_out=HELD) -> Checkpoints:
-    return Checkpoints(folder / "checkpoints", model, Team(8, 1, Workers()), left_out)
+    return Checkpoints(folder / "checkpoints", model, Distribution(8, 1, Cluster()), left_out)
 
 
 def save(checkpoints: Checkpoints, step: int) -> None:
@@ -73,7 +73,7 @@ def test_a_checkpoint_leaves_out_what_its_preset_holds_and_restores_the_rest(beg
     encoder(begun.model, "image").assign([0] * 5)
     encoder(begun.model, "text").assign([7] * 5)  # As a preset has brought them.
     for restore in ("restore_model", "restore"):
-        other = Checkpoints(again, begun.model, begun.team, again.left_out())
+        other = Checkpoints(again, begun.model, begun.distribution, again.left_out())
         assert other.peek().step == 3
         other.start_phase(["text"])
         getattr(other, restore)()
@@ -108,7 +108,7 @@ def test_an_older_checkpoint_that_leaves_something_out_takes_over(begun, model, 
     files = CheckpointFiles(begun.folder)
     left_out = files.left_out()
     assert left_out.checksums == HELD.checksums
-    again = Checkpoints(files, model, begun.team, left_out)
+    again = Checkpoints(files, model, begun.distribution, left_out)
     assert again.peek().step == 3
     again.restore_model()
     assert encoder(model, "image").numpy().tolist() == [3] * 5
@@ -215,7 +215,9 @@ def test_a_training_does_not_go_on_with_another_preset(config, trained, model, t
         path = run.folder.path / old
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     run.folder.claim(config)
-    checkpoints = Checkpoints(run.folder.checkpoints, model, Team(8, 1, Workers()), left_out)
+    checkpoints = Checkpoints(
+        run.folder.checkpoints, model, Distribution(8, 1, Cluster()), left_out
+    )
     checkpoints.start_phase(["text"])
     save(checkpoints, 3)
     (preset / "model.weights.h5").write_text("{ }")

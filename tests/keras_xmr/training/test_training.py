@@ -33,8 +33,8 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.pipeline import Run
 from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
-from keras_xmr.training.cluster import Workers
-from keras_xmr.training.distribution import Team
+from keras_xmr.training.cluster import Cluster
+from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.strategy import make_strategy
@@ -287,7 +287,7 @@ def test_a_damaged_record_is_named(start, records, tmp_path, monkeypatch):
 def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     model = models.points()
     model.compile(optimizer="sgd")
-    checkpoints = Checkpoints(tmp_path, model, Team(8, 1, Workers()))
+    checkpoints = Checkpoints(tmp_path, model, Distribution(8, 1, Cluster()))
     checkpoints.start_phase()
     checkpoints.progress.step = 3
     checkpoints.save({})

@@ -23,7 +23,7 @@ from interruptions import last_weights
 from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.pipeline import Run
-from keras_xmr.training.cluster import TF_CONFIG, Workers, workers_of
+from keras_xmr.training.cluster import TF_CONFIG, Cluster, cluster_of
 from keras_xmr.training.strategy import make_strategy
 
 HOSTS = ["a:1", "b:1", "c:1"]
@@ -97,19 +97,19 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path):
 
 
 def test_a_process_without_others_is_the_chief():
-    assert workers_of({}) == workers_of({TF_CONFIG: " "}) == Workers()
-    assert Workers().is_chief
-    assert Workers().count == 1
+    assert cluster_of({}) == cluster_of({TF_CONFIG: " "}) == Cluster()
+    assert Cluster().is_chief
+    assert Cluster().count == 1
 
 
 def test_workers_have_the_numbers_that_their_parts_of_a_batch_have():
-    found = [workers_of({TF_CONFIG: cluster("worker", n, worker=HOSTS)}) for n in range(3)]
+    found = [cluster_of({TF_CONFIG: cluster("worker", n, worker=HOSTS)}) for n in range(3)]
     assert [workers.number for workers in found] == [0, 1, 2]
     assert [workers.is_chief for workers in found] == [True, False, False]
     assert {workers.count for workers in found} == {3}
     hosts = {"chief": HOSTS[:1], "worker": HOSTS[1:]}
     tasks = (("chief", 0), ("worker", 0), ("worker", 1))
-    found = [workers_of({TF_CONFIG: cluster(*task, **hosts)}) for task in tasks]
+    found = [cluster_of({TF_CONFIG: cluster(*task, **hosts)}) for task in tasks]
     assert [workers.number for workers in found] == [0, 1, 2]
     assert found[2].addresses == tuple(HOSTS)
 
@@ -128,7 +128,7 @@ def test_workers_have_the_numbers_that_their_parts_of_a_batch_have():
 )
 def test_a_cluster_that_makes_no_sense_is_refused(text, says):
     with pytest.raises(ConfigError, match=says):
-        workers_of({TF_CONFIG: text})
+        cluster_of({TF_CONFIG: text})
 
 
 def test_what_is_the_work_of_one_process_is_refused(tmp_path):
@@ -140,6 +140,6 @@ def test_what_is_the_work_of_one_process_is_refused(tmp_path):
 
 def test_workers_must_share_a_batch_evenly_before_they_wait_for_each_other():
     with pytest.raises(UserError, match="64 pairs cannot be shared evenly by 3 devices; 63 or 66"):
-        make_strategy(64, workers=Workers(0, tuple(HOSTS)))
+        make_strategy(64, cluster=Cluster(0, tuple(HOSTS)))
     with pytest.raises(UserError, match=r"train.devices: 9 are asked for"):
-        make_strategy(63, 9, Workers(0, tuple(HOSTS)))
+        make_strategy(63, 9, Cluster(0, tuple(HOSTS)))
