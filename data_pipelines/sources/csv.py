@@ -53,7 +53,7 @@ class CsvSource(Source):
     """Column with the caption."""
 
     id_column: str | None = None
-    """Column with the id of the caption, by which judgements and audit marks know it. Without one
+    """Column with the id of the caption, by which judgements and audit labels know it. Without one
     (null), `caption_id` is taken if the file has it; else a hash of image and caption is the id, so
     it does not change when rows are added or moved."""
 

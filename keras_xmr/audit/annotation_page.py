@@ -1,4 +1,4 @@
-"""The page on which people mark candidate pairs; it needs no network."""
+"""The page on which people label candidate pairs; it needs no network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ input[type=number] { width: 5em; }
 _SCRIPT = """
 "use strict";
 const pairs = [...document.querySelectorAll("article")];
-const key = `marks of ${location.pathname}`;
+const key = `labels of ${location.pathname}`;
 let saved = true;
 let kept = true;
 let current = -1;
@@ -51,35 +51,35 @@ function idOf(pair) {
   return JSON.stringify([pair.dataset.image, pair.dataset.caption]);
 }
 
-function marked(pair) {
+function labelled(pair) {
   return pair.querySelector("input[type=radio]:checked");
 }
 
 function restore() {
-  let marks = {};
+  let labels = {};
   try {
-    marks = JSON.parse(localStorage.getItem(key)) || {};
+    labels = JSON.parse(localStorage.getItem(key)) || {};
   } catch {
     kept = false;
   }
   for (const pair of pairs) {
-    const mark = marks[idOf(pair)];
-    const radio = mark && pair.querySelector(`input[value="${CSS.escape(mark.mark)}"]`);
+    const label = labels[idOf(pair)];
+    const radio = label && pair.querySelector(`input[value="${CSS.escape(label.label)}"]`);
     if (radio) {
       radio.checked = true;
-      pair.querySelector("input[type=number]").value = mark.grade;
+      pair.querySelector("input[type=number]").value = label.grade;
     }
   }
 }
 
 function keep() {
-  const marks = {};
-  for (const pair of pairs.filter(marked)) {
+  const labels = {};
+  for (const pair of pairs.filter(labelled)) {
     const grade = pair.querySelector("input[type=number]").value;
-    marks[idOf(pair)] = {mark: marked(pair).value, grade};
+    labels[idOf(pair)] = {label: labelled(pair).value, grade};
   }
   try {
-    localStorage.setItem(key, JSON.stringify(marks));
+    localStorage.setItem(key, JSON.stringify(labels));
   } catch {
     kept = false;
   }
@@ -90,12 +90,12 @@ function field(text) {
 }
 
 function marksFile(pairs) {
-  const lines = ["image,caption,mark,grade"];
+  const lines = ["image,caption,label,grade"];
   for (const pair of pairs) {
-    const mark = pair.querySelector("input[type=radio]:checked");
-    if (mark) {
+    const label = pair.querySelector("input[type=radio]:checked");
+    if (label) {
       const grade = pair.querySelector("input[type=number]").value;
-      const graded = [mark.value, mark.value === "right" ? grade : ""];
+      const graded = [label.value, label.value === "right" ? grade : ""];
       const fields = [pair.dataset.image, pair.dataset.caption, ...graded];
       lines.push(fields.map(field).join(","));
     }
@@ -107,14 +107,14 @@ function save() {
   const link = document.createElement("a");
   const file = new Blob([marksFile(document.querySelectorAll("article"))], {type: "text/csv"});
   link.href = URL.createObjectURL(file);
-  link.download = "marks.csv";
+  link.download = "labels.csv";
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   saved = true;
 }
 
 function count() {
-  document.getElementById("marked").textContent = pairs.filter(marked).length;
+  document.getElementById("labelled").textContent = pairs.filter(labelled).length;
 }
 
 function change() {
@@ -234,13 +234,13 @@ def thumbnail(encoded: bytes, side: int) -> bytes:
 def write_annotation_page(
     path: Path, title: str, entries: Sequence[Entry], how_to_merge: str
 ) -> None:
-    """Writes the page: pairs to look at, marks to set, and a button that saves them as CSV.
+    """Writes the page: pairs to look at, labels to set, and a button that saves them as CSV.
 
     Args:
         path: The page.
         title: What was audited.
         entries: The pairs.
-        how_to_merge: The command that takes the marks.
+        how_to_merge: The command that takes the labels.
     """
     page = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8">
@@ -249,15 +249,15 @@ def write_annotation_page(
 <title>{_text(title)}</title><style>{_STYLE}</style>
 <h1>{_text(title)}</h1>
 <p>Nobody has annotated these pairs, but models rank them ahead of pairs that are. Say which
-captions are right for their image. What you do not mark stays as it is.</p>
+captions are right for their image. A pair without a label stays as it is.</p>
 <p class="note">Belief: the mean number of doublings of rank by which a pair is ahead of the last
 annotated one, in the direction in which it is less. Ranks count unlabelled pairs alone.</p>
 <p class="note">Then: <code>{_text(how_to_merge)}</code></p>
 <p class="note">Keys: <kbd>j</kbd> and <kbd>k</kbd> go to the next pair and back, <kbd>r</kbd> is
 right, <kbd>w</kbd> wrong, <kbd>u</kbd> unsure. A click enlarges an image. This browser keeps the
-marks; to use them, save them as a file.</p>
-<p class="bar"><button id="save">save marks</button>
-<span id="marked">0</span> of {len(entries)} marked</p>
+labels; to use them, save them as a file.</p>
+<p class="bar"><button id="save">save labels</button>
+<span id="labelled">0</span> of {len(entries)} labelled</p>
 {"".join(_article(number, entry) for number, entry in enumerate(entries, 1))}
 <dialog id="large"></dialog>
 <script>{_SCRIPT}</script></html>
@@ -269,7 +269,7 @@ def _article(number: int, entry: Entry) -> str:
     captions = "".join(f"<li>{_text(caption)}</li>" for caption in entry.annotated)
     agree = sum(vote.agrees for vote in entry.votes.values())
     name = f"pair-{number}"
-    marks = "".join(
+    labels = "".join(
         f'<label><input type="radio" name="{name}" value="{kind}"> {kind}</label>'
         for kind in ("right", "wrong", "unsure")
     )
@@ -277,7 +277,7 @@ def _article(number: int, entry: Entry) -> str:
 <article id="{name}" data-image="{_text(entry.image)}" data-caption="{_text(entry.caption)}">
 <div>{_picture(entry)}</div>
 <div><h2>{number}. {_text(entry.text)}</h2>
-{marks}<label>grade if right <input type="number" value="1" min="0.01" step="any"></label>
+{labels}<label>grade if right <input type="number" value="1" min="0.01" step="any"></label>
 <p class="note">image {_text(entry.image)}, caption {_text(entry.caption)}; belief
 {entry.belief:.2f}, {agree} of {len(entry.votes)} models agree. Annotated captions of the image:</p>
 <ul>{captions}</ul>

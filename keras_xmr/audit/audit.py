@@ -1,4 +1,4 @@
-"""An annotation page of pairs that may lack a label, and judgements amended by its marks."""
+"""An annotation page of pairs that may lack a label, and judgements amended by its labels."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from data_pipelines.records import SplitRecords
 from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_annotation_page
 from keras_xmr.audit.candidates import Candidates, Opinion, find_candidates, opinion
 from keras_xmr.audit.labels import (
-    Mark,
+    Label,
     Pair,
     judged_pairs,
     merge,
-    read_marks,
+    read_labels,
     write_judgements,
-    write_marks,
+    write_labels,
 )
 from keras_xmr.audit.precision import Precision, measure_precision, precision_table
 from keras_xmr.config.schema import AuditOptions, Config
@@ -42,11 +42,11 @@ _TOGETHER = "all together"
 
 
 def audit(config: Config, runs: Sequence[Path] = ()) -> None:
-    """Writes the pairs that may lack a label, as a page to mark and as a table.
+    """Writes the pairs that may lack a label, as an annotation page and as a table.
 
     Writes `sheet.html`, `candidates.csv` and `audit.json` to `<run>/audit/<split>/`, and prints
     the precision of the list if the data set knows all that is right. Pairs of
-    `data.judgements` and `evaluation.judgements`, and those that have been marked, are not asked.
+    `data.judgements` and `evaluation.judgements`, and those that have been labelled, are not asked.
 
     Args:
         config: The config of the run whose labels are audited; its section `audit` applies.
@@ -63,7 +63,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     # What is true is not what is labelled: it measures the list, and has no part in it.
     exhaustive = truth.extra.pop("truth", None)
     folder = main.folder.audit(options.split)
-    judged = judged_pairs([truth.judgements, *truth.extra.values()], _old_marks(folder, truth))
+    judged = judged_pairs([truth.judgements, *truth.extra.values()], _old_labels(folder, truth))
 
     models = [Run(load_run(run)) for run in runs] or [main]
     _check_memory(judged.shape, len(models), options.split)
@@ -87,7 +87,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     entries = _entries(candidates, opinions, truth, split, options.thumbnail)
     command = (
         f"python main.py audit --run={shlex.quote(str(main.folder.path))} "
-        f"--marks=marks.csv --set audit.split={options.split}"
+        f"--labels=labels.csv --set audit.split={options.split}"
     )
     write_annotation_page(
         folder / "sheet.html", f"{config.name}: {options.split}", entries, command
@@ -98,39 +98,39 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     _LOGGER.info("annotation page: %s\ntable: %s", folder / "sheet.html", folder / "candidates.csv")
 
 
-def merge_marks(config: Config, path: Path) -> None:
-    """Adds marks to those that have been made before, and writes amended judgements.
+def merge_labels(config: Config, path: Path) -> None:
+    """Adds labels to those that have been made before, and writes amended judgements.
 
-    Writes all marks as `marks-<split>.csv`, and the annotated judgements with them as
+    Writes all labels as `labels-<split>.csv`, and the annotated judgements with them as
     `judgements-<split>.csv`, to `<run>/audit/<split>/`.
 
     Args:
         config: The config of the run whose labels are audited.
-        path: The marks, as the annotation page saves them.
+        path: The labels, as the annotation page saves them.
 
     Raises:
-        UserError: If the marks cannot be read; nothing is written then.
+        UserError: If the labels cannot be read; nothing is written then.
     """
     name = config.audit.split
     main = Run(config)
     truth = ground_truth(main.records, main.records.split(name), config.data.judgements)
     folder = main.folder.audit(name)
-    old = _old_marks(folder, truth)
-    new = read_marks(path, truth.image_ids, truth.caption_ids)
-    marks, changed = merge(old, new)
+    old = _old_labels(folder, truth)
+    new = read_labels(path, truth.image_ids, truth.caption_ids)
+    labels, changed = merge(old, new)
     for (image, caption), before in changed.items():
         print(
             f"changed: image {truth.image_ids[image]}, caption {truth.caption_ids[caption]}: "
             f"{before} before, {new[image, caption]} now"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_marks(_marks_file(folder), marks, truth.image_ids, truth.caption_ids)
+    write_labels(_labels_file(folder), labels, truth.image_ids, truth.caption_ids)
     judgements = folder / f"judgements-{name}.csv"
-    write_judgements(judgements, truth.judgements, marks, truth.image_ids, truth.caption_ids)
-    amended = judged_pairs([truth.judgements], marks)
+    write_judgements(judgements, truth.judgements, labels, truth.image_ids, truth.caption_ids)
+    amended = judged_pairs([truth.judgements], labels)
     print(
-        f"\n{len(new):,} marks read ({_kinds(new)}), {len(new.keys() - old.keys()):,} of them new, "
-        f"{len(changed):,} changed\n{len(marks):,} marks in all ({_kinds(marks)})\n"
+        f"\n{len(new):,} labels read ({_kinds(new)}), {len(new.keys() - old.keys()):,} of them "
+        f"new, {len(changed):,} changed\n{len(labels):,} labels in all ({_kinds(labels)})\n"
         f"{truth.judgements.grades.nnz:,} right pairs before, "
         f"{np.count_nonzero(amended.data):,} now\n",
         flush=True,
@@ -139,17 +139,17 @@ def merge_marks(config: Config, path: Path) -> None:
     _LOGGER.info("to measure against them: --set evaluation.judgements=[%s]", judgements)
 
 
-def _marks_file(folder: Path) -> Path:
-    return folder / f"marks-{folder.name}.csv"
+def _labels_file(folder: Path) -> Path:
+    return folder / f"labels-{folder.name}.csv"
 
 
-def _old_marks(folder: Path, truth: GroundTruth) -> dict[Pair, Mark]:
-    path = _marks_file(folder)
-    return read_marks(path, truth.image_ids, truth.caption_ids) if path.exists() else {}
+def _old_labels(folder: Path, truth: GroundTruth) -> dict[Pair, Label]:
+    path = _labels_file(folder)
+    return read_labels(path, truth.image_ids, truth.caption_ids) if path.exists() else {}
 
 
-def _kinds(marks: Mapping[Pair, Mark]) -> str:
-    kinds = [mark.kind for mark in marks.values()]
+def _kinds(labels: Mapping[Pair, Label]) -> str:
+    kinds = [label.kind for label in labels.values()]
     return ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("right", "wrong", "unsure"))
 
 

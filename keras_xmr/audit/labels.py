@@ -1,4 +1,4 @@
-"""What people say of candidate pairs: reads, merges and writes their marks."""
+"""What people say of candidate pairs: reads, merges and writes their labels."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Kind = Literal["right", "wrong", "unsure"]
 Pair = tuple[int, int]
 """The numbers of an image and a caption."""
 
-COLUMNS = ("image", "caption", "mark", "grade")
+COLUMNS = ("image", "caption", "label", "grade")
 
 
 @dataclass(frozen=True)
-class Mark:
+class Label:
     """What somebody says of a pair.
 
     Attributes:
@@ -39,12 +39,12 @@ class Mark:
         return f"{self.kind} ({self.grade:g})" if self.kind == "right" else self.kind
 
 
-def read_marks(
+def read_labels(
     path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]
-) -> dict[Pair, Mark]:
-    """Reads marks from a CSV file with the columns `image,caption,mark` and perhaps `grade`.
+) -> dict[Pair, Label]:
+    """Reads labels from a CSV file with the columns `image,caption,label` and perhaps `grade`.
 
-    A mark is right, wrong or unsure. The grade of a pair that is right is 1 if it is empty.
+    A label is right, wrong or unsure. The grade of a pair that is right is 1 if it is empty.
 
     Args:
         path: The file, as the annotation page saves it.
@@ -53,11 +53,11 @@ def read_marks(
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
-            mark or a grade that cannot be, or marks a pair twice and differently.
+            label or a grade that cannot be, or labels a pair twice and differently.
     """
     ids = {"image": image_ids, "caption": caption_ids}
     numbers = {kind: {id_: n for n, id_ in enumerate(known)} for kind, known in ids.items()}
-    marks: dict[Pair, Mark] = {}
+    labels: dict[Pair, Label] = {}
     lines: dict[Pair, int] = {}
     for line, row in read_rows(path, COLUMNS[:3], ",".join(COLUMNS)):
         where = f"{path}:{line}"
@@ -65,42 +65,42 @@ def read_marks(
             if row[kind] not in known:
                 raise JudgementsError(
                     f"{where}: there is no {kind} {row[kind]!r}; there are {len(known):,}, such as "
-                    f"{ids[kind][0]!r}. Do the marks belong to this data set and split?"
+                    f"{ids[kind][0]!r}. Do the labels belong to this data set and split?"
                 )
         pair = numbers["image"][row["image"]], numbers["caption"][row["caption"]]
-        mark = _mark(row["mark"], row.get("grade", ""), where)
-        if marks.setdefault(pair, mark) != mark:
+        label = _label(row["label"], row.get("grade", ""), where)
+        if labels.setdefault(pair, label) != label:
             raise JudgementsError(
-                f"{where}: image {row['image']!r} and caption {row['caption']!r} are marked "
-                f"{mark} here, and {marks[pair]} in line {lines[pair]}; keep one of the two lines"
+                f"{where}: image {row['image']!r} and caption {row['caption']!r} are labelled "
+                f"{label} here, and {labels[pair]} in line {lines[pair]}; keep one of the two lines"
             )
         lines.setdefault(pair, line)
-    return marks
+    return labels
 
 
 def merge(
-    old: Mapping[Pair, Mark], new: Mapping[Pair, Mark]
-) -> tuple[dict[Pair, Mark], dict[Pair, Mark]]:
-    """Adds new marks to old ones; where both mark a pair, the new mark counts.
+    old: Mapping[Pair, Label], new: Mapping[Pair, Label]
+) -> tuple[dict[Pair, Label], dict[Pair, Label]]:
+    """Adds new labels to old ones; where both label a pair, the new label counts.
 
     Returns:
-        All marks, the old ones first; and the old marks of the pairs whose mark has changed.
+        All labels, the old ones first; and the old labels of the pairs whose label has changed.
     """
-    changed = {pair: mark for pair, mark in old.items() if new.get(pair, mark) != mark}
+    changed = {pair: label for pair, label in old.items() if new.get(pair, label) != label}
     return {**old, **new}, changed
 
 
 def judged_pairs(
-    judgements: Iterable[Judgements], marks: Mapping[Pair, Mark]
+    judgements: Iterable[Judgements], labels: Mapping[Pair, Label]
 ) -> scipy.sparse.csr_array:
     """What is judged already, as `find_candidates` takes it.
 
-    A pair is right if any of the judgements says so, unless a mark says otherwise. A pair that
+    A pair is right if any of the judgements says so, unless a label says otherwise. A pair that
     somebody was unsure of is not asked again: it stands with those that are wrong.
 
     Args:
         judgements: One or several of the same shape.
-        marks: The marks that have been made.
+        labels: The labels that have been made.
 
     Returns:
         Sparse float32 (images, captions); a stored 0 says that a pair is not right.
@@ -108,16 +108,16 @@ def judged_pairs(
     first, *others = (found.grades for found in judgements)
     for other in others:
         first = first.maximum(other)
-    return _with_marks(first, marks)
+    return _with_labels(first, labels)
 
 
-def write_marks(
-    path: Path, marks: Mapping[Pair, Mark], image_ids: Sequence[str], caption_ids: Sequence[str]
+def write_labels(
+    path: Path, labels: Mapping[Pair, Label], image_ids: Sequence[str], caption_ids: Sequence[str]
 ) -> None:
-    """Writes marks so that `read_marks` gives the same again."""
+    """Writes labels so that `read_labels` gives the same again."""
     rows = (
-        (image_ids[i], caption_ids[c], mark.kind, _number(mark.grade) if mark.grade else "")
-        for (i, c), mark in marks.items()
+        (image_ids[i], caption_ids[c], label.kind, _number(label.grade) if label.grade else "")
+        for (i, c), label in labels.items()
     )
     _write_csv(path, COLUMNS, rows)
 
@@ -125,23 +125,23 @@ def write_marks(
 def write_judgements(
     path: Path,
     annotated: Judgements,
-    marks: Mapping[Pair, Mark],
+    labels: Mapping[Pair, Label],
     image_ids: Sequence[str],
     caption_ids: Sequence[str],
 ) -> None:
-    """Writes annotated judgements, amended by marks, so that `read_judgements` can read them.
+    """Writes annotated judgements, amended by labels, so that `read_judgements` can read them.
 
-    A pair that is marked wrong has grade 0; one that somebody was unsure of stays as it was.
+    A pair that is labelled wrong has grade 0; one that somebody was unsure of stays as it was.
 
     Args:
         path: The file: `image,caption,grade`, by image and then by caption.
         annotated: What was right before.
-        marks: The marks.
+        labels: The labels.
         image_ids: The ids of the images.
         caption_ids: The ids of the captions.
     """
-    decided = {pair: mark for pair, mark in marks.items() if mark.kind != "unsure"}
-    grades = _with_marks(annotated.grades, decided)
+    decided = {pair: label for pair, label in labels.items() if label.kind != "unsure"}
+    grades = _with_labels(annotated.grades, decided)
     images = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
     rows = (
         (image_ids[i], caption_ids[c], _number(grade))
@@ -150,10 +150,10 @@ def write_judgements(
     _write_csv(path, ("image", "caption", "grade"), rows)
 
 
-def _mark(kind: str, grade: str, where: str) -> Mark:
+def _label(kind: str, grade: str, where: str) -> Label:
     if kind not in get_args(Kind):
         raise JudgementsError(
-            f"{where}: the mark is {kind!r}; it should be {', '.join(get_args(Kind))}"
+            f"{where}: the label is {kind!r}; it should be {', '.join(get_args(Kind))}"
         )
     value = parse_grade(grade, where) if grade else float(kind == "right")
     if (value > 0) != (kind == "right"):
@@ -161,18 +161,18 @@ def _mark(kind: str, grade: str, where: str) -> Mark:
             f"{where}: a pair that is {kind} has the grade {grade}; the grade of what is right is "
             "above 0, and there is none else"
         )
-    return Mark(kind, value)  # type: ignore[arg-type]
+    return Label(kind, value)  # type: ignore[arg-type]
 
 
-def _with_marks(
-    grades: scipy.sparse.csr_array, marks: Mapping[Pair, Mark]
+def _with_labels(
+    grades: scipy.sparse.csr_array, labels: Mapping[Pair, Label]
 ) -> scipy.sparse.csr_array:
-    """The grades with those of marks in place of their own; a grade of 0 is stored."""
+    """The grades with those of labels in place of their own; a grade of 0 is stored."""
     rows = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
-    pairs = np.array(list(marks), np.int64).reshape(-1, 2)
+    pairs = np.array(list(labels), np.int64).reshape(-1, 2)
     width = grades.shape[1]
     kept = ~np.isin(rows * width + grades.indices, pairs[:, 0] * width + pairs[:, 1])
-    values = np.array([mark.grade for mark in marks.values()], np.float32)
+    values = np.array([label.grade for label in labels.values()], np.float32)
     places = (
         np.concatenate([rows[kept], pairs[:, 0]]),
         np.concatenate([grades.indices[kept], pairs[:, 1]]),

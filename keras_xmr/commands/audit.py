@@ -1,12 +1,12 @@
-"""Lists unlabelled pairs that models believe in, for you to mark as right or wrong.
+"""Lists unlabelled pairs that models believe in, for you to label as right or wrong.
 
-Writes a page of pairs to mark, and takes the marks that it has saved. The section `audit` of the
+Writes a page of pairs to label, and takes the labels that it has saved. The section `audit` of the
 config says which pairs (`python main.py explain audit`).
 
 examples:
   python main.py audit --run=saved_models/scenes_pcme
   python main.py audit --runs=saved_models/a,saved_models/b --set audit.pairs=500
-  python main.py audit --run=saved_models/scenes_pcme --marks=marks.csv
+  python main.py audit --run=saved_models/scenes_pcme --labels=labels.csv
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     add_runs(parser)
     parser.add_argument(
-        "--marks",
+        "--labels",
         type=Path,
         metavar="FILE",
-        help="the marks that the page has saved; writes judgements",
+        help="the labels that the page has saved; writes judgements",
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Looks for missing labels, or takes the marks that somebody has made."""
+    """Looks for missing labels, or takes the labels that somebody has made."""
     config, runs = runs_of(arguments)
     check_folder(config.folder)
 
-    from keras_xmr.audit.audit import audit, merge_marks
+    from keras_xmr.audit.audit import audit, merge_labels
 
-    if arguments.marks is None:
+    if arguments.labels is None:
         audit(config, runs)
     else:
-        merge_marks(config, arguments.marks)
+        merge_labels(config, arguments.labels)

@@ -45,13 +45,13 @@ def test_keys_mark_and_the_browser_keeps_the_marks(page):
     page.open("")
     page.press("j", "r", "w", "k", "u", "x")
     page.press("r")
-    assert page.text("#marked") == "3"
+    assert page.text("#labelled") == "3"
     page.run(
         "const grade = document.querySelector('#pair-1 input[type=number]');"
         "grade.value = '0.5'; grade.dispatchEvent(new Event('change', {bubbles: true}))"
     )
     page.open("")
-    assert page.text("#marked") == "3"
+    assert page.text("#labelled") == "3"
     found = page.run("return marksFile(pairs)").splitlines()
     assert found[1:] == [
         '"i0","c0","right","0.5"',
@@ -60,7 +60,7 @@ def test_keys_mark_and_the_browser_keeps_the_marks(page):
     ]
     page.run("localStorage.setItem(key, '{')")
     page.open("")
-    assert page.text("#marked") == "0"
+    assert page.text("#labelled") == "0"
     assert not page.complaints()
 
 

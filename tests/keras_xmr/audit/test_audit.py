@@ -1,4 +1,4 @@
-"""Missing labels: candidates, the annotation page, marks, and how right the candidates are."""
+"""Missing labels: candidates, the annotation page, labels, and how right the candidates are."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
 from keras_xmr.audit.annotation_page import _SCRIPT, Entry, Vote, thumbnail, write_annotation_page
-from keras_xmr.audit.audit import audit, merge_marks
+from keras_xmr.audit.audit import audit, merge_labels
 from keras_xmr.audit.candidates import Candidates, belief_matrix, find_candidates, opinion
 from keras_xmr.audit.labels import (
-    Mark,
+    Label,
     judged_pairs,
     merge,
-    read_marks,
+    read_labels,
     write_judgements,
-    write_marks,
+    write_labels,
 )
 from keras_xmr.audit.precision import measure_precision, precision_table
 from keras_xmr.config.loader import ConfigError, dump_config
@@ -204,9 +204,9 @@ def test_precision_is_counted_and_chance_is_that_of_unlabelled_pairs(random):
     assert f"{100 * found.chance:.1f}" in text
 
 
-def marks_file(tmp_path, *lines, name="marks.csv"):
+def labels_file(tmp_path, *lines, name="labels.csv"):
     path = tmp_path / name
-    path.write_text("\n".join(["image,caption,mark,grade", *lines, ""]), "utf-8")
+    path.write_text("\n".join(["image,caption,label,grade", *lines, ""]), "utf-8")
     return path
 
 
@@ -214,7 +214,7 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
     annotated = Judgements.from_grades(
         np.array([[0, 0], [1, 1], [2, 2]]), np.array([1, 0.7, 1]), (3, 4)
     )
-    path = marks_file(
+    path = labels_file(
         tmp_path,
         "a,<3>,right,0.3",
         "a,1,wrong,",
@@ -222,17 +222,17 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
         "b,1,wrong,0",
         "b,0,right,",
     )
-    marks = read_marks(path, IMAGES, CAPTIONS)
-    assert marks == {
-        (0, 3): Mark("right", 0.3),
-        (0, 1): Mark("wrong"),
-        (2, 0): Mark("unsure"),
-        (1, 1): Mark("wrong"),
-        (1, 0): Mark("right", 1),
+    labels = read_labels(path, IMAGES, CAPTIONS)
+    assert labels == {
+        (0, 3): Label("right", 0.3),
+        (0, 1): Label("wrong"),
+        (2, 0): Label("unsure"),
+        (1, 1): Label("wrong"),
+        (1, 0): Label("right", 1),
     }
-    write_marks(tmp_path / "again.csv", marks, IMAGES, CAPTIONS)
-    assert read_marks(tmp_path / "again.csv", IMAGES, CAPTIONS) == marks
-    write_judgements(tmp_path / "judged.csv", annotated, marks, IMAGES, CAPTIONS)
+    write_labels(tmp_path / "again.csv", labels, IMAGES, CAPTIONS)
+    assert read_labels(tmp_path / "again.csv", IMAGES, CAPTIONS) == labels
+    write_judgements(tmp_path / "judged.csv", annotated, labels, IMAGES, CAPTIONS)
     found = read_judgements(tmp_path / "judged.csv", IMAGES, CAPTIONS).grades.toarray()
     np.testing.assert_allclose(
         found, [[1, 0, 0, np.float32(0.3)], [1, 0, 0, 0], [0, 0, 1, 0]], rtol=1e-7
@@ -240,8 +240,8 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
     lines = (tmp_path / "judged.csv").read_text().splitlines()
     assert lines[:4] == ["image,caption,grade", "a,0,1", "a,1,0", "a,<3>,0.3"]
     assert len(lines) == 7, "what is only unsure is no judgement"
-    # All that was marked or annotated is not asked again; only right pairs are above 0.
-    known = judged_pairs([annotated, Judgements.from_pairs(np.array([0, 0, 2, 2]), 3)], marks)
+    # All that was labelled or annotated is not asked again; only right pairs are above 0.
+    known = judged_pairs([annotated, Judgements.from_pairs(np.array([0, 0, 2, 2]), 3)], labels)
     assert known.nnz == 8
     np.testing.assert_allclose(
         known.toarray(), [[1, 0, 0, np.float32(0.3)], [1, 0, 0, 0], [0, 0, 1, 1]], rtol=1e-7
@@ -249,11 +249,11 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
 
 
 def test_later_marks_count_and_what_changes_is_told():
-    old = {(0, 0): Mark("right", 1), (1, 1): Mark("unsure"), (2, 2): Mark("wrong")}
-    new = {(1, 1): Mark("right", 0.5), (2, 2): Mark("wrong"), (3, 3): Mark("right", 1)}
-    marks, changed = merge(old, new)
-    assert marks == {**old, **new}
-    assert changed == {(1, 1): Mark("unsure")}
+    old = {(0, 0): Label("right", 1), (1, 1): Label("unsure"), (2, 2): Label("wrong")}
+    new = {(1, 1): Label("right", 0.5), (2, 2): Label("wrong"), (3, 3): Label("right", 1)}
+    labels, changed = merge(old, new)
+    assert labels == {**old, **new}
+    assert changed == {(1, 1): Label("unsure")}
 
 
 @pytest.mark.parametrize(
@@ -261,22 +261,25 @@ def test_later_marks_count_and_what_changes_is_told():
     [
         (["z,1,right,1"], "2: there is no image 'z'"),
         (["a,1,right,1", "a,9,wrong,"], "3: there is no caption '9'"),
-        (["a,1,yes,1"], "2: the mark is 'yes'; it should be right, wrong, unsure"),
+        (["a,1,yes,1"], "2: the label is 'yes'; it should be right, wrong, unsure"),
         (["a,1,right,0"], "2: a pair that is right has the grade 0"),
         (["a,1,wrong,0.5"], "2: a pair that is wrong has the grade 0.5"),
         (["a,1,right,much"], "2: the grade is 'much'"),
-        (["a,1,right,1", "a,1,right,1", "a,1,wrong,"], r"4: .* marked wrong here, and right \(1\)"),
+        (
+            ["a,1,right,1", "a,1,right,1", "a,1,wrong,"],
+            r"4: .* labelled wrong here, and right \(1\)",
+        ),
         (["a,1"], "2: 2 fields, not 4"),
     ],
 )
 def test_marks_that_cannot_be_name_file_and_line(tmp_path, lines, says):
-    path = marks_file(tmp_path, *lines)
+    path = labels_file(tmp_path, *lines)
     with pytest.raises(JudgementsError, match=says) as error:
-        read_marks(path, IMAGES, CAPTIONS)
+        read_labels(path, IMAGES, CAPTIONS)
     assert str(error.value).startswith(f"{path}:")
     path.write_text("image,caption,grade\n")
-    with pytest.raises(JudgementsError, match="no column 'mark'"):
-        read_marks(path, IMAGES, CAPTIONS)
+    with pytest.raises(JudgementsError, match="no column 'label'"):
+        read_labels(path, IMAGES, CAPTIONS)
 
 
 class Page(html.parser.HTMLParser):
@@ -345,10 +348,10 @@ def test_thumbnails_are_small_jpegs_of_any_picture():
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs a JavaScript engine")
 def test_what_the_button_saves_can_be_read(tmp_path):
     pairs = [
-        {"image": IMAGES[2], "caption": "<3>", "mark": "right", "grade": "0.5"},
-        {"image": "a", "caption": "0", "mark": "wrong", "grade": "1"},
-        {"image": "a", "caption": "1", "mark": None, "grade": "1"},
-        {"image": "b", "caption": "1", "mark": "unsure", "grade": ""},
+        {"image": IMAGES[2], "caption": "<3>", "label": "right", "grade": "0.5"},
+        {"image": "a", "caption": "0", "label": "wrong", "grade": "1"},
+        {"image": "a", "caption": "1", "label": None, "grade": "1"},
+        {"image": "b", "caption": "1", "label": "unsure", "grade": ""},
     ]
     program = (
         "const nothing = {addEventListener() {}};"
@@ -359,16 +362,16 @@ def test_what_the_button_saves_can_be_read(tmp_path):
         f"const pairs = {json.dumps(pairs)}.map((p) => ({{"
         "  dataset: p,"
         "  querySelector: (q) => q.includes('number') ? {value: p.grade}"
-        "    : p.mark === null ? null : {value: p.mark},"
+        "    : p.label === null ? null : {value: p.label},"
         "}));"
         "process.stdout.write(marksFile(pairs));"
     )
     done = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
-    (tmp_path / "marks.csv").write_text(done.stdout)
-    assert read_marks(tmp_path / "marks.csv", IMAGES, CAPTIONS) == {
-        (2, 3): Mark("right", 0.5),
-        (0, 0): Mark("wrong"),
-        (1, 1): Mark("unsure"),
+    (tmp_path / "labels.csv").write_text(done.stdout)
+    assert read_labels(tmp_path / "labels.csv", IMAGES, CAPTIONS) == {
+        (2, 3): Label("right", 0.5),
+        (0, 0): Label("wrong"),
+        (1, 1): Label("unsure"),
     }
 
 
@@ -376,7 +379,7 @@ def test_a_folder_that_holds_no_run_is_told_before_tensorflow_is_imported(tmp_pa
     done = start("audit", "--run=saved_models/x", cwd=tmp_path)
     assert done.returncode == 2
     assert "holds no run" in done.stderr
-    done = start("audit", "--marks=x.csv", cwd=tmp_path)
+    done = start("audit", "--labels=x.csv", cwd=tmp_path)
     assert "which run? Give --run" in done.stderr
 
 
@@ -443,16 +446,16 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
     assert len(page.all("img")) == 15
 
     first, second, third = ([row["image"], row["caption"]] for row in listed[:3])
-    path = marks_file(
+    path = labels_file(
         tmp_path, ",".join([*first, "right", "0.5"]), ",".join([*second, "unsure", ""])
     )
-    merge_marks(runs[0].config, path)
+    merge_labels(runs[0].config, path)
     assert "24 right pairs before, 25 now" in capsys.readouterr().out
-    path = marks_file(tmp_path, ",".join([*second, "right", ""]), ",".join([*third, "wrong", ""]))
-    merge_marks(runs[0].config, path)
+    path = labels_file(tmp_path, ",".join([*second, "right", ""]), ",".join([*third, "wrong", ""]))
+    merge_labels(runs[0].config, path)
     printed = capsys.readouterr().out
     assert "unsure before, right (1) now" in printed
-    assert "3 marks in all (2 right, 1 wrong, 0 unsure)" in printed
+    assert "3 labels in all (2 right, 1 wrong, 0 unsure)" in printed
     amended = read_judgements(folder / "judgements-test.csv", part.image_keys, keys).grades
     assert amended.nnz == 26
     assert amended[places[0]] == 0.5
