@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +51,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     longest = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (longest.get(item.path.name, len(LONGEST)), item.path not in slow))
+
+
+def pytest_collection_finish() -> None:
+    """The graphs of tests are small, and take longer to optimise than to run.
+
+    What tests start as processes of their own optimises its graphs, as a user's run does.
+    """
+    if "tensorflow" in sys.modules:
+        optimizer = sys.modules["tensorflow"].config.optimizer
+        optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 class Golden:
