@@ -34,6 +34,7 @@ from measuring import COLUMNS, ROOT, Row, bytes_a_second, cells, operations_a_se
 from data_pipelines.files import atomic_write
 
 HERE = Path(__file__).parent
+GROWTH = "benchmarks_growth.png"
 _MARK = "row: "
 
 _INTRODUCTION = """\
@@ -109,6 +110,8 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
     ]
     for part, rows in found.items():
         lines += [f"## {title(part)}", "", f"`python benchmarks/{part}.py`", ""]
+        if part == "growth":
+            lines += [f"![Time and memory against what grows]({GROWTH})", ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
@@ -182,6 +185,8 @@ def main() -> None:
         found = {name: found[name] for name in parts() if name in found}
         atomic_write(options.output / "benchmarks.md", page(found, failed).encode())
         atomic_write(csv_file, table(found).encode())
+        if part == "growth" and found[part]:
+            importlib.import_module(part).draw(found[part], options.output / GROWTH)
     minutes = (time.perf_counter() - begin) / 60
     print(f"{options.output / 'benchmarks.md'} after {minutes:.1f} minutes")
     if failed:

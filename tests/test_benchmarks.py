@@ -45,6 +45,13 @@ def test_every_part_of_the_table_runs(module, part):
         assert row.bound is None or (row.bound > 0 and row.bound_by)
 
 
+def test_growth_is_drawn(module, tmp_path):
+    row = module("measuring").Row
+    found = [row(f"a: {what}", size, 0.1, memory=1e6) for what in "xy" for size in ("1", "2")]
+    module("growth").draw(found, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_losses_are_compared_with_formulas_of_the_same_value(module):
     losses, plain = module("losses"), module("plain_losses").PLAIN
     assert losses.CASES.keys() == plain.keys()
