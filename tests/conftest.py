@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,14 +53,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (longest.get(item.path.name, len(LONGEST)), item.path not in slow))
 
 
-def pytest_collection_finish() -> None:
-    """The graphs of tests are small, and take longer to optimise than to run.
-
-    What tests start as processes of their own optimises its graphs, as a user's run does.
-    """
+def optimize_graphs(on: bool) -> None:
+    """Sets whether TensorFlow optimises graphs, if it has been imported."""
     if "tensorflow" in sys.modules:
         optimizer = sys.modules["tensorflow"].config.optimizer
-        optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        optimizer.set_experimental_options({"disable_meta_optimizer": not on})
+
+
+def pytest_collection_finish() -> None:
+    """The graphs of tests are small, and take longer to optimise than to run."""
+    optimize_graphs(False)
+
+
+@pytest.fixture
+def optimized_graphs() -> Iterator[None]:
+    """Graphs are optimised, as in a process of its own, whose numbers are the same to the bit."""
+    optimize_graphs(True)
+    yield
+    optimize_graphs(False)
 
 
 class Golden:

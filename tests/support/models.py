@@ -184,6 +184,16 @@ def train_three_steps(model: Retriever, loss: str, mixed: bool = False) -> None:
         assert np.abs(kernel.numpy() - start).max() > 0
 
 
+POINTS = (
+    "model.image.head=point",
+    "model.text.head=point",
+    "model.matcher=cosine",
+    "objective=[triplet]",
+    "evaluation.matchers=[]",
+)
+"""Makes a config one of points, which are traced sooner than Gaussians."""
+
+
 def tiny_config(folder: Path, *overrides: str) -> Config:
     """The demo, small enough for a test, with everything it makes under `folder`."""
     return load_config(

@@ -46,15 +46,6 @@ TWO_PHASES = (
     " {epochs: 1, learning_rate: 1e-3, learning_rates: {image.encoder: 1e-4}}]"
 )
 
-# Traced sooner than Gaussians.
-POINTS = (
-    "model.image.head=point",
-    "model.text.head=point",
-    "model.matcher=cosine",
-    "objective=[triplet]",
-    "evaluation.matchers=[]",
-)
-
 
 @pytest.fixture(scope="module")
 def records(trained):
@@ -75,7 +66,7 @@ def start(records, tmp_path):
 @pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
     # Ten steps an epoch, a checkpoint every five steps: at step 10 it stops before the validation.
-    overrides = (*POINTS, TWO_PHASES, "train.checkpoint_steps=5")
+    overrides = (*models.POINTS, TWO_PHASES, "train.checkpoint_steps=5")
     whole = start("name=whole", *overrides)
     whole.train()
     broken = start("name=broken", *overrides)
@@ -113,8 +104,10 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized_graphs")
 def test_a_process_killed_in_mid_epoch_ends_as_one_that_was_not(records, tmp_path):
-    overrides = (f"data.records={records}", "train.phases.0.epochs=3", "train.optimizer=adamp")
+    more = ("train.phases.0.epochs=3", "train.optimizer=adamp")
+    overrides = (f"data.records={records}", *models.POINTS, *more)
     whole, killed = (
         Run(models.tiny_config(tmp_path, f"name={name}", *overrides))
         for name in ("whole", "killed")
@@ -367,7 +360,7 @@ def test_flat_loss_is_named():
 
 @pytest.mark.slow
 def test_frozen_parts_do_not_move(trained, start):
-    run = start(*POINTS, TWO_PHASES.partition(", {epochs")[0] + "]")
+    run = start(*models.POINTS, TWO_PHASES.partition(", {epochs")[0] + "]")
     keras.utils.set_random_seed(run.config.seed)
     tokenizer = build_tokenizer(run.config, run.records)
     first = model_parts(build_model(run.config, run.records, tokenizer, pretrained=True))

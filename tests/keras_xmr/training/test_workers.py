@@ -57,10 +57,12 @@ def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
 
 @pytest.mark.slow
 def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path):
-    one = Run(models.tiny_config(tmp_path, "name=one"))
+    # test_replicas.py has Gaussians.
+    one = Run(models.tiny_config(tmp_path, *models.POINTS, "name=one"))
     one.prepare()
     one.train()
-    config = models.tiny_config(tmp_path, f"data.records={one.config.data.records}", "name=two")
+    records = f"data.records={one.config.data.records}"
+    config = models.tiny_config(tmp_path, *models.POINTS, records, "name=two")
     two, path = Run(config), tmp_path / "two.yaml"
     path.write_text(dump_config(config), "utf-8")
     checkpoint = two.folder.checkpoints / "checkpoint"
