@@ -182,6 +182,11 @@ class TrainOptions(Section):
     """Image-caption pairs a step, over all replicas together; images with the sampler
     `images_with_all_captions`."""
 
+    gradient_caching: PositiveInt | None = None
+    """Images, and captions, that a tower embeds at once (Gao et al. 2021); null embeds the whole
+    batch. Memory is then that of so many, and of the losses; a step computes embeddings twice. The
+    gradient is that of the whole batch, so nothing that is trained may normalise by batches."""
+
     sampler: Literal["pairs", "one_per_class", "images_with_all_captions"] = "pairs"
     """What makes a batch: `pairs`, all pairs in random order; `one_per_class`, one random pair of
     each of `batch_size` different classes; or `images_with_all_captions`, `batch_size` images

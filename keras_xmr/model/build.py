@@ -109,5 +109,6 @@ def build_model(
         judgements=config.data.judgements,
         clip_norm=config.train.clip_norm,
         seed=config.seed,
+        gradient_caching=config.train.gradient_caching,
         name="retriever",
     )

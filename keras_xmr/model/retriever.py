@@ -22,6 +22,7 @@ from keras_xmr.model.given import (
     check_pairs,
     check_parts,
 )
+from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import MatchRule, relations
 from keras_xmr.optimizers import take_sums
@@ -47,6 +48,8 @@ class Retriever(keras.Model):
         judgements: What counts as a match in a training batch, "pairs" or "classes".
         clip_norm: Largest global norm of the gradients; None does not clip.
         seed: Seed of the samples that are drawn in training.
+        gradient_caching: Items that a tower embeds at once in training, whatever the batch; see
+            `keras_xmr.model.gradient_caching`. None embeds the whole batch.
         **kwargs: Passed on to `keras.Model`.
 
     Raises:
@@ -77,6 +80,7 @@ class Retriever(keras.Model):
         judgements: MatchRule = "pairs",
         clip_norm: float | None = None,
         seed: int = 0,
+        gradient_caching: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -91,6 +95,7 @@ class Retriever(keras.Model):
         self.objective = objective
         self.judgements = judgements
         self.clip_norm = clip_norm
+        self.gradient_caching = gradient_caching
         self.seed = seed
         self.watched = ["loss", *objective.names]
         if embeddings.kind(image_tower.output) == "gaussian":
@@ -176,8 +181,11 @@ class Retriever(keras.Model):
             **kwargs: Passed on to `keras.Model.compile`.
 
         Raises:
-            ArgumentError: If there is a loss, or a metric of another kind.
+            ArgumentError: If there is a loss, or a metric of another kind; or with gradient
+                caching a tower that is trained with batch normalisation.
         """
+        if self.gradient_caching is not None:
+            check_towers(self.entrances())
         if loss is not None:
             raise ArgumentError("the loss is given to Retriever(...), not to compile")
         metrics = [] if metrics is None else list(metrics)
@@ -294,18 +302,47 @@ class Retriever(keras.Model):
     def train_step(self, data: Any) -> dict[str, Tensor]:
         """One step on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
-        with tf.GradientTape() as tape:
-            loss, log = self._tracked_objective(self(x, training=True), y, training=True)
-            scaled = self.optimizer.scale_loss(loss / _num_replicas())
+        loss, log, gradients = (
+            self._plain_gradients(x, y)
+            if self.gradient_caching is None
+            else self._cached_gradients(x, y, self.gradient_caching)
+        )
         self._loss_tracker.update_state(loss)
-        variables = self.trainable_variables
         # Before anyone looks at them: all replicas must find the same gradients not finite.
-        gradients = _sum_over_replicas(_dense(tape.gradient(scaled, variables), variables))
+        gradients = _sum_over_replicas(gradients)
         gradients, norm = self._clip(gradients)
         self.trackers[GRADIENT].update_state(norm)
         self._watch([loss, *(log[name] for name in self.watched[1:-1]), norm])
-        self.optimizer.apply(gradients, variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
         return _logs(self.get_metrics_result())
+
+    def _plain_gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
+        """The objective, the numbers for the log, and gradients of what this replica adds."""
+        with tf.GradientTape() as tape:
+            loss, log = self._tracked_objective(self(x, training=True), y, training=True)
+            scaled = self.optimizer.scale_loss(loss / _num_replicas())
+        variables = self.trainable_variables
+        return loss, log, dense(tape.gradient(scaled, variables), variables)
+
+    def _cached_gradients(
+        self, x: Any, y: Any, size: int
+    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
+        """The same, by way of embeddings in chunks of so many items."""
+        inputs = as_inputs(x)
+        chunks = {side: Chunks(t, inputs[side], size) for side, t in self.entrances().items()}
+        embedded = {side: chunk.embed() for side, chunk in chunks.items()}
+        with tf.GradientTape() as tape:
+            tape.watch(embedded)
+            loss, log = self._tracked_objective(embedded, y, training=True)
+            scaled = self.optimizer.scale_loss(loss / _num_replicas())
+        variables = self.trainable_variables
+        gradients, upstream = tape.gradient(scaled, (variables, embedded))
+        found = {id(v): g for v, g in zip(variables, dense(gradients, variables), strict=True)}
+        for side, chunk in chunks.items():
+            weights = chunk.tower.trainable_variables
+            for weight, gradient in zip(weights, chunk.gradients(upstream[side]), strict=True):
+                found[id(weight)] += gradient
+        return loss, log, list(found.values())
 
     def test_step(self, data: Any) -> dict[str, Tensor]:
         """One step of `evaluate` on a batch `(x, y)` of this replica."""
@@ -353,6 +390,7 @@ class Retriever(keras.Model):
                 judgements=self.judgements,
                 clip_norm=self.clip_norm,
                 seed=self.seed,
+                gradient_caching=self.gradient_caching,
                 name=self.name,
             )
             twin.global_step.assign(self.global_step)
@@ -370,6 +408,7 @@ class Retriever(keras.Model):
             "judgements": self.judgements,
             "clip_norm": self.clip_norm,
             "seed": self.seed,
+            "gradient_caching": self.gradient_caching,
         } | {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
 
     @classmethod
@@ -388,16 +427,6 @@ def _two_items(output: Any) -> Tensor:
 
 def _shapes(embedding: Embedding) -> dict[str, tuple[int | None, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in embedding.items()}
-
-
-def _dense(gradients: list[Tensor | None], variables: list[keras.Variable]) -> list[Tensor]:
-    """Gradients as dense tensors, zeros where the objective does not depend on a variable."""
-    return [
-        tf.zeros(variable.shape, variable.dtype)
-        if gradient is None
-        else tf.convert_to_tensor(gradient)
-        for gradient, variable in zip(gradients, variables, strict=True)
-    ]
 
 
 def _sum_over_replicas(gradients: list[Tensor]) -> list[Tensor]:

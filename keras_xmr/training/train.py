@@ -20,6 +20,7 @@ from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
 from keras_xmr.evaluation import evaluate_split
 from keras_xmr.model.build import build_model
+from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
@@ -84,6 +85,7 @@ def train(
         RecordsError: If a record is damaged.
         EncoderError: If weights or word vectors cannot be loaded.
         UserError: If a loss needs relevance, and its tokenizer cannot be run.
+        ArgumentError: If gradient caching would normalise by chunks.
     """
     options = config.train
     keras.utils.set_random_seed(config.seed)
@@ -99,6 +101,7 @@ def train(
         sides = distribution.from_chief([int(side in left_out.checksums) for side in SIDES])
         held = [side for side, is_left_out in zip(SIDES, sides, strict=True) if is_left_out]
         model = build_model(config, records, tokenizer, pretrained=held if begun else True)
+        _check_phases(model, config)
         if distribution.is_chief:
             folder.begin(config, tokenizer.files())
         captions = CaptionIds.of([caption.text for caption in split.captions], tokenizer)
@@ -144,6 +147,19 @@ def _check_same(
             "vocabulary": repr(sorted(tokenizer.files().items())),
         }
     )
+
+
+def _check_phases(model: Retriever, config: Config) -> None:
+    """Checks that no phase would normalise by chunks, before the first one is trained.
+
+    Raises:
+        ArgumentError: If one would.
+    """
+    if config.train.gradient_caching is None:
+        return
+    for phase in config.train.phases:
+        freeze(model, phase.freeze)
+        check_towers(model.entrances())
 
 
 def _finished(

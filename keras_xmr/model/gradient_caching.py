@@ -1,0 +1,137 @@
+"""Gradient caching: large batches in the memory of small ones (Gao et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.errors import ArgumentError
+from keras_xmr.keras_compat import all_layers
+
+Tensor = Any
+
+
+class Chunks:
+    """One side of a batch, which a tower embeds in chunks, twice.
+
+    The first time nothing is kept of a chunk but its embeddings; from the gradient of a loss by
+    all of them, the second time gives that by the weights. Both times layers that drop numbers out
+    draw the same ones, so the gradient is that of embedding the chunks once, and keeping all.
+
+    Args:
+        tower: Makes an embedding of each item that no other item has a part in.
+        inputs: What it is called on, of B items.
+        size: Items in a chunk; the last one may have less.
+    """
+
+    def __init__(self, tower: keras.Model, inputs: Tensor, size: int) -> None:
+        self.tower = tower
+        self._inputs = tf.convert_to_tensor(inputs)
+        self._size = size
+        self._count = -(-tf.shape(self._inputs)[0] // size)
+        weights = {id(weight) for weight in tower.weights}
+        # What is no weight is the state of a random generator.
+        self._states = [state for state in tower.variables if id(state) not in weights]
+
+    def embed(self) -> Embedding:
+        """Embeddings of all B items, which know nothing of the weights."""
+        outputs = tf.nest.flatten(self.tower.output)
+        made = [self._array(out.dtype, (None, *out.shape[1:])) for out in outputs]
+        begins = [self._array(state.dtype, state.shape) for state in self._states]
+
+        def body(number: Tensor, made: Any, begins: Any) -> Any:
+            states = [tf.identity(state.value) for state in self._states]
+            begins = [a.write(number, state) for a, state in zip(begins, states, strict=True)]
+            found = self._embed_chunk(number)
+            return (
+                number + 1,
+                [a.write(number, x) for a, x in zip(made, found, strict=True)],
+                begins,
+            )
+
+        _, made, self._begins = self._each((made, begins), body)
+        found = [
+            tf.ensure_shape(array.concat(), (None, *out.shape[1:]))
+            for array, out in zip(made, outputs, strict=True)
+        ]
+        return tf.nest.pack_sequence_as(self.tower.output, found)
+
+    def gradients(self, upstream: Embedding) -> list[Tensor]:
+        """Gradients by the trainable variables of the tower; `embed` comes first.
+
+        Args:
+            upstream: Those by the embeddings of all items; None where there is none.
+        """
+        variables = self.tower.trainable_variables
+        slopes = tf.nest.flatten(upstream)
+        read = [number for number, slope in enumerate(slopes) if slope is not None]
+
+        def body(number: Tensor, sums: list[Tensor]) -> Any:
+            for state, begin in zip(self._states, self._begins, strict=True):
+                state.assign(begin.read(number))
+            with tf.GradientTape() as tape:
+                found = self._embed_chunk(number)
+            targets = [found[position] for position in read]
+            given = [self._chunk(slopes[position], number) for position in read]
+            parts = tape.gradient(targets, variables, output_gradients=given)
+            parts = dense(parts, variables)
+            return number + 1, [total + part for total, part in zip(sums, parts, strict=True)]
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        return list(self._each((zeros,), body)[1])
+
+    def _each(self, begin: tuple[Any, ...], body: Any) -> Any:
+        """What a body makes of all chunks, one after another."""
+        return tf.while_loop(
+            lambda number, *_: number < self._count,
+            body,
+            (tf.constant(0), *begin),
+            # Chunks that are worked off together would be in memory together.
+            parallel_iterations=1,
+        )
+
+    def _embed_chunk(self, number: Tensor) -> list[Tensor]:
+        chunk = self._chunk(self._inputs, number)
+        return list(tf.nest.flatten(self.tower(chunk, training=True)))
+
+    def _chunk(self, tensor: Tensor, number: Tensor) -> Tensor:
+        return tensor[number * self._size : (number + 1) * self._size]
+
+    def _array(self, dtype: str, shape: tuple[int | None, ...]) -> tf.TensorArray:
+        return tf.TensorArray(
+            dtype, self._count, element_shape=shape, infer_shape=False, clear_after_read=False
+        )
+
+
+def dense(gradients: Sequence[Tensor | None], variables: Sequence[keras.Variable]) -> list[Tensor]:
+    """Gradients as dense tensors, zeros where there is none by a variable."""
+    return [
+        tf.zeros(variable.shape, variable.dtype)
+        if gradient is None
+        else tf.convert_to_tensor(gradient)
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+
+
+def check_towers(towers: dict[str, keras.Model]) -> None:
+    """Checks that towers embed an item as they do whatever else stands in the chunk.
+
+    Args:
+        towers: By what they embed.
+
+    Raises:
+        ArgumentError: If one normalises by the statistics of a batch.
+    """
+    for side, tower in towers.items():
+        for layer in all_layers(tower):
+            if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable:
+                raise ArgumentError(
+                    f"gradient caching embeds a batch in chunks, but {layer.name!r} in the {side} "
+                    "tower is batch normalisation, which would see one chunk in place of the "
+                    "batch. Leave train.gradient_caching out, freeze the encoder, or take one "
+                    "without batch normalisation"
+                )
