@@ -62,6 +62,10 @@ class Loss(keras.layers.Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
 
+    def keys_read(self) -> set[str]:
+        """The further keys of an embedding that it reads, with the options that it has."""
+        return {*self.NEEDS_KEYS, *(key for name, key in self.NEEDS_KEYS_IF if getattr(self, name))}
+
     def build(
         self,
         scores_shape: Any = None,
@@ -124,6 +128,11 @@ class Loss(keras.layers.Layer):
         """
         inputs = checked_inputs(self, images, captions, image_of, positives, relevance, matcher)
         return sum(self(*inputs).values())
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether its parts are sums over queries, which replicas can share; see `QueriesLoss`."""
+        return False
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor | None:
         """The value at which the loss gets stuck if the model learns nothing.

@@ -9,13 +9,13 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import PositiveFloat
-from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import Temperature
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import LOWEST, query_weights
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 
-class _CrossEntropy(Loss):
+class _CrossEntropy(QueriesLoss):
     """A cross entropy over scores divided by a temperature, mean of both directions."""
 
     PARTS = ("image_to_text", "text_to_image")
@@ -33,19 +33,17 @@ class _CrossEntropy(Loss):
     def entropy(self, logits: Any, positives: Any) -> Any:
         """The cross entropy of each candidate (column) of each query (row), if it is a positive."""
 
-    def call(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Any]:
-        del image, caption
-        logits, positives = self.divide(scores), relations["positives"]
-        i2t = self._direction(logits, positives)
-        t2i = self._direction(ops.transpose(logits), ops.transpose(positives))
-        return {"image_to_text": 0.5 * i2t, "text_to_image": 0.5 * t2i}
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        del step
+        parts = zip(self.PARTS, (rows, columns), strict=True)
+        return {part: 0.5 * self._direction(queries) for part, queries in parts}
 
-    def _direction(self, logits: Any, positives: Any) -> Any:
+    def _direction(self, queries: Queries) -> Any:
         """Mean over the queries, and the positives of each."""
-        entropy = ops.where(positives, self.entropy(logits, positives), 0.0)
-        return ops.sum(query_weights(positives)[:, None] * entropy)
+        positives = queries.positives
+        entropy = self.entropy(self.divide(queries.scores), positives)
+        weights = query_weights(positives, queries.batch_positives)
+        return ops.sum(weights[:, None] * ops.where(positives, entropy, 0.0))
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         return sum(self(ops.zeros_like(scores), {}, {}, relations).values())

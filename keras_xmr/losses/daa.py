@@ -10,13 +10,13 @@ from keras import ops
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss, both_ways
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class DAA(Loss):
+class DAA(QueriesLoss):
     """One minus the smooth Average Semantic Precision (Li et al. 2022, Eq. 4 to 12).
 
     The ASP of a query is the mean, over all candidates, of the smaller of two ranks divided by
@@ -61,25 +61,21 @@ class DAA(Loss):
         self.relevance_temperature = relevance_temperature
         self.directions = directions
 
-    def call(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Tensor]:
-        relevance = relations["relevance"]
-        similarities = self._similarities(scores, image, caption)
+    def of_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
+        del step
+        similarities = both_ways(rows, columns, self._similarities)
         parts = {}
-        for part in self.PARTS:
+        for part, found, side in zip(self.PARTS, similarities, (rows, columns), strict=True):
+            parts[part] = ops.zeros(())
             if self.directions in ("both", part):
-                parts[part] = self._one_way(similarities, relevance)
-            else:
-                parts[part] = ops.zeros(())
-            similarities, relevance = ops.transpose(similarities), ops.transpose(relevance)
+                parts[part] = side.share * self._one_way(found, side.relations["relevance"])
         return parts
 
-    def _similarities(self, scores: Tensor, image: Embedding, caption: Embedding) -> Tensor:
-        """Similarities (N * J, M * J), where J is 1 without samples."""
+    def _similarities(self, queries: Queries) -> Tensor:
+        """Similarities (Q * J, C * J), where J is 1 without samples."""
         if self.similarity == "scores":
-            return scores
-        left, right = _vectors(image), _vectors(caption)
+            return queries.scores
+        left, right = _vectors(queries.queries), _vectors(queries.candidates)
         if self.similarity == "cosine":
             return distances.cosine(left, right)
         return ops.matmul(left, ops.transpose(right))

@@ -8,12 +8,11 @@ import keras
 from keras import ops
 
 from keras_xmr.embeddings.distances import root
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class Diversity(Loss):
+class Diversity(QueriesLoss):
     """How alike the K residuals of an item are, images and captions added.
 
     The Frobenius norm of their cosines, the diagonal aside, divided by K^2, and averaged over the
@@ -26,18 +25,21 @@ class Diversity(Loss):
     TAKES_MIXED = True
     NEEDS_KEYS = ("residuals",)
 
-    def call(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Any]:
-        del scores, relations
-        return {"image": _side(image), "caption": _side(caption)}
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        del step
+        return {
+            "image": _side(rows),
+            "caption": _side(columns),
+        }
 
 
-def _side(embedding: Embedding) -> Any:
+def _side(queries: Queries) -> Any:
+    embedding = queries.queries
     if "residuals" not in embedding:
         return ops.zeros(())
     residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
     size = residuals.shape[1]
     cosines = ops.matmul(residuals, ops.transpose(residuals, (0, 2, 1)))
     others = cosines * (1.0 - ops.eye(size))
-    return ops.mean(root(ops.sum(others * others, axis=(1, 2)))) / size**2
+    alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
+    return queries.share * alike / size**2

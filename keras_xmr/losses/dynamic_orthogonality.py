@@ -8,12 +8,11 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import NonNegativeFloat, Reduction
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class DynamicOrthogonality(Loss):
+class DynamicOrthogonality(QueriesLoss):
     """How far the sub-embeddings of an item are from orthogonal, beyond a margin.
 
     The sum of |<m v_i, m v_j>| over all ordered pairs of different sub-embeddings, less the
@@ -67,13 +66,15 @@ class DynamicOrthogonality(Loss):
         self.normalize = normalize
         self.reduction = reduction
 
-    def call(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Any]:
-        del scores, relations
-        return {"image": self._side(image), "caption": self._side(caption)}
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        del step
+        return {
+            "image": self._side(rows),
+            "caption": self._side(columns),
+        }
 
-    def _side(self, embedding: Embedding) -> Any:
+    def _side(self, queries: Queries) -> Any:
+        embedding = queries.queries
         if "residuals" not in embedding or (self.masked and "mask" not in embedding):
             return ops.zeros(())
         vectors = embedding["residuals"]
@@ -84,7 +85,9 @@ class DynamicOrthogonality(Loss):
         products = ops.abs(ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1))))
         others = ops.sum(products * (1.0 - ops.eye(vectors.shape[1])), axis=(1, 2))
         hinges = ops.relu(others - self.beta)
-        return ops.sum(hinges) if self.reduction == "sum" else ops.mean(hinges)
+        if self.reduction == "sum":
+            return ops.sum(hinges)
+        return queries.share * ops.mean(hinges)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

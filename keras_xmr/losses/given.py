@@ -104,7 +104,7 @@ def _check_dimensions(image: Embedding, caption: Embedding) -> None:
 
 def _check_keys(loss: Any, image: Embedding, caption: Embedding) -> None:
     """Checks that one side has what the loss reads beyond its kind."""
-    keys = {*loss.NEEDS_KEYS, *(key for name, key in loss.NEEDS_KEYS_IF if getattr(loss, name))}
+    keys = loss.keys_read()
     if not any(keys <= side.keys() for side in (image, caption)):
         raise ArgumentError(
             f"{_name(loss)} reads {' and '.join(sorted(keys))} of an embedding, which neither side "

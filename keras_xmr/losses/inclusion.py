@@ -10,13 +10,14 @@ from keras import ops
 
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class Inclusion(Loss):
+class Inclusion(QueriesLoss):
     """Captions say less than images, so that their Gaussians are to include those of their images.
 
     How far p is included in q is H = log of the integral of p^2 q, less that of p q^2: above 0
@@ -48,14 +49,14 @@ class Inclusion(Loss):
         self.scale = scale
         self.reading = reading
 
-    def call(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Tensor]:
-        del scores
-        own = ops.argmax(ops.cast(relations["positives"], "int32"), axis=0)
-        image = {key: ops.take(image[key], own, axis=0) for key in ("mean", "log_variance")}
-        included = inclusion(image, caption, self.reading)
-        return {"inclusion": ops.mean(ops.softplus(-self.scale * included))}
+    def of_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
+        del rows, step
+        own = ops.argmax(ops.cast(columns.positives, "int32"), axis=1)
+        image = {
+            key: ops.take(columns.candidates[key], own, axis=0) for key in ("mean", "log_variance")
+        }
+        included = inclusion(image, columns.queries, self.reading)
+        return {"inclusion": columns.share * ops.mean(ops.softplus(-self.scale * included))}
 
     def trivial_value(self, scores: Tensor, relations: Relations) -> Tensor:
         del scores, relations

@@ -8,12 +8,11 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import Reduction
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class KLDivergence(Loss):
+class KLDivergence(QueriesLoss):
     """KL of every embedding to N(0, I), images and captions added.
 
     Chun et al. 2021, section 3.2.1, where it is called the KL divergence loss.
@@ -33,18 +32,21 @@ class KLDivergence(Loss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def call(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Any]:
-        del scores, relations
-        return {"image": self._side(image), "caption": self._side(caption)}
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        del step
+        return {
+            "image": self._side(rows),
+            "caption": self._side(columns),
+        }
 
-    def _side(self, embedding: Embedding) -> Any:
-        mean, log_variance = embedding["mean"], embedding["log_variance"]
+    def _side(self, queries: Queries) -> Any:
+        mean, log_variance = queries.queries["mean"], queries.queries["log_variance"]
         divergence = 0.5 * ops.sum(
             mean * mean + ops.exp(log_variance) - 1.0 - log_variance, axis=-1
         )
-        return ops.sum(divergence) if self.reduction == "sum" else ops.mean(divergence)
+        if self.reduction == "sum":
+            return ops.sum(divergence)
+        return queries.share * ops.mean(divergence)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"reduction": self.reduction}

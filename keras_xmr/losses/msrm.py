@@ -15,32 +15,28 @@ from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, Posit
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import HypergraphConvolution
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 Tensor = Any
 
 
-class _QueryLoss(Loss):
+class _QueryLoss(QueriesLoss):
     """The sum of one loss for images as queries, and one for captions."""
 
     ACCEPTS = (("gaussian", "gaussian"), ("point", "point"))
 
-    def call(
-        self, scores: Tensor, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Tensor]:
-        del scores
-        positives = relations["positives"]
+    def of_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
+        del step
         return {
-            "image_to_text": self.one_way(image, caption, positives, "image_to_text"),
-            "text_to_image": self.one_way(
-                caption, image, ops.transpose(positives), "text_to_image"
-            ),
+            part: side.share * self.one_way(side.queries, side.candidates, side.positives, part)
+            for part, side in zip(self.PARTS, (rows, columns), strict=True)
         }
 
     def one_way(
         self, queries: Embedding, candidates: Embedding, positives: Tensor, direction: str
     ) -> Tensor:
-        """The loss of N queries with M candidates; positives are (N, M)."""
+        """The mean loss of N queries with M candidates; positives are (N, M)."""
         raise NotImplementedError
 
     def learned(self, name: str, start: float) -> keras.Variable:
@@ -123,6 +119,11 @@ class HypergraphContrastive(_QueryLoss):
     PARTS = ("image_to_text", "text_to_image")
     READS_SCORES = False
     SHARES = ("cosine_scale",)
+
+    @property
+    def adds_up(self) -> bool:
+        # What a candidate becomes depends on all queries.
+        return False
 
     def __init__(
         self,

@@ -8,15 +8,15 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import NonNegativeFloat, NonNegativeInt
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import with_warm_up
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class ProbabilisticMatching(Loss):
+class ProbabilisticMatching(QueriesLoss):
     """The loss of PCME++: binary cross entropy of all pairs, and again with pseudo-positives.
 
     Chun 2024, Eq. 2 and 3. The scores are log-odds of a match, as of `closed_form_sampled`; the
@@ -58,26 +58,23 @@ class ProbabilisticMatching(Loss):
         self.pseudo_positives = pseudo_positives
         self.warmup_steps = warmup_steps
 
-    def call(
-        self,
-        scores: Tensor,
-        image: Embedding,
-        caption: Embedding,
-        relations: Relations,
-        step: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        del image, caption
-        targets = relations.get("targets")
-        if targets is None:
-            targets = ops.cast(relations["positives"], "float32")
-        match = 2.0 * _cross_entropy(scores, targets)
+    def of_queries(self, rows: Queries, columns: Queries, step: Tensor | None) -> dict[str, Tensor]:
+        scores, targets = rows.scores, _targets(rows)
+        match = 2.0 * rows.share * _cross_entropy(scores, targets)
         if not self.pseudo_positives:
             return {"match": match, "pseudo_match": ops.zeros(())}
+        sides = (
+            (rows.share, scores, targets),
+            (columns.share, columns.scores, _targets(columns)),
+        )
         pseudo = with_warm_up(
             step,
             self.warmup_steps,
             lambda: ops.zeros(()),
-            lambda: _pseudo_cross_entropy(scores, targets),
+            lambda: sum(
+                share * _cross_entropy(scores, with_pseudo_positives(scores, targets, axis=1))
+                for share, scores, targets in sides
+            ),
         )
         return {"match": match, "pseudo_match": self.pseudo_positives * pseudo}
 
@@ -114,11 +111,10 @@ def with_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
     return ops.maximum(targets, ops.where(scores >= lowest, largest, 0.0))
 
 
-def _pseudo_cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
-    """That with pseudo-positives, of images as queries and of captions as queries, added."""
-    return sum(
-        _cross_entropy(scores, with_pseudo_positives(scores, targets, axis)) for axis in (1, 0)
-    )
+def _targets(queries: Queries) -> Tensor:
+    """How far queries and candidates match, from 0 to 1."""
+    targets = queries.relations.get("targets")
+    return ops.cast(queries.positives, "float32") if targets is None else targets
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -30,7 +30,9 @@ class PositivePairs(NamedTuple):
     weight: Tensor
 
 
-def positive_pairs(scores: Tensor, positives: Tensor) -> PositivePairs:
+def positive_pairs(
+    scores: Tensor, positives: Tensor, batch_positives: Tensor | None = None
+) -> PositivePairs:
     """All pairs of a query and one of its positives, with the candidates of the query.
 
     What it holds grows with the number of positives, not with the square of the candidates.
@@ -38,24 +40,27 @@ def positive_pairs(scores: Tensor, positives: Tensor) -> PositivePairs:
     Args:
         scores: Float32 (N, M), a query a row.
         positives: Boolean (N, M).
+        batch_positives: Those of all queries that count; None if these are all.
     """
     rows, columns = ops.nonzero(positives)
     candidates = ops.take(scores, rows, axis=0)
     own = ops.take_along_axis(candidates, columns[:, None], axis=1)
-    weight = ops.take(query_weights(positives), rows, axis=0)
+    weight = ops.take(query_weights(positives, batch_positives), rows, axis=0)
     return PositivePairs(candidates, ops.take(positives, rows, axis=0), own, weight)
 
 
-def query_weights(positives: Tensor) -> Tensor:
+def query_weights(positives: Tensor, batch_positives: Tensor | None = None) -> Tensor:
     """Weights (N,) that make a sum over positives the mean over a query's, then over queries.
 
     A query without a positive does not count.
 
     Args:
         positives: Boolean (N, M), a query a row.
+        batch_positives: Those of all queries that count; None if these are all.
     """
     counts = ops.sum(ops.cast(positives, "float32"), axis=1)
-    queries = ops.sum(ops.cast(counts > 0, "float32"))
+    answered = counts > 0 if batch_positives is None else ops.any(batch_positives, axis=1)
+    queries = ops.sum(ops.cast(answered, "float32"))
     return 1.0 / (ops.maximum(counts, 1.0) * ops.maximum(queries, 1.0))
 
 

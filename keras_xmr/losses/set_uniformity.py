@@ -8,12 +8,11 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import PositiveFloat
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class SetUniformity(Loss):
+class SetUniformity(QueriesLoss):
     """Mean of exp(-t |x - y|^2) over the pairs of residuals of an item, both sides added.
 
     The diversity loss of Kim et al. 2023, section 3.4, on residuals of unit length: what the
@@ -34,13 +33,15 @@ class SetUniformity(Loss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def call(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Any]:
-        del scores, relations
-        return {"image": self._side(image), "caption": self._side(caption)}
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        del step
+        return {
+            "image": self._side(rows),
+            "caption": self._side(columns),
+        }
 
-    def _side(self, embedding: Embedding) -> Any:
+    def _side(self, queries: Queries) -> Any:
+        embedding = queries.queries
         if "residuals" not in embedding or embedding["residuals"].shape[1] == 1:
             return ops.zeros(())
         residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
@@ -48,7 +49,8 @@ class SetUniformity(Loss):
         cosines = ops.matmul(residuals, ops.transpose(residuals, (0, 2, 1)))
         # |x - y|^2 of unit vectors is 2 - 2 cos.
         kernel = ops.exp(-2.0 * self.temperature * (1.0 - cosines)) * (1.0 - ops.eye(size))
-        return ops.mean(ops.sum(kernel, axis=(1, 2))) / (size * (size - 1))
+        mean = ops.mean(ops.sum(kernel, axis=(1, 2)))
+        return queries.share * mean / (size * (size - 1))
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"temperature": self.temperature}

@@ -8,13 +8,13 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import PositiveFloat
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import positive_pairs
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class SmoothAP(Loss):
+class SmoothAP(QueriesLoss):
     """1 - average precision with smooth ranks, mean of both directions (Brown et al. 2020).
 
     The rank of a positive is 1 + the sum over all other candidates of sigmoid((their score - its
@@ -34,17 +34,13 @@ class SmoothAP(Loss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def call(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Any]:
-        del image, caption
-        positives = relations["positives"]
-        i2t = self._direction(scores, positives)
-        t2i = self._direction(ops.transpose(scores), ops.transpose(positives))
-        return {"image_to_text": 0.5 * i2t, "text_to_image": 0.5 * t2i}
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        del step
+        parts = zip(self.PARTS, (rows, columns), strict=True)
+        return {part: 0.5 * self._direction(queries) for part, queries in parts}
 
-    def _direction(self, scores: Any, positives: Any) -> Any:
-        pairs = positive_pairs(scores, positives)
+    def _direction(self, queries: Queries) -> Any:
+        pairs = positive_pairs(queries.scores, queries.positives, queries.batch_positives)
         above = ops.sigmoid((pairs.scores - pairs.own) / self.temperature)
         # The positive itself stands among the candidates too, with a sigmoid of one half.
         rank = 0.5 + ops.sum(above, axis=1)

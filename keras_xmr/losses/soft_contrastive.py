@@ -8,12 +8,12 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import Reduction
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class SoftContrastive(Loss):
+class SoftContrastive(QueriesLoss):
     """Soft cross-modal contrastive loss over all pairs of the batch (Chun et al. 2021, Eq. 1).
 
     -log p for pairs that match and -log(1 - p) for the others, where p is the match probability
@@ -33,14 +33,14 @@ class SoftContrastive(Loss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def call(
-        self, scores: Any, image: Embedding, caption: Embedding, relations: Relations
-    ) -> dict[str, Any]:
-        del image, caption
-        positive = ops.where(relations["positives"], ops.softplus(-scores), 0.0)
-        negative = ops.where(relations["positives"], 0.0, ops.softplus(scores))
-        reduce = ops.sum if self.reduction == "sum" else ops.mean
-        return {"positive": 2.0 * reduce(positive), "negative": 2.0 * reduce(negative)}
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        del columns, step
+        positive = ops.where(rows.positives, ops.softplus(-rows.scores), 0.0)
+        negative = ops.where(rows.positives, 0.0, ops.softplus(rows.scores))
+        parts = {"positive": positive, "negative": negative}
+        if self.reduction == "sum":
+            return {part: 2.0 * ops.sum(values) for part, values in parts.items()}
+        return {part: 2.0 * rows.share * ops.mean(values) for part, values in parts.items()}
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         share = ops.mean(ops.cast(relations["positives"], "float32"))

@@ -8,18 +8,18 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
-from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import (
     hardest_negatives,
     number_of_pairs,
     positive_pairs,
     with_warm_up,
 )
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class Triplet(Loss):
+class Triplet(QueriesLoss):
     """Hinge loss of a query, one of its positives and a negative, in both directions.
 
     max(0, margin + s(query, negative) - s(query, positive)) for every pair of a query and one of
@@ -62,44 +62,29 @@ class Triplet(Loss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def call(
-        self,
-        scores: Any,
-        image: Embedding,
-        caption: Embedding,
-        relations: Relations,
-        step: Any = None,
-    ) -> dict[str, Any]:
-        del image, caption
-        positives = relations["positives"]
-        i2t = self._direction(scores, positives, step)
-        t2i = self._direction(ops.transpose(scores), ops.transpose(positives), step)
-        return {"image_to_text": i2t, "text_to_image": t2i}
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        parts = zip(self.PARTS, (rows, columns), strict=True)
+        return {part: self._direction(queries, step) for part, queries in parts}
 
-    def _direction(self, scores: Any, positives: Any, step: Any) -> Any:
+    def _direction(self, queries: Queries, step: Any) -> Any:
+        scores, positives = queries.scores, queries.positives
+        pairs = 1.0 if self.reduction == "sum" else number_of_pairs(queries.batch_positives)
         if self.mining == "sum":
-            return self._over_all(scores, positives)
-        return with_warm_up(
+            return self._over_all(scores, positives) / pairs
+        total = with_warm_up(
             step,
             self.warmup_steps,
             lambda: self._over_all(scores, positives),
-            lambda: self._over_hardest(scores, positives),
+            lambda: _over_hardest(scores, positives, self.margin),
         )
+        return total / pairs
 
     def _over_all(self, scores: Any, positives: Any) -> Any:
-        pairs = positive_pairs(scores, positives)
-        hinges = ops.relu(self.margin + (pairs.scores - pairs.own))
-        total = ops.sum(ops.where(pairs.positives, 0.0, hinges))
+        """The hinges of all negatives; with reduction "mean" by candidate."""
+        total = _over_all(scores, positives, self.margin)
         if self.reduction == "sum":
             return total
-        candidates = ops.cast(ops.shape(scores)[1], "float32")
-        return total / (number_of_pairs(positives) * candidates)
-
-    def _over_hardest(self, scores: Any, positives: Any) -> Any:
-        # A query to which everything is right has no negative, and gets no hinge.
-        hinges = ops.relu(self.margin + (hardest_negatives(scores, positives) - scores))
-        total = ops.sum(ops.where(positives, hinges, 0.0))
-        return total if self.reduction == "sum" else total / number_of_pairs(positives)
+        return total / ops.cast(ops.shape(scores)[1], "float32")
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
@@ -111,3 +96,17 @@ class Triplet(Loss):
             "reduction": self.reduction,
             "warmup_steps": self.warmup_steps,
         }
+
+
+def _over_all(scores: Any, positives: Any, margin: float) -> Any:
+    """The sum of the hinges of all pairs of a query and a positive, and all its negatives."""
+    pairs = positive_pairs(scores, positives)
+    hinges = ops.relu(margin + (pairs.scores - pairs.own))
+    return ops.sum(ops.where(pairs.positives, 0.0, hinges))
+
+
+def _over_hardest(scores: Any, positives: Any, margin: float) -> Any:
+    """The sum of the hinges of all those pairs and the hardest negative of the query."""
+    # A query to which everything is right has no negative, and gets no hinge.
+    hinges = ops.relu(margin + (hardest_negatives(scores, positives) - scores))
+    return ops.sum(ops.where(positives, hinges, 0.0))

@@ -10,13 +10,13 @@ from keras import ops
 from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.distances import root
-from keras_xmr.embeddings.kinds import Embedding, points
-from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.embeddings.kinds import points
 from keras_xmr.losses.queries import LOWEST, hardest_negatives, number_of_pairs, with_warm_up
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss, both_ways
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class VarianceAwareWeighting(Loss):
+class VarianceAwareWeighting(QueriesLoss):
     """Hardest-negative hinges of every sub-embedding, over the variance of the other scores.
 
     hinge / sigma^2 + log sigma, added up over the K sub-embeddings, in both directions (Wei et
@@ -85,24 +85,22 @@ class VarianceAwareWeighting(Loss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def call(
-        self,
-        scores: Any,
-        image: Embedding,
-        caption: Embedding,
-        relations: Relations,
-        step: Any = None,
-    ) -> dict[str, Any]:
-        del scores
-        cosines = _cosines(points(image), points(caption))
-        t2i, positives = ops.transpose(cosines, (0, 2, 1)), relations["positives"]
+    @property
+    def adds_up(self) -> bool:
+        # A deviation that both directions share is over all captions of every image.
+        return self.sigma != "shared"
+
+    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        cosines, t2i = both_ways(
+            rows, columns, lambda side: _cosines(points(side.queries), points(side.candidates))
+        )
         deviation = self._deviation(cosines)
-        deviation_t2i = self._deviation(t2i)
-        if self.sigma == "shared" and deviation is not None:
-            deviation_t2i = ops.transpose(deviation, (0, 2, 1))
+        deviation_t2i = (
+            ops.swapaxes(deviation, 1, 2) if self.sigma == "shared" else self._deviation(t2i)
+        )
         return {
-            "image_to_text": self._direction(cosines, positives, deviation, step),
-            "text_to_image": self._direction(t2i, ops.transpose(positives), deviation_t2i, step),
+            "image_to_text": self._direction(cosines, rows, deviation, step),
+            "text_to_image": self._direction(t2i, columns, deviation_t2i, step),
         }
 
     def _deviation(self, scores: Any) -> Any:
@@ -114,8 +112,9 @@ class VarianceAwareWeighting(Loss):
         sigma = 1.0 + _deviation_of_others(scores)
         return ops.stop_gradient(sigma) if self.stop_gradient else sigma
 
-    def _direction(self, scores: Any, positives: Any, sigma: Any, step: Any) -> Any:
+    def _direction(self, scores: Any, queries: Queries, sigma: Any, step: Any) -> Any:
         """The sum over all sub-embeddings and all P pairs of a query (row) and a positive."""
+        positives = queries.positives
         rows, columns = ops.nonzero(positives)
 
         def of_pairs(values: Any) -> Any:
@@ -145,7 +144,9 @@ class VarianceAwareWeighting(Loss):
             total = ops.sum(over_all())
         else:
             total = ops.sum(with_warm_up(step, self.warmup_steps, over_all, over_hardest))
-        return total if self.reduction == "sum" else total / number_of_pairs(positives)
+        return (
+            total if self.reduction == "sum" else total / number_of_pairs(queries.batch_positives)
+        )
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

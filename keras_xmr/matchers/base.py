@@ -27,7 +27,8 @@ class Matcher(keras.layers.Layer):
     keyword-only parameters of its constructor.
 
     The same matcher serves training, evaluation in tiles, and export: a score depends on
-    nothing but its image and its caption.
+    nothing but its image and its caption. `SLICES` says whether that is so in training too, where
+    some normalise by all pairs of the batch.
 
     How images are searched by it: `AUGMENTATION` names the vectors of `keras_xmr.index` under
     which images with large scores have large inner products with the query, and `REDUCES` says
@@ -42,6 +43,7 @@ class Matcher(keras.layers.Layer):
     ACCEPTS: ClassVar[tuple[tuple[str, str], ...]]
     LOGITS: ClassVar[bool] = False
     DIRECTED: ClassVar[bool] = False
+    SLICES: ClassVar[bool] = True
     AUGMENTATION: ClassVar[str]
     REDUCES: ClassVar[bool] = False
 

@@ -173,6 +173,7 @@ class SAF(_Similarity):
 
     ACCEPTS = (("tokens", "tokens"),)
     STATISTICS = 2
+    SLICES = False
 
     def __init__(
         self,
@@ -318,6 +319,7 @@ class SGRAF(Matcher):
 
     ACCEPTS = (("tokens", "tokens"),)
     AUGMENTATION = "token_means"
+    SLICES = False
 
     def __init__(
         self,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
 from keras_xmr.config.registry import snake_case
-from keras_xmr.embeddings.kinds import Embedding
+from keras_xmr.embeddings.kinds import Embedding, for_matching
 from keras_xmr.losses import Loss, Relations
+from keras_xmr.losses.queries_loss import Queries, QueriesLoss
 
 Tensor = Any
 
@@ -69,6 +70,57 @@ class Objective(keras.layers.Layer):
 
         `step` is the number of steps trained so far, for losses that change in training.
         """
+
+        def parts(loss: Loss) -> dict[str, Tensor]:
+            more = {"step": step} if loss.NEEDS_STEP else {}
+            return loss(scores, image, caption, relations, **more)
+
+        return self._added(parts, relations)
+
+    def of_replica(
+        self, whole: Queries, rows: Queries, columns: Queries, replicas: int, step: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """What one of several replicas adds to both.
+
+        Args:
+            whole: All images of the global batch, as queries.
+            rows: The images of the replica, as queries.
+            columns: Its captions.
+            replicas: How many there are. A loss that is no sum over queries each of them computes
+                whole, and adds an even part of it.
+            step: The number of steps trained so far.
+        """
+
+        def parts(loss: Loss) -> dict[str, Tensor]:
+            if isinstance(loss, QueriesLoss) and loss.adds_up:
+                return loss.of_queries(rows, columns, step)
+            more = {"step": step} if loss.NEEDS_STEP else {}
+            scores = whole.scores if loss.READS_SCORES else None
+            found = loss(scores, whole.queries, whole.candidates, whole.relations, **more)
+            return {part: value / replicas for part, value in found.items()}
+
+        return self._added(parts, whole.relations)
+
+    @property
+    def reads_whole_scores(self) -> bool:
+        """Whether a loss reads the scores of all pairs, wherever it is computed."""
+        return any(loss.READS_SCORES and not loss.adds_up for loss in self.losses_)
+
+    def read_of_all(self, embedding: Embedding) -> Embedding:
+        """What is read of all items of an embedding: scored, or read by a loss of the whole batch.
+
+        What else there is a loss reads item by item.
+        """
+        names = set(for_matching(embedding))
+        for loss in self.losses_:
+            if not loss.adds_up:
+                names |= loss.keys_read()
+        return {name: tensor for name, tensor in embedding.items() if name in names}
+
+    def _added(
+        self, parts_of: Callable[[Loss], dict[str, Tensor]], relations: Relations
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted sum of the losses, and each of them and of their parts."""
         if self.needs_relevance and "relevance" not in relations:
             names = [type(loss).__name__ for loss in self.losses_ if loss.NEEDS_RELEVANCE]
             raise ValueError(
@@ -78,8 +130,7 @@ class Objective(keras.layers.Layer):
         total: Tensor = 0.0
         log = {}
         for name, loss, weight in zip(self._loss_names, self.losses_, self.weights_, strict=True):
-            more = {"step": step} if loss.NEEDS_STEP else {}
-            parts = loss(scores, image, caption, relations, **more)
+            parts = parts_of(loss)
             value = sum(parts.values())
             total = total + weight * value
             log[name] = value

@@ -39,5 +39,14 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
     return found
 
 
+def targets_read(y: dict[str, Any], judgements: MatchRule, objective: Any) -> dict[str, Any]:
+    """What `relations` reads of it for an objective."""
+    ids = "image_id" if judgements == "pairs" else "labels"
+    names = {ids, f"caption_{ids}", f"mix_{ids}", "mix_ratio"}
+    if objective.needs_relevance:
+        names.add("relevance")
+    return {name: value for name, value in y.items() if name in names}
+
+
 def _ids(y: dict[str, Any], judgements: MatchRule, prefix: str = "") -> Any:
     return y[f"{prefix}image_id"] if judgements == "pairs" else y[f"{prefix}labels"][:, 0]

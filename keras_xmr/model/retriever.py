@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.errors import ArgumentError
 from keras_xmr.losses import Loss
+from keras_xmr.losses.queries_loss import Queries
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
 from keras_xmr.model.given import (
@@ -24,7 +26,15 @@ from keras_xmr.model.given import (
 )
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import Objective
-from keras_xmr.model.relations import MatchRule, relations
+from keras_xmr.model.relations import MatchRule, relations, targets_read
+from keras_xmr.model.replicas import (
+    gather_batch,
+    num_replicas,
+    of_every_replica,
+    same_length,
+    shares,
+    summed,
+)
 from keras_xmr.optimizers import take_sums
 
 Tensor = Any
@@ -37,7 +47,8 @@ class Retriever(keras.Model):
     """Image-text retrieval: two towers and a matcher, trained by an objective.
 
     The objective is over the global batch, however many replicas share it: embeddings are
-    gathered, every replica computes the same loss, and gradients equal those of one device.
+    gathered, every replica takes its items as queries, and losses and gradients, added up, equal
+    those of one device. Losses that are no sums over queries each replica computes whole.
 
     Args:
         image_tower: Functional model from images to an embedding, or to a tensor (N, D), which
@@ -250,54 +261,85 @@ class Retriever(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Tensor:
-        """The objective over the global batch, divided by the number of replicas.
+        """What this replica adds to the objective over the global batch.
 
-        Every replica computes the whole of it. Its gradients, summed over the replicas, are then
-        those of one device.
+        Its gradients, summed over the replicas, are those of one device.
         """
         del x, sample_weight
-        loss, _ = self._tracked_objective(y_pred, y, training)
-        return loss / _num_replicas()
+        loss, log = self._objective(y_pred, y, training)
+        self._add_up(loss, log)
+        return loss
 
-    def _tracked_objective(
-        self, embedded: dict[str, Embedding], y: Any, training: bool
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The objective over the global batch, and the numbers for the log, which count there."""
-        loss, log = self._objective(embedded, as_targets(y, self.judgements), training)
+    def _add_up(
+        self, loss: Tensor, log: dict[str, Tensor], gradients: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
+        """What all replicas add to them; numbers for the log count in their means."""
+        gradients, (loss, *values) = summed(gradients, [loss, *log.values()])
+        log = dict(zip(log, values, strict=True))
         for name, value in log.items():
             self.trackers[name].update_state(value)
-        return loss, log
+        return loss, log, gradients
 
     def _objective(
-        self, embedded: dict[str, Embedding], y: dict[str, Tensor], training: bool
+        self, embedded: dict[str, Embedding], y: Any, training: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The objective over the global batch, and the numbers for the log."""
-        image, caption = (_same_length(embedded[side]) for side in ("image", "caption"))
-        image, caption, y = _gather((image, caption, y))
+        """What this replica adds to the objective, and to the numbers for the log."""
+        y = targets_read(as_targets(y, self.judgements), self.judgements, self.objective)
+        image, caption, step = embedded["image"], embedded["caption"], self.global_step.value
+        if num_replicas() > 1:
+            whole, rows, columns = self._shares(image, caption, y, training)
+            loss, log = self.objective.of_replica(whole, rows, columns, num_replicas(), step)
+        else:
+            whole = self._whole(image, caption, y, training)
+            rows, columns = whole, whole.turned()
+            parts = (whole.scores, whole.queries, whole.candidates, whole.relations)
+            loss, log = self.objective(*parts, step=step)
+        if self.recalls:
+            self._measure(whole)
+        for side, own in (("image", rows), ("caption", columns)):
+            if "log_variance" in own.queries:
+                sigma = tf.reduce_mean(embeddings.log_sigma(own.queries))
+                log[f"{side}_log_sigma"] = own.share * sigma
+        return loss, log
+
+    def _whole(self, image: Embedding, caption: Embedding, y: Any, training: bool) -> Queries:
+        """All images of the global batch as queries."""
         seeds = (None, None)
         if training:
             seed = tf.stack([self.seed, tf.cast(self.global_step.value, tf.int32)])
             seeds = tf.unstack(tf.random.split(seed, 2))
         image = self.matcher.prepare(image, "image", seeds[0])
         caption = self.matcher.prepare(caption, "caption", seeds[1])
-        scores = self.matcher(image, caption, training=training)
-        related = relations(y, self.judgements)
-        loss, log = self.objective(scores, image, caption, related, step=self.global_step.value)
-        self._measure(scores, image, caption, related["positives"])
-        for side, embedding in (("image", image), ("caption", caption)):
-            if "log_variance" in embedding:
-                log[f"{side}_log_sigma"] = tf.reduce_mean(embeddings.log_sigma(embedding))
-        return loss, log
+        return Queries(
+            lambda: self.matcher(image, caption, training=training),
+            image,
+            caption,
+            relations(y, self.judgements),
+        )
 
-    def _measure(
-        self, scores: Tensor, image: Embedding, caption: Embedding, positives: Tensor
-    ) -> None:
+    def _shares(
+        self, image: Embedding, caption: Embedding, y: Any, training: bool
+    ) -> tuple[Queries, Queries, Queries]:
+        """All images of the global batch as queries, and the images and captions of this replica.
+
+        What no other replica reads of them is not gathered.
+        """
+        image, caption = same_length(image), same_length(caption)
+        read_of_all = self.objective.read_of_all
+        (images, captions, y), parts = gather_batch(read_of_all(image), read_of_all(caption), y)
+        whole = self._whole(images, captions, y, training)
+        scores = None
+        if self.matcher.SLICES and not (self.recalls or self.objective.reads_whole_scores):
+            scores = partial(self.matcher, training=training)
+        return whole, *shares(whole, parts, (image, caption), scores, of_every_replica)
+
+    def _measure(self, batch: Queries) -> None:
         """Counts the batch in the metrics that the model was compiled with."""
-        if not self.recalls:
-            return
-        columns = self.matcher(image, caption, query="caption") if self.matcher.DIRECTED else None
+        image, caption, columns = batch.queries, batch.candidates, None
+        if self.matcher.DIRECTED:
+            columns = self.matcher(image, caption, query="caption")
         for recall in self.recalls:
-            recall.update_state(positives, scores, columns)
+            recall.update_state(batch.positives, batch.scores, columns)
 
     def train_step(self, data: Any) -> dict[str, Tensor]:
         """One step on a batch `(x, y)` of this replica."""
@@ -307,9 +349,9 @@ class Retriever(keras.Model):
             if self.gradient_caching is None
             else self._cached_gradients(x, y, self.gradient_caching)
         )
-        self._loss_tracker.update_state(loss)
         # Before anyone looks at them: all replicas must find the same gradients not finite.
-        gradients = _sum_over_replicas(gradients)
+        loss, log, gradients = self._add_up(loss, log, gradients)
+        self._loss_tracker.update_state(loss)
         gradients, norm = self._clip(gradients)
         self.trackers[GRADIENT].update_state(norm)
         self._watch([loss, *(log[name] for name in self.watched[1:-1]), norm])
@@ -317,10 +359,10 @@ class Retriever(keras.Model):
         return _logs(self.get_metrics_result())
 
     def _plain_gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-        """The objective, the numbers for the log, and gradients of what this replica adds."""
+        """What this replica adds to the objective and to the log, and the gradients of that."""
         with tf.GradientTape() as tape:
-            loss, log = self._tracked_objective(self(x, training=True), y, training=True)
-            scaled = self.optimizer.scale_loss(loss / _num_replicas())
+            loss, log = self._objective(self(x, training=True), y, training=True)
+            scaled = self.optimizer.scale_loss(loss)
         variables = self.trainable_variables
         return loss, log, dense(tape.gradient(scaled, variables), variables)
 
@@ -333,8 +375,8 @@ class Retriever(keras.Model):
         embedded = {side: chunk.embed() for side, chunk in chunks.items()}
         with tf.GradientTape() as tape:
             tape.watch(embedded)
-            loss, log = self._tracked_objective(embedded, y, training=True)
-            scaled = self.optimizer.scale_loss(loss / _num_replicas())
+            loss, log = self._objective(embedded, y, training=True)
+            scaled = self.optimizer.scale_loss(loss)
         variables = self.trainable_variables
         gradients, upstream = tape.gradient(scaled, (variables, embedded))
         found = {id(v): g for v, g in zip(variables, dense(gradients, variables), strict=True)}
@@ -347,7 +389,8 @@ class Retriever(keras.Model):
     def test_step(self, data: Any) -> dict[str, Tensor]:
         """One step of `evaluate` on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
-        loss, _ = self._tracked_objective(self(x, training=False), y, training=False)
+        loss, log = self._objective(self(x, training=False), y, training=False)
+        loss, _, _ = self._add_up(loss, log)
         self._loss_tracker.update_state(loss)
         return _logs(self.get_metrics_result())
 
@@ -429,46 +472,8 @@ def _shapes(embedding: Embedding) -> dict[str, tuple[int | None, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in embedding.items()}
 
 
-def _sum_over_replicas(gradients: list[Tensor]) -> list[Tensor]:
-    if _num_replicas() == 1:
-        return gradients
-    context = tf.distribute.get_replica_context()
-    return list(context.all_reduce(tf.distribute.ReduceOp.SUM, gradients))
-
-
-def _num_replicas() -> int:
-    return int(tf.distribute.get_strategy().num_replicas_in_sync)
-
-
 def _logs(values: dict[str, Tensor]) -> dict[str, Tensor]:
     """Logs as Keras takes them: of several workers it averages the first axis (keras#20585)."""
     if isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy):
         return {name: value[None] for name, value in values.items()}
     return values
-
-
-def _same_length(embedding: Embedding) -> Embedding:
-    """Tokens padded to the longest of all replicas: each may have padded a batch of its own."""
-    if _num_replicas() == 1 or embeddings.kind(embedding) != "tokens":
-        return embedding
-    context = tf.distribute.get_replica_context()
-    length = tf.shape(embedding["mask"])[1]
-    spare = tf.reduce_max(context.all_gather(length[None], axis=0)) - length
-    return embedding | {
-        "tokens": tf.pad(embedding["tokens"], [[0, 0], [0, spare], [0, 0]]),
-        "mask": tf.pad(embedding["mask"], [[0, 0], [0, spare]]),
-    }
-
-
-def _gather(tensors: Any) -> Any:
-    """The tensors of all replicas, one after another; gradients flow back."""
-    if _num_replicas() == 1:
-        return tensors
-    context = tf.distribute.get_replica_context()
-
-    def gather(tensor: Tensor) -> Tensor:
-        # What comes straight from the data has no device, and several workers ask for one.
-        gathered = context.all_gather(tf.identity(tensor), axis=0)
-        return tf.ensure_shape(gathered, [None, *tensor.shape[1:]])
-
-    return tf.nest.map_structure(gather, tensors)
