@@ -6,7 +6,7 @@ so a pipeline that starts at a later step goes on exactly as if it had never sto
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -74,12 +74,11 @@ def training_batches(
         ValueError: If the batches do not split into so many parts and pieces.
     """
     if captions is None and records.caption_features is None:
-        captions = CaptionIds.of([caption.text for caption in records.captions], tokenizer)
+        captions = CaptionIds.of(records.texts, tokenizer)
     words = None if captions is None else _Words(captions, text.drop_words, sampler)
     loader = _Loader(records, sampler, image, part, relevance, words)
     if loader.size % pieces:
         raise ValueError(f"a part of {loader.size} does not split into {pieces} pieces")
-    labels = _padded_labels(records)
 
     def item(loaded: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         parsed = parse(loaded["record"], records.region_shape, records.region_dtype)
@@ -101,9 +100,6 @@ def training_batches(
             seed = tf.random.experimental.stateless_fold_in(seed, 1)
             mixed_in, ratio, box = (loaded[f"mix_{name}"] for name in ("record", "ratio", "box"))
             pixels = mix_image(pixels, mixed_in, ratio, box, image, seed)
-        if labels.shape[1]:
-            prefixes = ("", "mix_") if image.mixes else ("",)
-            y |= {f"{p}labels": tf.gather(labels, y[f"{p}image_id"]) for p in prefixes}
         return {"image": pixels, "caption": caption}, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
@@ -140,9 +136,17 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
     return _finish(dataset.padded_batch(batch))
 
 
-def caption_batches(texts: list[str], tokenizer: Tokenizer, batch: int) -> tf.data.Dataset:
+def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> tf.data.Dataset:
     """Captions in order, in batches: int32 (B, L), padded by the tokenizer."""
-    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(batch)
+
+    def read(first: np.int64) -> np.ndarray:
+        return np.array([text.encode() for text in texts[int(first) : int(first) + batch]], object)
+
+    def load(first: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(read, [first], tf.string, stateful=False), [None])
+
+    # As a constant of a graph, all of them together could not have more than 2 GB.
+    dataset = tf.data.Dataset.range(0, len(texts), batch).map(_as_it_is(load))
     return _finish(
         dataset.map(_as_it_is(tokenizer), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     )
@@ -162,7 +166,10 @@ def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(read, [*captions.shape, None, features.tokens.shape[1]])
 
 
-_IN_Y = ("image_id", "caption_id", "mix_image_id", "mix_ratio", "relevance")
+_IN_Y = (
+    *("image_id", "caption_id", "mix_image_id", "mix_ratio"),
+    *("relevance", "labels", "mix_labels"),
+)
 
 
 def _image_by_image(
@@ -212,7 +219,7 @@ class _Loader:
     of image and caption, and the ids of its words. An image with several captions has the numbers
     and ids of all, padded with numbers of -1. Where images are mixed, also the record of the
     image mixed in (empty where there is none), its number, the ratio and the box. With relevance,
-    that of all captions of the whole batch to the image.
+    that of all captions of the whole batch to the image. With labels, those of the images.
     """
 
     def __init__(
@@ -237,6 +244,11 @@ class _Loader:
         self._epoch = lru_cache(maxsize=2)(sampler.epoch)
         captions = [None] if sampler.SEVERAL else []
         self._types = _ITEM | {"caption_id": (tf.int64, captions)}
+        self._most_labels = records.labels.longest
+        width: list[int | None] = [self._most_labels]
+        for prefix in ("", "mix_") if self._most_labels else ():
+            if image.mixes or not prefix:
+                self._types |= {f"{prefix}labels": (tf.int64, width)}
         if words is not None:
             self._types |= {"words": (tf.int32, [*captions, None])}
         if image.mixes:
@@ -268,6 +280,10 @@ class _Loader:
             loaded["words"] = self._words(batch, self._own, int(step))
         if self._image.mixes:
             loaded |= self._load_mix(batch, int(step))
+        for prefix in ("", "mix_"):
+            if f"{prefix}labels" in self._types:
+                of = loaded[f"{prefix}image_id"]
+                loaded[f"{prefix}labels"] = records.labels.padded(of, self._most_labels)
         if self._relevance is not None:
             whole = sampler.captions(batch)
             loaded["relevance"] = self._relevance(images, whole[whole >= 0])
@@ -298,15 +314,6 @@ _MIX: _Types = {
     "mix_ratio": (tf.float32, []),
     "mix_box": (tf.int32, [4]),
 }
-
-
-def _padded_labels(records: SplitRecords) -> np.ndarray:
-    """Labels of every image, int64 (images, most labels), padded with -1."""
-    most = max((len(labels) for labels in records.labels), default=0)
-    padded = np.full((len(records), most), -1, np.int64)
-    for row, labels in zip(padded, records.labels, strict=True):
-        row[: len(labels)] = labels
-    return padded
 
 
 def _finish(dataset: tf.data.Dataset) -> tf.data.Dataset:

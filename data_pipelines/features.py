@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,10 @@ from data_pipelines.files import atomic_write, checksum
 from data_pipelines.locks import locked
 from data_pipelines.options import MANIFEST, ImageOptions
 from data_pipelines.progress import Progress
-from data_pipelines.records import (
-    WORDS,
-    Item,
-    Records,
-    RecordsError,
-    ShardWriter,
-    SplitRecords,
-    read_sidecar,
-)
-from data_pipelines.sources import Caption, Entry, Regions, Split
+from data_pipelines.records import WORDS, Records, SplitRecords, read_index
+from data_pipelines.shards import RecordsError, ShardWriter, read_sidecar
+from data_pipelines.sources import Entry, Regions, Split
+from data_pipelines.split_index import SplitIndexWriter, index_file
 
 Encode = Callable[[tf.Tensor], np.ndarray]
 """From pixels uint8 (B, H, W, 3) to features (B, L, F) of any float type."""
@@ -84,7 +78,8 @@ def _write_missing(
     with Progress("computing features", total, "images") as bar:
         for split, found in shards.items():
             for shard in found:
-                part = SplitRecords(records.folder, split, [shard], None)
+                index = read_index(records.folder, [shard])
+                part = SplitRecords(records.folder, split, [shard], index, None)
                 _write_shard(part, shard, folder, encode, options, batch, bar)
     return _finish(records, shards, folder, shape)
 
@@ -113,11 +108,11 @@ def _write_shard(
     if read_sidecar(path) is not None:
         bar.update(len(part))
         return
-    items = iter(part.items)
+    entries = _entries(part)
     with _writing(path) as writer:
         for pixels in image_batches(part, options, batch):
             for features in _half(encode(pixels), folder):
-                _on_disk(folder, writer.write, _entry(next(items), part.split), Regions(features))
+                _on_disk(folder, writer.write, next(entries), Regions(features))
             bar.update(len(pixels))
         _on_disk(folder, writer.finish, {"made_from": shard["sha256"]})
 
@@ -146,8 +141,13 @@ def _half(features: np.ndarray, folder: Path) -> np.ndarray:
     return half
 
 
-def _entry(item: Item, split: Split) -> Entry:
-    return Entry(item.key, split, tuple(Caption(*c) for c in item.captions), item.labels)
+def _entries(part: SplitRecords) -> Iterator[Entry]:
+    """The images of a part, with their captions and labels."""
+    ends = part.first_caption[1:].tolist()
+    first = 0
+    for key, labels, end in zip(part.image_keys, part.labels, ends, strict=True):
+        yield Entry(key, part.split, tuple(part.captions[first:end]), labels)
+        first = end
 
 
 def _finish(
@@ -155,27 +155,37 @@ def _finish(
 ) -> Records:
     """Copies what does not change from the records, and writes the manifest last."""
     splits: dict[str, Any] = {}
+    files = [records.file(WORDS), *filter(None, (records.truth(split) for split in shards))]
+    for file in files:
+        _on_disk(folder, shutil.copy, file, folder / file.name)
     for split, found in shards.items():
         whole = records.manifest["splits"][split]
-        splits[split] = {name: whole[name] for name in ("images", "captions")} | {"shards": []}
-        for shard in found:
-            path = folder / shard["file"]
-            sidecar = read_sidecar(path)
-            if sidecar is None:
-                raise RecordsError(f"{path} was removed while others were made")
-            changed = {name: sidecar[name] for name in ("bytes", "sha256")}
-            changed["sidecar"] = checksum(path.with_suffix(".json"))
-            splits[split]["shards"].append(shard | changed)
-    files = [records.file(WORDS), *filter(None, (records.truth(split) for split in shards))]
+        splits[split] = {name: whole[name] for name in ("images", "captions")}
+        splits[split]["shards"] = _on_disk(folder, _write_index, folder, split, found)
+        files.append(folder / index_file(split))
     manifest = records.manifest | {
         "holds": "regions",
         "region_shape": list(shape),
         "region_dtype": "float16",
         "splits": splits,
-        "files": {file.name: records.manifest["files"][file.name] for file in files},
+        "files": {file.name: checksum(file) for file in files},
     }
-    for file in files:
-        _on_disk(folder, shutil.copy, file, folder / file.name)
     content = json.dumps(manifest, indent=1, ensure_ascii=False).encode()
     _on_disk(folder, atomic_write, folder / MANIFEST, content)
     return Records(folder, manifest)
+
+
+def _write_index(folder: Path, split: Split, shards: Sequence[Any]) -> list[dict[str, Any]]:
+    """Writes the index of a split; returns what the manifest says of its shards."""
+    told = []
+    with SplitIndexWriter(folder / index_file(split)) as index:
+        for shard in shards:
+            path = folder / shard["file"]
+            sidecar = read_sidecar(path)
+            if sidecar is None:
+                raise RecordsError(f"{path} was removed while others were made")
+            index.append(sidecar)
+            changed = {name: sidecar[name] for name in ("bytes", "sha256")}
+            changed["sidecar"] = checksum(path.with_suffix(".json"))
+            told.append(shard | changed)
+    return told

@@ -108,6 +108,18 @@ class TextOptions(Section):
     mask of a tokenizer that has one), and the part of the words that is removed after that."""
 
 
+class PrepareOptions(Section):
+    """Who writes the records. They are the same whoever does."""
+
+    workers: Annotated[int, Field(ge=1)] | None = None
+    """How many processes of this machine write, one shard each. Null takes as many as there are
+    processors, or none but this one where they would not be worth their start."""
+
+    cluster: Annotated[str, Field(pattern=r"^(local|auto|ray://.+)$")] = "local"
+    """The machines that write: "local" is this one alone, "auto" a Ray cluster that this machine
+    is part of, and `ray://HOST:10001` any other (`pip install 'keras-xmr[ray]'`, docs/data.md)."""
+
+
 class DataOptions(Section):
     """What is read, and how it becomes records and batches."""
 
@@ -126,6 +138,9 @@ class DataOptions(Section):
     max_skipped: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Largest part of the images that may be missing or broken. They are skipped, counted and
     reported; above this, the run stops."""
+
+    prepare: PrepareOptions = PrepareOptions()
+    """Who writes the records."""
 
     image: ImageOptions = ImageOptions()
     """How photos become pixels. Without effect on precomputed regions."""

@@ -51,6 +51,11 @@ def add_plugins(names: Iterable[str]) -> list[str]:
     return list(new)
 
 
+def added_plugins() -> list[str]:
+    """The names of what was added."""
+    return list(_added)
+
+
 def remove_plugins(names: Iterable[str]) -> None:
     """Removes what was added."""
     for name in names:

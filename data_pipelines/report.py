@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -146,17 +146,11 @@ def data_report(
 
 
 def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
-    texts = [caption.text for caption in split.captions]
-    pieces = tokenizer.pieces(texts)
-    known = pieces.flat_values.numpy() != tokenizer.unknown
-    known_counts = np.diff(np.concatenate([[0], np.cumsum(known)])[pieces.row_splits.numpy()])
-    words = split_words(texts)
-    lengths = words.row_lengths().numpy()
-    starts = words.row_splits.numpy()
-    keys = words.flat_values.numpy()
-    repeated = Counter(b" ".join(keys[a:b]) for a, b in itertools.pairwise(starts))
+    words = [_count(chunk, tokenizer) for chunk in _chunks(split.texts)]
+    lengths, same, pieces, known = (np.concatenate(found) for found in zip(*words, strict=True))
+    _, repeated = np.unique(same, return_counts=True)
     per_image = np.diff(split.first_caption)
-    groups = _by_digest({split.split: split})
+    groups = _duplicates([split])
     return SplitReport(
         images=len(split),
         captions=split.num_captions,
@@ -168,25 +162,51 @@ def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
             float(np.percentile(lengths, 95)),
             int(lengths.max()),
         ),
-        cut=int((pieces.row_lengths().numpy() > tokenizer.max_words).sum()),
-        without_known_words=int((known_counts == 0).sum()),
-        unknown_words=float(1 - known.sum() / max(known.size, 1)),
-        duplicates=[[key for _, key in group] for group in groups if len(group) > 1],
-        repeated_captions=sum(count for count in repeated.values() if count > 1),
+        cut=int((pieces > tokenizer.max_words).sum()),
+        without_known_words=int((known == 0).sum()),
+        unknown_words=float(1 - known.sum() / max(pieces.sum(), 1)),
+        duplicates=[[key for _, key in group] for group in groups],
+        repeated_captions=int(repeated[repeated > 1].sum()),
     )
+
+
+def _chunks(texts: Sequence[str], size: int = 8192) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(texts), size):
+        yield texts[begin : begin + size]
+
+
+def _count(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
+    """Of each caption: its words, a number that captions of the same words share, its pieces, and
+    how many of those are known."""
+    words = split_words(texts)
+    starts, content = words.row_splits.numpy(), words.flat_values.numpy()
+    same = [hash(b" ".join(content[a:b])) for a, b in itertools.pairwise(starts)]
+    pieces = tokenizer.pieces(texts)
+    is_known = pieces.flat_values.numpy() != tokenizer.unknown
+    known = np.diff(np.concatenate([[0], np.cumsum(is_known)])[pieces.row_splits.numpy()])
+    return words.row_lengths().numpy(), np.array(same), pieces.row_lengths().numpy(), known
 
 
 def _leaks(splits: dict[str, SplitRecords]) -> list[list[str]]:
     return [
         [f"{split}: {key}" for split, key in group]
-        for group in _by_digest(splits)
+        for group in _duplicates(list(splits.values()))
         if len({split for split, _ in group}) > 1
     ]
 
 
-def _by_digest(splits: dict[Any, SplitRecords]) -> list[list[tuple[Split, str]]]:
-    groups: defaultdict[str, list[tuple[Split, str]]] = defaultdict(list)
-    for split in splits.values():
-        for item in split.items:
-            groups[item.digest].append((split.split, item.key))
-    return list(groups.values())
+def _duplicates(splits: Sequence[SplitRecords]) -> list[list[tuple[Split, str]]]:
+    """Groups of several images with the same digest, in the order of the first of each group."""
+    digests = np.concatenate([split.index.columns["digest"] for split in splits])
+    order = np.argsort(digests, kind="stable")
+    begins = np.flatnonzero(np.diff(digests[order], prepend=~digests[order[:1]]))
+    sizes = np.diff(begins, append=len(order))
+    runs = zip(begins[sizes > 1], sizes[sizes > 1], strict=True)
+    groups = sorted((order[begin : begin + size] for begin, size in runs), key=lambda run: run[0])
+    first = np.cumsum([0, *map(len, splits)])
+
+    def name(image: int) -> tuple[Split, str]:
+        split = int(np.searchsorted(first, image, side="right")) - 1
+        return splits[split].split, splits[split].image_keys[image - first[split]]
+
+    return [[name(int(image)) for image in group] for group in groups]

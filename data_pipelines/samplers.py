@@ -87,7 +87,7 @@ class OnePerClassSampler(Sampler):
 
     def __init__(self, records: SplitRecords, batch_size: int, seed: int) -> None:
         super().__init__(records, batch_size, seed)
-        classes = np.array([labels[0] for labels in records.labels], np.int64)[self.caption_image]
+        classes = records.labels.padded(np.arange(len(records)), 1)[self.caption_image, 0]
         self.by_class = np.argsort(classes, kind="stable")
         _, self.starts, self.sizes = np.unique(
             classes[self.by_class], return_index=True, return_counts=True

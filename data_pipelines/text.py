@@ -55,7 +55,9 @@ def count_words(texts: Iterable[str], batch: int = 8192) -> Counter[str]:
     counts: Counter[str] = Counter()
     texts = iter(texts)
     while chunk := list(islice(texts, batch)):
-        counts.update(word.decode("utf-8") for word in split_words(chunk).flat_values.numpy())
+        words, _, found = tf.unique_with_counts(split_words(chunk).flat_values)
+        for word, count in zip(words.numpy(), found.numpy().tolist(), strict=True):
+            counts[word.decode("utf-8")] += count
     return counts
 
 

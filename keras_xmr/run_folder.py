@@ -30,7 +30,7 @@ _PACKAGES = (
 )
 
 # What may change between two starts of a run without making it another run.
-_FREE = ("output", "plugins", "evaluation", "audit", "export", "paper")
+_FREE = ("output", "plugins", "evaluation", "audit", "export", "paper", "data.prepare")
 
 
 EXTERNAL = "external_scores.yaml"
@@ -287,9 +287,9 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
 
 def _differences(old: Any, new: Any, free: tuple[str, ...], key: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
-        names = [n for n in {**old, **new} if key or n not in free]
+        keys = {n: f"{key}.{n}".lstrip(".") for n in {**old, **new}}
         inner = [
-            _differences(old.get(n), new.get(n), free, f"{key}.{n}".lstrip(".")) for n in names
+            _differences(old.get(n), new.get(n), free, k) for n, k in keys.items() if k not in free
         ]
         return [line for lines in inner for line in lines]
     return [] if old == new else [f"{key}: {old} there, {new} now"]

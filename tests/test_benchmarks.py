@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PARTS = sorted(
     path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef rows(" in path.read_text()
 )
-SLOW = ("frozen_features", "pipelines", "sgraf", "training")
+SLOW = ("frozen_features", "pipelines", "records", "sgraf", "training")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from data_pipelines.batches import image_batches
 from data_pipelines.features import missing_images, write_features
-from data_pipelines.records import FEATURES, Records
+from data_pipelines.records import Records
+from data_pipelines.shards import FEATURES
 from data_pipelines.sources import SPLITS, Split
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import EncoderError

@@ -39,8 +39,8 @@ from keras_xmr.training.termination import TerminationNotice
 
 _LOGGER = logging.getLogger(__name__)
 
-# Where files are, which may differ from worker to worker.
-_PLACES: Any = {"output": True, "data": {"records": True, "source": True}}
+# Where files are and who wrote them, which may differ from worker to worker.
+_PLACES: Any = {"output": True, "data": {"records": True, "source": True, "prepare": True}}
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def train(
         _check_phases(model, config)
         if distribution.is_chief:
             folder.begin(config, tokenizer.files())
-        captions = CaptionIds.of([caption.text for caption in split.captions], tokenizer)
+        captions = CaptionIds.of(split.texts, tokenizer)
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)

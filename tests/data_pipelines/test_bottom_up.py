@@ -13,8 +13,9 @@ import tensorflow as tf
 from data_pipelines.batches import image_batches, training_batches
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
-from data_pipelines.records import RecordsError, parse
+from data_pipelines.records import parse
 from data_pipelines.samplers import PairSampler
+from data_pipelines.shards import RecordsError
 from data_pipelines.sources import SourceError
 from data_pipelines.sources.boxes import with_boxes
 from data_pipelines.text import SPECIAL, WordTokenizer

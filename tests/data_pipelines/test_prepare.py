@@ -14,17 +14,11 @@ import tensorflow as tf
 
 from data_pipelines import prepare as prepare_module
 from data_pipelines.batches import image_batches
-from data_pipelines.options import DataOptions, TextOptions
+from data_pipelines.options import DataOptions, PrepareOptions, TextOptions
 from data_pipelines.prepare import prepare
-from data_pipelines.records import (
-    Records,
-    RecordsError,
-    ShardWriter,
-    parse,
-    serialize,
-    truth_file,
-)
+from data_pipelines.records import Records, parse, truth_file
 from data_pipelines.report import data_report
+from data_pipelines.shards import RecordsError, ShardWriter, serialize
 from data_pipelines.sources import Caption, EncodedImage, Entry, SourceError
 
 
@@ -38,6 +32,11 @@ def options(tmp_path):
         return DataOptions(source=section, records=tmp_path / "records", **settings)
 
     return make
+
+
+def alone(made):
+    """With one thread, so that it is known what is done before what."""
+    return made.model_copy(update={"prepare": PrepareOptions(workers=1)})
 
 
 def visible(folder):
@@ -104,9 +103,9 @@ def test_scenes_keep_their_exhaustive_truth(options):
 def test_finished_shards_are_never_written_again(options):
     made = options()
     prepare(made)
-    before = {p: p.stat().st_mtime_ns for p in made.records.glob("train*")}
+    before = {p: p.stat().st_mtime_ns for p in made.records.glob("train-0*")}
     prepare(made)
-    assert before == {p: p.stat().st_mtime_ns for p in made.records.glob("train*")}
+    assert before == {p: p.stat().st_mtime_ns for p in made.records.glob("train-0*")}
 
 
 @pytest.mark.parametrize("after", [1, 7, 13])
@@ -122,7 +121,7 @@ def test_interrupted_preparation_goes_on(options, monkeypatch, after):
 
     monkeypatch.setattr(ShardWriter, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        prepare(made, workers=1)
+        prepare(alone(made))
     with pytest.raises(RecordsError, match="no finished records"):
         Records.open(made.records)
     left = visible(made.records)
@@ -185,7 +184,7 @@ def test_a_truncated_shard_is_named_and_can_be_written_again(options):
     with pytest.raises(RecordsError, match=r"train-00002\.tfrecord is damaged: it has \d+ bytes"):
         records.split("train")
     shard.unlink()
-    with pytest.raises(RecordsError, match="missing; run the command `prepare`"):
+    with pytest.raises(RecordsError, match="is missing; run the command `prepare`"):
         records.split("train")
     prepare(made)
     assert shard.read_bytes() == whole
@@ -196,11 +195,21 @@ def test_a_flipped_bit_is_found_when_the_record_is_read(options):
     split = prepare(made).split("train")
     shard = made.records / "train-00001.tfrecord"
     content = bytearray(shard.read_bytes())
-    content[split.items[6].offset + 60] ^= 4
+    content[split.index.columns["offset"][6] + 60] ^= 4
     shard.write_bytes(bytes(content))
     split.read(5)
     with pytest.raises(RecordsError, match=r"train-00001\.tfrecord .*'photo_006\.jpg'"):
         split.read(6)
+
+
+def without_index(folder):
+    """Makes records of what an older version has written: it knew of no index."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    for name in [name for name in manifest["files"] if name.endswith("-index.safetensors")]:
+        (folder / name).unlink(missing_ok=True)
+        del manifest["files"][name]
+    path.write_text(json.dumps(manifest), "utf-8")
 
 
 class TestChangedFiles:
@@ -230,11 +239,13 @@ class TestChangedFiles:
         self.is_refused_and_written_again(made, path, whole)
 
     def is_refused_and_written_again(self, made, path, whole):
-        split = path.name.partition("-")[0]
-        with pytest.raises(RecordsError, match=rf"{path.name} is not as it was written; delete it"):
-            Records.open(made.records).split(split)
-        with pytest.raises(RecordsError, match=rf"{path.name} is not as it was written; delete it"):
+        says = rf"{path.name} is not as it was written; delete it"
+        with pytest.raises(RecordsError, match=says):
             prepare(made)
+        split = path.name.partition("-")[0]
+        without_index(made.records)
+        with pytest.raises(RecordsError, match=says):
+            Records.open(made.records).split(split)
         path.unlink()
         prepare(made).split(split)
         assert path.read_bytes() == whole
@@ -244,6 +255,7 @@ class TestChangedFiles:
         [
             ("words.tsv", lambda records: dict(records.word_counts())),
             ("test-truth.npz", lambda records: records.truth("test")),
+            ("train-index.safetensors", lambda records: records.split("train")),
         ],
     )
     def test_files_of_all_shards(self, made, name, use):
@@ -297,7 +309,7 @@ def test_a_full_disk_loses_nothing(options, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(RecordsError, match=r"disk .* is full\. Finished shards are kept"):
-        prepare(made, workers=1)
+        prepare(alone(made))
     monkeypatch.undo()
     kept = {name for name in visible(made.records) if name.endswith(".tfrecord")}
     assert kept

@@ -16,7 +16,7 @@ from interruptions import interrupted, last_weights
 
 from data_pipelines.batches import image_batches
 from data_pipelines.features import write_features
-from data_pipelines.records import FEATURES, RecordsError
+from data_pipelines.shards import FEATURES, RecordsError
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, SmallCNN
@@ -117,8 +117,7 @@ def test_features_are_written_once_in_half_precision_and_in_order(folder, monkey
     assert features.folder == made
     assert features.holds == "regions"
     assert features.splits == ["train", "val"]
-    shard = features.split("train").items[0]
-    assert shard.length < 16 * 8 * 2 + 400
+    assert features.split("train").index.columns["length"][0] < 16 * 8 * 2 + 400
     for split in ("train", "val"):
         images, kept = one.records.split(split), features.split(split)
         assert kept.image_keys == images.image_keys

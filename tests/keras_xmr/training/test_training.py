@@ -25,7 +25,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tiny_runs import RECURRENT, copy_of
 
 from data_pipelines.errors import UserError
-from data_pipelines.records import RecordsError
+from data_pipelines.shards import RecordsError
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import PhaseOptions, WatchdogOptions
 from keras_xmr.model.build import build_model, build_tokenizer

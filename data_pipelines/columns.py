@@ -1,0 +1,187 @@
+"""Columns of numbers and bytes in one file, which is mapped, not read.
+
+The layout is that of safetensors: the length of a header (8 bytes), the header as JSON, and the
+columns one after another.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Generic, TypeVar, overload
+
+import numpy as np
+
+from data_pipelines.files import written_aside
+
+T = TypeVar("T")
+
+_TYPES = {"I64": "<i8", "U64": "<u8", "I32": "<i4", "U32": "<u4", "U8": "|u1"}
+_ALIGNED = 8
+_CHUNK = 4096
+
+
+class ColumnsWriter:
+    """Writes columns part by part; no more than a part is in memory. A context manager.
+
+    The file appears whole at the end of the block, or not at all.
+
+    Args:
+        path: Where it will be.
+        columns: The type of each column by its name, as safetensors calls it: the widest first,
+            so that all lie where their type wants it.
+
+    Raises:
+        OSError: If the disk is full or cannot be written.
+    """
+
+    def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
+        self._path = path
+        self._columns = columns
+
+    def __enter__(self) -> ColumnsWriter:
+        self._files = {}
+        with ExitStack() as stack:
+            for name in self._columns:
+                file = tempfile.TemporaryFile(dir=self._path.parent)
+                self._files[name] = stack.enter_context(file)
+            self._stack = stack.pop_all()
+        return self
+
+    def append(self, **parts: np.ndarray) -> None:
+        """Adds a part to each column that is named."""
+        for name, part in parts.items():
+            dtype = _TYPES[self._columns[name]]
+            self._files[name].write(np.ascontiguousarray(part, dtype).data)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        with self._stack:
+            if kind is None:
+                self._join()
+
+    def _join(self) -> None:
+        header, end = {}, 0
+        for name, file in self._files.items():
+            begin, end = end, end + file.tell()
+            dtype = self._columns[name]
+            shape = [(end - begin) // np.dtype(_TYPES[dtype]).itemsize]
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % _ALIGNED)
+        with written_aside(self._path) as aside, aside.open("wb") as whole:
+            whole.write(len(text).to_bytes(8, "little") + text)
+            for file in self._files.values():
+                file.seek(0)
+                shutil.copyfileobj(file, whole, 1 << 20)
+
+
+def map_columns(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a file that `ColumnsWriter` has written, as it was checked before.
+
+    Args:
+        path: The file.
+    """
+    mapped = np.asarray(np.memmap(path, np.uint8, mode="r"))
+    start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
+    header = json.loads(mapped[8:start].tobytes())
+    columns = {}
+    for name, told in header.items():
+        begin, end = (start + place for place in told["data_offsets"])
+        columns[name] = mapped[begin:end].view(_TYPES[told["dtype"]])
+    return columns
+
+
+class Lazy(Sequence[T], Generic[T]):
+    """A list whose items are made when they are asked for."""
+
+    def part(self, begin: int, end: int) -> list[T]:
+        """The items from one number up to another, which both exist."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if not isinstance(index, slice):
+            number = range(len(self))[index]
+            return self.part(number, number + 1)[0]
+        begin, end, step = index.indices(len(self))
+        if step == 1:
+            return self.part(begin, max(begin, end))
+        return [self[number] for number in range(begin, end, step)]
+
+    def __iter__(self) -> Iterator[T]:
+        for begin in range(0, len(self), _CHUNK):
+            yield from self.part(begin, min(begin + _CHUNK, len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(map(operator.eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Strings(Lazy[str]):
+    """Texts that lie one after another.
+
+    Args:
+        content: All of them in UTF-8, uint8 (bytes,).
+        first: Where each begins, and the end of the last: int64 (texts + 1,).
+    """
+
+    def __init__(self, content: np.ndarray, first: np.ndarray) -> None:
+        self._content = content
+        self._first = first
+
+    def __len__(self) -> int:
+        return len(self._first) - 1
+
+    def part(self, begin: int, end: int) -> list[str]:
+        """The texts from one number up to another."""
+        places = self._first[begin : end + 1].tolist()
+        start = places[0]
+        content = self._content[start : places[-1]].tobytes()
+        return [content[a - start : b - start].decode() for a, b in pairwise(places)]
+
+
+class Tuples(Lazy[tuple[int, ...]]):
+    """Tuples of numbers that lie one after another.
+
+    Args:
+        numbers: All of them, int (numbers,).
+        first: Where each tuple begins, and the end of the last: int64 (tuples + 1,).
+    """
+
+    def __init__(self, numbers: np.ndarray, first: np.ndarray) -> None:
+        self._numbers = numbers
+        self._first = first
+
+    def __len__(self) -> int:
+        return len(self._first) - 1
+
+    @property
+    def longest(self) -> int:
+        """How many numbers the longest tuple has."""
+        return int(np.diff(self._first).max(initial=0))
+
+    def part(self, begin: int, end: int) -> list[tuple[int, ...]]:
+        """The tuples from one number up to another."""
+        places = self._first[begin : end + 1].tolist()
+        numbers = self._numbers[places[0] : places[-1]].tolist()
+        return [tuple(numbers[a - places[0] : b - places[0]]) for a, b in pairwise(places)]
+
+    def padded(self, which: np.ndarray, width: int) -> np.ndarray:
+        """Some of the tuples, int64 (N, width), padded with -1."""
+        first, end = self._first[which, None], self._first[which + 1, None]
+        places = first + np.arange(width)
+        if not len(self._numbers):
+            return np.full(places.shape, -1, np.int64)
+        return np.where(places < end, self._numbers.take(places, mode="clip"), -1).astype(np.int64)

@@ -1,0 +1,85 @@
+"""A Ray cluster that writes shards."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from data_pipelines.errors import UserError
+from data_pipelines.options import DataOptions
+from data_pipelines.shard_tasks import Report, ShardTask, Skipped
+from data_pipelines.shard_worker import common, perform, result_of, told_of_task
+
+_SECONDS = 0.5
+"""How often it is looked whether a shard is still wanted."""
+
+
+class RayCluster:
+    """The machines of a Ray cluster, which write a shard a processor.
+
+    All of them must have this package, and see the data and the folder of the records.
+
+    Args:
+        options: The `data` section of a config; `prepare.cluster` is the address of the cluster.
+
+    Raises:
+        UserError: If Ray is not installed, or the cluster cannot be reached.
+    """
+
+    def __init__(self, options: DataOptions) -> None:
+        address = options.prepare.cluster
+        try:
+            import ray
+        except ImportError:
+            raise UserError(
+                f"data.prepare.cluster: {address} needs Ray; install it: "
+                "pip install 'keras-xmr[ray]'"
+            ) from None
+        self._ray = ray
+        self._was_there = ray.is_initialized()
+        if not self._was_there:
+            try:
+                ray.init(address=address, log_to_driver=False)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise UserError(
+                    f"data.prepare.cluster: {address}: no Ray cluster can be reached there "
+                    f"({error}); `ray start --head` starts one"
+                ) from None
+        self.slots = max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        self._common = common(options)
+        self._remote = ray.remote(max_retries=3)(_perform)
+        self._pending: set[Any] = set()
+
+    def write(self, task: ShardTask, report: Report) -> Skipped:
+        """As `write_shard`, on any machine of the cluster. Can be called from `slots` threads."""
+        reference = self._remote.remote(self._common, told_of_task(_absolute(task)))
+        self._pending.add(reference)
+        while not self._ray.wait([reference], timeout=_SECONDS)[0]:
+            report(0)
+        self._pending.discard(reference)
+        try:
+            skipped = result_of(self._ray.get(reference))
+        except self._ray.exceptions.RayError as error:
+            raise UserError(
+                f"the Ray cluster could not write {task.path.name}: {error}. Finished shards are "
+                "kept: run again"
+            ) from None
+        report(len(task.entries))
+        return skipped
+
+    def close(self) -> None:
+        """Gives up what is not done, and leaves the cluster."""
+        if self._ray.is_initialized():
+            for reference in self._pending:
+                self._ray.cancel(reference, force=True)
+            if not self._was_there:
+                self._ray.shutdown()
+
+
+def _perform(shared: str, task: str) -> dict[str, Any]:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    return perform(shared, task, lambda count: None)
+
+
+def _absolute(task: ShardTask) -> ShardTask:
+    return ShardTask(task.path.absolute(), task.entries, task.fingerprint, task.limit)

@@ -1,0 +1,124 @@
+"""What has to be done for one shard; the same in this process, in another, and on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from data_pipelines.disk import disk_message
+from data_pipelines.images import to_jpeg
+from data_pipelines.options import DataOptions
+from data_pipelines.shards import RecordsError, ShardWriter, read_sidecar
+from data_pipelines.sources import EncodedImage, Entry, Regions, SourceError, UnreadableError
+
+Skipped = list[tuple[str, str]]
+"""What was skipped: reasons, and what it was."""
+
+Report = Callable[[int], None]
+"""Takes note of so many images that are done; raises `StoppedError` if no more are wanted."""
+
+
+class StoppedError(Exception):
+    """The shard is no longer wanted."""
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """A shard that is to be written.
+
+    Attributes:
+        path: Where it will be.
+        entries: Its images.
+        fingerprint: A hash of their keys, captions and labels.
+        limit: How many of them may be skipped.
+    """
+
+    path: Path
+    entries: Sequence[Entry]
+    fingerprint: str
+    limit: int
+
+
+class TooManyError(SourceError):
+    """More images cannot be used than may be skipped; `skipped` has them."""
+
+    def __init__(self, skipped: Skipped) -> None:
+        super().__init__(f"{len(skipped)} images cannot be used")
+        self.skipped = skipped
+
+
+def write_shard(options: DataOptions, task: ShardTask, report: Report) -> Skipped:
+    """Writes one shard, unless it is finished.
+
+    Args:
+        options: The `data` section of a config.
+        task: The shard.
+        report: Is told of every image.
+
+    Returns:
+        What was skipped.
+
+    Raises:
+        RecordsError: If a finished shard is of something else, or the disk is full.
+        TooManyError: If too many images cannot be used; the shard is not finished then.
+        StoppedError: From `report`.
+    """
+    try:
+        sidecar = read_sidecar(task.path)
+        if sidecar is None:
+            return _write(options, task, report)
+    except (OSError, tf.errors.OpError) as error:
+        raise RecordsError(disk_message(task.path.parent, error)) from error
+    _check(sidecar, task)
+    report(len(task.entries))
+    return [(reason, what) for reason, what in sidecar["skipped"]]
+
+
+def _check(sidecar: dict[str, Any], task: ShardTask) -> None:
+    """Refuses a finished shard of other images, or with another sidecar than it was given."""
+    if sidecar.get("fingerprint") != task.fingerprint:
+        raise RecordsError(
+            f"{task.path} was written from other images or captions than the source has now. "
+            "Choose another folder with data.records, or delete this one"
+        )
+    if not _is_whole(sidecar, task.entries):
+        raise RecordsError(
+            f"{task.path.with_suffix('.json')} is not as it was written; delete it and run "
+            "the command `prepare`, which writes this shard again"
+        )
+
+
+def _is_whole(sidecar: dict[str, Any], entries: Sequence[Entry]) -> bool:
+    """Whether a sidecar tells of every entry, as it is or as skipped."""
+    known = {e.key: ([[c.key, c.text] for c in e.captions], list(e.labels)) for e in entries}
+    items = sidecar["items"]
+    return len(items) + len(sidecar["skipped"]) == len(entries) and all(
+        known.get(item["key"]) == (item["captions"], item["labels"]) for item in items
+    )
+
+
+def _write(options: DataOptions, task: ShardTask, report: Report) -> Skipped:
+    skipped: Skipped = []
+    with ShardWriter(task.path) as writer:
+        for entry in task.entries:
+            try:
+                writer.write(entry, _readable(options, entry))
+            except UnreadableError as error:
+                skipped.append(("unreadable image", str(error)))
+                if len(skipped) > task.limit:
+                    raise TooManyError(skipped) from None
+            report(1)
+        writer.finish({"fingerprint": task.fingerprint, "skipped": skipped})
+    return skipped
+
+
+def _readable(options: DataOptions, entry: Entry) -> EncodedImage | Regions:
+    image = options.source.read(entry)
+    if isinstance(image, EncodedImage):
+        name = entry.file or entry.key
+        return EncodedImage(to_jpeg(image.data, name, options.image.store_side))
+    return image

@@ -1,0 +1,186 @@
+"""Shards are written by several processes, or on a cluster, as one process writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+
+import datasets
+import pytest
+
+from data_pipelines import processes
+from data_pipelines.errors import UserError
+from data_pipelines.options import DataOptions, PrepareOptions
+from data_pipelines.plugins import remove_plugins
+from data_pipelines.prepare import prepare
+from data_pipelines.processes import Processes
+from data_pipelines.ray_cluster import RayCluster
+from data_pipelines.shard_tasks import ShardTask, StoppedError, TooManyError
+from data_pipelines.shard_worker import common, perform, result_of, told_of_task
+from data_pipelines.shards import RecordsError
+from data_pipelines.sources import Problems, SourceError
+
+ANSWERS = """
+import json, sys
+common = json.loads(sys.stdin.readline())
+for line in sys.stdin:
+    task = json.loads(line)
+    {work}
+    print(json.dumps({{"skipped": []}}), flush=True)
+"""
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Photos of which one is broken."""
+    source = datasets.csv_photos(tmp_path / "photos")
+    (tmp_path / "photos" / "images" / "photo_003.jpg").write_bytes(b"no image")
+
+    def make(name="records", **more):
+        settings = {"images_per_shard": 5, "max_skipped": 0.2} | more
+        return DataOptions(source=source, records=tmp_path / name, **settings)
+
+    return make
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def task_of(options, limit=1):
+    entries = [e for e in options.source.entries(Problems()) if e.split == "train"][:5]
+    return ShardTask(options.records / "train-00000.tfrecord", entries, "fingerprint", limit)
+
+
+@pytest.mark.slow
+def test_several_processes_write_the_same_files(options):
+    alone = prepare(options())
+    together = prepare(options("others", prepare=PrepareOptions(workers=2)))
+    assert files(together.folder) == files(alone.folder)
+    assert together.manifest["problems"]["counts"] == {"unreadable image": 1}
+
+
+def test_a_worker_answers_what_this_process_would_find(options):
+    made = options()
+    made.records.mkdir()
+    counts = []
+    answer = json.loads(
+        json.dumps(perform(common(made), told_of_task(task_of(made)), counts.append))
+    )
+    ((reason, what),) = result_of(answer)
+    assert reason == "unreadable image"
+    assert "photo_003.jpg" in what
+    assert sum(counts) == 5
+    # Once more it is finished, and of another fingerprint it is refused.
+    assert result_of(perform(common(made), told_of_task(task_of(made)), counts.append))
+    other = told_of_task(replace(task_of(made), fingerprint="another"))
+    with pytest.raises(RecordsError, match="other images or captions"):
+        result_of(perform(common(made), other, counts.append))
+
+
+def test_too_many_broken_images_leave_no_shard(options):
+    made = options()
+    made.records.mkdir()
+    with pytest.raises(TooManyError) as error:
+        result_of(perform(common(made), told_of_task(task_of(made, limit=0)), lambda count: None))
+    assert len(error.value.skipped) == 1
+    assert os.listdir(made.records) == []
+    with pytest.raises(SourceError, match=r"more than 0 of 24 .*(?s:.*)photo_003"):
+        prepare(options(max_skipped=0))
+
+
+def test_plugins_come_along(options, tmp_path, monkeypatch):
+    (tmp_path / "plugin_of_a_worker.py").write_text("class Nothing: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    made = options()
+    made.records.mkdir()
+    shared = json.dumps(json.loads(common(made)) | {"plugins": ["plugin_of_a_worker"]})
+    try:
+        result_of(perform(shared, told_of_task(task_of(made)), lambda count: None))
+        assert json.loads(common(made))["plugins"] == ["plugin_of_a_worker"]
+    finally:
+        remove_plugins(["plugin_of_a_worker"])
+
+
+class TestProcesses:
+    """What is done when a process does not do what it should; none of these imports TensorFlow."""
+
+    @pytest.fixture
+    def started(self, options, monkeypatch):
+        def start(work):
+            made = options()
+            made.records.mkdir()
+            script = ANSWERS.format(work=work)
+            monkeypatch.setattr(processes, "_COMMAND", (sys.executable, "-c", script))
+            return Processes(made, 2), task_of(made)
+
+        return start
+
+    def test_one_process_writes_many_shards(self, started):
+        pool, task = started("print(json.dumps({'done': 3}), flush=True)")
+        counts = []
+        for _ in range(3):
+            assert pool.write(task, counts.append) == []
+        assert sum(counts) == 9
+        assert len(pool._all) == 1
+        pool.close()
+        assert pool._all[0].poll() is not None
+
+    def test_one_that_dies_is_told_of(self, started):
+        pool, task = started("import os; os.kill(os.getpid(), 9)")
+        with pytest.raises(RecordsError, match=r"has ended \(killed, perhaps because memory"):
+            pool.write(task, lambda count: None)
+        pool.close()
+
+    def test_one_that_is_no_longer_wanted_ends(self, started):
+        pool, task = started(
+            "print(json.dumps({'done': 1}), flush=True); import time; time.sleep(60)"
+        )
+
+        def stopped(count):
+            raise StoppedError
+
+        with pytest.raises(StoppedError):
+            pool.write(task, stopped)
+        begin = time.monotonic()
+        pool.close()
+        assert time.monotonic() - begin < 10
+        with pytest.raises(RecordsError, match="stopped"):
+            pool.write(task, stopped)
+
+    def test_what_it_left_aside_is_removed(self, started):
+        pool, task = started(
+            "import os, pathlib; path = pathlib.Path(task['path']);"
+            "path.with_name(f'.x.{os.getpid()}.1').touch(); os._exit(3)"
+        )
+        with pytest.raises(RecordsError, match="exit code 3"):
+            pool.write(task, lambda count: None)
+        assert len(os.listdir(task.path.parent)) == 1
+        pool.close()
+        assert os.listdir(task.path.parent) == []
+
+
+@pytest.mark.heavy
+def test_a_ray_cluster_writes_the_same_files(options, monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'keras-xmr[ray]'")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    alone = prepare(options())
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, log_to_driver=False)
+        together = prepare(options("others", prepare=PrepareOptions(cluster="auto")))
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert files(together.folder) == files(alone.folder)
+
+
+def test_without_ray_its_extra_is_named(options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"needs Ray; install it: pip install 'keras-xmr\[ray\]'"):
+        RayCluster(options(prepare=PrepareOptions(cluster="auto")))
