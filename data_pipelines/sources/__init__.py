@@ -20,8 +20,11 @@ from data_pipelines.sources.coco import CocoSource
 from data_pipelines.sources.csv import CsvSource
 from data_pipelines.sources.cub import CubSource
 from data_pipelines.sources.flickr30k import Flickr30kSource
+from data_pipelines.sources.huggingface import HuggingFaceSource
+from data_pipelines.sources.parquet import ParquetSource
 from data_pipelines.sources.regions import RegionsSource
 from data_pipelines.sources.scenes import ScenesSource
+from data_pipelines.sources.webdataset import WebDatasetSource
 
 AnySource = Annotated[
     Source,
@@ -32,6 +35,9 @@ AnySource = Annotated[
         CsvSource,
         RegionsSource,
         BottomUpSource,
+        WebDatasetSource,
+        ParquetSource,
+        HuggingFaceSource,
         ScenesSource,
     ),
 ]

@@ -8,9 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from data_pipelines.sources.base import (
     SPLITS,
@@ -23,10 +21,9 @@ from data_pipelines.sources.base import (
     Split,
     read_image_file,
 )
+from data_pipelines.sources.sharded import Share, hashed_split
 
 _SPLIT_NAMES: dict[str, Split] = {"valid": "val", "validation": "val", "dev": "val"}
-
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class CsvSource(Source):
@@ -110,11 +107,7 @@ class CsvSource(Source):
         return splits
 
     def _hashed_split(self, image: str) -> Split:
-        digest = hashlib.sha256(unicodedata.normalize("NFC", image).encode()).digest()
-        draw = int.from_bytes(digest[:8]) / 2**64
-        if draw < self.test_share:
-            return "test"
-        return "val" if draw < self.test_share + self.val_share else "train"
+        return hashed_split(image, self.val_share, self.test_share)
 
 
 def _hashed_id(image: str, text: str) -> str:

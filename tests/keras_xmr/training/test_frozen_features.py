@@ -67,7 +67,8 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
         written = {p: p.stat().st_mtime_ns for p in (folder / "records" / FEATURES).rglob("*.*")}
         fast.train()
     assert "features: 52 images x 16 positions x 8 numbers x 2 bytes = 13.3 kB" in caplog.text
-    assert len(written) == 12  # 3 + 1 shards with sidecars, manifest, words, truth of both
+    # 3 + 1 shards with sidecars, manifest, words, truth and index of both
+    assert len(written) == 14
     for path, time in written.items():
         assert path.stat().st_mtime_ns == time
     expected, found = last_weights(plain), last_weights(fast)

@@ -1,0 +1,105 @@
+"""What tables of Arrow and Parquet have in common: `pyarrow`, columns, and the values in them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from data_pipelines.sources.base import (
+    EncodedImage,
+    Entry,
+    Problems,
+    SourceError,
+    Split,
+    UnreadableError,
+)
+from data_pipelines.sources.sharded import ShardedSource, captions_of
+
+
+class TableSource(ShardedSource):
+    """Rows of an image and its captions."""
+
+    image_column: str
+    """The column with the image: bytes, or a pair of `bytes` and `path`."""
+
+    caption_column: str = "caption"
+    """The column with the caption, or with the list of captions."""
+
+    key_column: str | None = None
+    """The column with the key of the image, which judgements and audit marks know it by. Without
+    one (null), its file and row are its key."""
+
+    def rows(
+        self, batches: Iterable[Any], split: Split, file: str, problems: Problems
+    ) -> Iterator[Entry]:
+        """Yields the images of a file.
+
+        Args:
+            batches: Batches of its rows.
+            split: The split of the file.
+            file: The file, under `root`.
+            problems: Where captions that cannot be used are counted.
+        """
+        row = 0
+        for batch in batches:
+            captions = batch.column(self.caption_column).to_pylist()
+            keys: Sequence[Any] = [None] * len(captions)
+            if self.key_column is not None:
+                keys = batch.column(self.key_column).to_pylist()
+            for key, caption in zip(keys, captions, strict=True):
+                name = f"{file}/{row:09d}" if key is None else str(key)
+                found = captions_of(name, [] if caption is None else caption, problems)
+                yield Entry(name, self.split_of(name, split), found, file=file, position=row)
+                row += 1
+
+    def columns(self, names: Sequence[str], path: Path) -> list[str]:
+        """The columns that are read for the entries.
+
+        Args:
+            names: The columns of a file.
+            path: The file, for the message.
+
+        Raises:
+            SourceError: If one is not there.
+        """
+        read = [self.caption_column, *filter(None, [self.key_column])]
+        for field, column in (
+            ("image", self.image_column),
+            ("caption", read[0]),
+            ("key", read[-1]),
+        ):
+            if column not in names:
+                raise SourceError(
+                    f"{path} has no column {column!r}, but {', '.join(map(repr, names))}; "
+                    f"name one with data.source.{field}_column"
+                )
+        return read
+
+
+def pyarrow(module: str) -> ModuleType:
+    """A module of pyarrow.
+
+    Raises:
+        SourceError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise SourceError(
+            "tables need pyarrow; install it: pip install 'keras-xmr[parquet]'"
+        ) from None
+
+
+def image_of(value: Any, entry: Entry) -> EncodedImage:
+    """The image in a row.
+
+    Raises:
+        UnreadableError: If there is none.
+    """
+    data = value.get("bytes") if isinstance(value, dict) else value
+    if not isinstance(data, bytes):
+        raise UnreadableError(f"row {entry.position} of {entry.file} holds no image")
+    return EncodedImage(data)

@@ -1,0 +1,94 @@
+"""Parquet files with the images in a column, as img2dataset and Hugging Face's hub have them."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+
+from data_pipelines.sources.arrow import TableSource, image_of, pyarrow
+from data_pipelines.sources.base import EncodedImage, Entry, Problems, inside
+from data_pipelines.sources.sharded import unreadable
+
+_ROWS = 64
+"""So many images are in memory at once, a thread."""
+
+
+class ParquetSource(TableSource):
+    """Parquet files, such as img2dataset writes with `output_format: parquet`.
+
+    Its columns are `key`, `caption` and `jpg`; those of data sets on Hugging Face's hub are often
+    `image` and `caption`.
+    """
+
+    name: Literal["parquet"] = "parquet"
+
+    train: str = "*.parquet"
+    """The files that train, a pattern under `root`."""
+
+    image_column: str = "jpg"
+    """The column with the image: bytes, or a pair of `bytes` and `path`."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images file by file, row by row."""
+        for split, path in self.files():
+            try:
+                with pyarrow("pyarrow.parquet").ParquetFile(path) as file:
+                    columns = self.columns(file.schema_arrow.names, path)
+                    name = str(path.relative_to(self.root))
+                    batches = file.iter_batches(columns=columns)
+                    yield from self.rows(batches, split, name, problems)
+            except (OSError, ValueError) as error:
+                problems.add("damaged Parquet file", f"{path}: {error}")
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the image of a row. Rows are best read in order."""
+        path = inside(self.root, entry.file)
+        try:
+            value = _cursor(path, self.image_column).value(entry.position)
+        except (OSError, ValueError, LookupError) as error:
+            raise unreadable(path, error) from None
+        return image_of(value, entry)
+
+
+class _Cursor:
+    """The values of a column of a file, which are best asked for in order."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self.of = path, column
+        self._file = pyarrow("pyarrow.parquet").ParquetFile(path)
+        metadata = self._file.metadata
+        counts = (metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        self._starts = list(accumulate(counts, initial=0))
+        self._group = -1
+        self._first = 0
+        self._batch: Any = ()
+        self._rest: Iterator[Any] = iter(())
+
+    def value(self, row: int) -> Any:
+        """The value of a row."""
+        group = bisect_right(self._starts, row) - 1
+        if group != self._group or row < self._first:
+            self._group, self._first, self._batch = group, self._starts[group], ()
+            columns = [self.of[1]]
+            self._rest = self._file.iter_batches(_ROWS, row_groups=[group], columns=columns)
+        for batch in self._rest if row >= self._first + len(self._batch) else ():
+            self._first += len(self._batch)
+            self._batch = batch.column(0)
+            if row < self._first + len(self._batch):
+                break
+        return self._batch[row - self._first].as_py()
+
+
+_OF_THREAD = threading.local()
+
+
+def _cursor(path: Path, column: str) -> _Cursor:
+    """That of this thread: the last file that it has read from stays open."""
+    cursor: _Cursor | None = getattr(_OF_THREAD, "cursor", None)
+    if cursor is None or cursor.of != (path, column):
+        cursor = _OF_THREAD.cursor = _Cursor(path, column)
+    return cursor

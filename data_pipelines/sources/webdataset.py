@@ -1,0 +1,116 @@
+"""WebDataset: tar files in which the files of an image stand one after another."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from data_pipelines.sources.base import (
+    Caption,
+    EncodedImage,
+    Entry,
+    Problems,
+    UnreadableError,
+    inside,
+)
+from data_pipelines.sources.sharded import ShardedSource, captions_of, unreadable
+from data_pipelines.sources.text_files import decode
+
+_IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff")
+
+
+class WebDatasetSource(ShardedSource):
+    """Tar files as img2dataset writes them: `000000000.jpg`, `.txt` and `.json` of each image.
+
+    They are read by offset, and never unpacked. All files of an image have one name up to the
+    first dot, which is its key. An image without a caption is left out.
+    """
+
+    name: Literal["webdataset"] = "webdataset"
+
+    train: str = "*.tar"
+    """The tar files that train, a pattern under `root`."""
+
+    caption: str = "caption"
+    """The key of the JSON file whose value is the caption, or the list of captions, of an image
+    without a text file."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images file by file."""
+        for split, path in self.files():
+            name = str(path.relative_to(self.root))
+            try:
+                with tarfile.open(path, "r:") as tar:
+                    for key, members in groupby(filter(tarfile.TarInfo.isreg, tar), _key):
+                        entry = self._entry(tar, key, list(members), path, problems)
+                        if entry is not None:
+                            image, captions = entry
+                            own = self.split_of(key, split)
+                            yield Entry(key, own, captions, file=name, position=image.offset_data)
+            except (tarfile.TarError, OSError, EOFError) as error:
+                problems.add(
+                    "damaged tar file", f"{path}: {error}; compressed ones are not read, either"
+                )
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the image where it stands."""
+        path = inside(self.root, entry.file)
+        try:
+            with path.open("rb") as file:
+                return EncodedImage(_content(file, entry.position))
+        except (tarfile.TarError, OSError, ValueError) as error:
+            raise unreadable(path, error) from None
+
+    def _entry(
+        self,
+        tar: tarfile.TarFile,
+        key: str,
+        members: list[tarfile.TarInfo],
+        path: Path,
+        problems: Problems,
+    ) -> tuple[tarfile.TarInfo, tuple[Caption, ...]] | None:
+        by_kind = {member.name.rpartition(".")[2].lower(): member for member in members}
+        image = next((by_kind[kind] for kind in _IMAGES if kind in by_kind), None)
+        if image is None:
+            problems.add("item without an image", f"{key} in {path}")
+            return None
+        try:
+            return image, captions_of(key, self._caption(tar, by_kind), problems)
+        except (ValueError, KeyError, RecursionError) as error:
+            problems.add("malformed caption", f"{key} in {path}: {error}")
+            return None
+
+    def _caption(self, tar: tarfile.TarFile, by_kind: dict[str, tarfile.TarInfo]) -> Any:
+        if "txt" in by_kind:
+            return decode(_bytes(tar, by_kind["txt"])).strip()
+        if "json" not in by_kind:
+            return []
+        found = json.loads(_bytes(tar, by_kind["json"]))
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+        return found[self.caption]
+
+
+def _key(member: tarfile.TarInfo) -> str:
+    folder, slash, name = member.name.rpartition("/")
+    return folder + slash + name.partition(".")[0]
+
+
+def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    return b"" if file is None else file.read()
+
+
+def _content(file: IO[bytes], offset: int) -> bytes:
+    """The file of a tar whose content begins at an offset; its header stands before that."""
+    file.seek(offset - tarfile.BLOCKSIZE)
+    header = file.read(tarfile.BLOCKSIZE)
+    size = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape").size
+    content = file.read(size)
+    if len(content) < size:
+        raise UnreadableError(f"{file.name} ends within an image")
+    return content
