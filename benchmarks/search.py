@@ -1,23 +1,22 @@
 """Recall, time, memory and disk of the backends of the search.
 
-Vectors are of a finished run, as its index has them: those of the photos of its records and, where
-more are asked for, of points between two neighbours among these, mean and log-variance alike.
-Queries are captions of its test split. Without a run, vectors are those of closed-form sampled
-distance, made up: Gaussians whose means lie in clusters, and queries near to some of them. Or they
-are those of a file that `embed` has written, of which every fifth is a query.
+Vectors are those of a finished run, of a file, or made up (`search_vectors.py`); without options
+those of the demo, if it was trained.
 
 Recall is of the ten best that the backend `exact` finds in float32. Each way of asking has a
-process of its own, in which a query is asked alone; times are in milliseconds, those of building in
-seconds of processor time, and memory is by how much the process has grown since its imports, with
-what it has mapped of files. IVF-PQ is measured alone, and with its 200 best scored again by the
-vectors themselves, as a search does it by the matcher. Where the machine is busy, p50 tells more
-than p95, and OMP_NUM_THREADS=1 keeps threads from waiting for each other.
+process of its own, in which a query is asked alone. Times are in milliseconds: p50 and p95 as they
+were waited for, and as the median of processor time, which other work on the machine lengthens
+less. Those of building are in seconds of processor time. Memory is by how much the process has
+grown since its imports, with what it has mapped of files. IVF-PQ is measured alone, and with its
+best scored again by the vectors themselves, as a search does it by the matcher. NumPy's is what one
+writes without any backend: all products, and the ten largest. OMP_NUM_THREADS=1 keeps threads from
+waiting for each other.
 
     python benchmarks/search.py
-    python benchmarks/search.py --run=saved_models/scenes_pcme
+    python benchmarks/search.py --run=saved_models/scenes_pcme --sizes=10000,100000
     python benchmarks/search.py --sizes=2000 --queries=20
     python benchmarks/search.py --embeddings=embeddings.npz
-    python benchmarks/search.py --sizes=1000000 --dimension=64 --backends=exact,faiss_ivf_pq
+    python benchmarks/search.py --sizes=1000000 --drawn=200000 --backends=exact,faiss_ivf_pq
 """
 
 from __future__ import annotations
@@ -30,39 +29,102 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from measuring import ROOT, Row, by_memory, bytes_a_second
+from search_vectors import Embedded, Vectors, made_up, of_file
 
 from data_pipelines.tables import table
-from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
 from keras_xmr.index.backends import BACKENDS, Backend, BackendError, backend_class
 
 K = 10
-_RESCORED = 200
-_CLUSTERS = 500
-_NEAREST = 10
+RUN = ROOT / "saved_models/scenes_pcme"
 
-Way = tuple[str, dict[str, Any]]
+
+class Way(NamedTuple):
+    """How a backend is asked.
+
+    Attributes:
+        name: What it is called.
+        values: Its search parameters.
+        rescored: So many of its best are scored again; 0 for none.
+    """
+
+    name: str
+    values: dict[str, Any]
+    rescored: int = 0
+
 
 KINDS: list[tuple[str, dict[str, Any], list[Way]]] = [
-    ("exact", {}, [("exact float32", {})]),
-    ("exact", {"precision": "float16"}, [("exact float16", {})]),
+    ("exact", {}, [Way("exact, float32", {})]),
+    ("exact", {"precision": "float16"}, [Way("exact, float16", {})]),
     (
         "faiss_hnsw",
-        {},
-        [("HNSW, breadth 64", {"breadth": 64}), ("HNSW, breadth 256", {"breadth": 256})],
+        {"construction": 100},
+        [Way(f"HNSW, breadth {breadth}", {"breadth": breadth}) for breadth in (64, 256, 1024)],
     ),
     (
         "faiss_ivf_pq",
         {},
-        [("IVF-PQ, 32 cells", {"probed": 32}), ("IVF-PQ, rescored", {"probed": 32})],
+        [
+            Way("IVF-PQ, 32 cells", {"probed": 32}),
+            Way("IVF-PQ, 32 cells, 200 rescored", {"probed": 32}, 200),
+            Way("IVF-PQ, 128 cells, 1,000 rescored", {"probed": 128}, 1000),
+        ],
     ),
-    ("milvus", {}, [("Milvus Lite, breadth 64", {"breadth": 64})]),
+    ("milvus", {}, [Way(f"Milvus Lite, breadth {b}", {"breadth": b}) for b in (64, 256)]),
 ]
 """What is measured: backends, the options that they are built with, and how they are asked."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A way to search.
+
+    Attributes:
+        name: What it is called.
+        recall: Of the ten best.
+        seconds: How long each query was waited for.
+        cpu: The median processor time of a query, in seconds.
+        build: Seconds of processor time that building took.
+        memory: Bytes that the process has grown by.
+        disk: Bytes of all files.
+    """
+
+    name: str
+    recall: float
+    seconds: np.ndarray
+    cpu: float
+    build: float
+    memory: float
+    disk: float
+
+    @property
+    def p50(self) -> float:
+        """The median time of a query, in seconds."""
+        return float(np.median(self.seconds))
+
+    @property
+    def p95(self) -> float:
+        """All but one of 20 take no longer, in seconds."""
+        return float(np.percentile(self.seconds, 95))
+
+    def cells(self) -> list[str]:
+        """A row of a table."""
+        times = (f"{1e3 * t:.2f}" for t in (self.p50, self.p95, self.cpu))
+        sizes = (f"{self.memory / 1e6:.0f}", f"{self.disk / 1e6:.1f}")
+        return [
+            *(self.name, f"{self.recall:.3f}", *times, f"{1 / self.p50:,.0f}"),
+            *(f"{self.build:.1f}", *sizes),
+        ]
+
+
+HEADER = ["", "recall@10", "p50 ms", "p95 ms", "CPU ms", "queries/s", "build s", "memory MB"]
+HEADER += ["disk MB"]
 
 
 def main() -> None:
@@ -73,6 +135,7 @@ def main() -> None:
     parser.add_argument("--dimension", type=int, default=128, help="of made-up embeddings")
     parser.add_argument("--backends", default=",".join(BACKENDS), help="which are measured")
     parser.add_argument("--run", type=Path, help="a finished run")
+    parser.add_argument("--drawn", type=int, default=100_000, help="how many scenes are drawn")
     parser.add_argument("--embeddings", type=Path, help="an .npz file of `embed`")
     parser.add_argument("--ask", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -81,94 +144,69 @@ def main() -> None:
         return
     names = arguments.backends.split(",")
     if arguments.embeddings:
-        with np.load(arguments.embeddings) as arrays:
-            found = {n: arrays[n] for n in ("mean", "log_variance")}
-        asked = np.arange(len(found["mean"])) % 5 == 0
-        embedded = [{n: v[keep] for n, v in found.items()} for keep in (~asked, asked)]
-        print_table(gaussian_vectors(embedded[0]), gaussian_vectors(embedded[1], True), names)
+        print_table(of_file(arguments.embeddings), names)
         return
-    make = made_up if arguments.run is None else Embedded(arguments.run).vectors
-    for size in map(int, arguments.sizes.split(",")):
-        print_table(*make(size, arguments.queries, arguments.dimension), names)
+    sizes = [int(size) for size in arguments.sizes.split(",")]
+    run = arguments.run or (RUN if (RUN / "training.json").exists() else None)
+    make = vectors_of(run, min(arguments.drawn, max(sizes)), arguments.dimension)
+    for size in sizes:
+        print_table(make(size, arguments.queries), names)
 
 
-def made_up(size: int, queries: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors (size, 1, D) of a gallery, and of queries that are near to some of it."""
-    random = np.random.default_rng(0)
-    centres = random.normal(size=(_CLUSTERS, dimension))
-    mean = centres[random.integers(0, _CLUSTERS, size)]
-    mean = mean + 0.8 * random.normal(size=mean.shape)
-    near = mean[random.integers(0, size, queries)]
-    near = near + 0.8 * random.normal(size=near.shape)
-    spread = random.normal(-3, 0.5, size=(size, 1)) * np.ones(dimension)
-    unit = [m / np.linalg.norm(m, axis=1, keepdims=True) for m in (mean, near)]
-    gallery = {"mean": unit[0], "log_variance": spread - np.log(dimension)}
-    asked = {"mean": unit[1], "log_variance": np.zeros((queries, dimension))}
-    return gaussian_vectors(gallery), gaussian_vectors(asked, query=True)
+def vectors_of(run: Path | None, drawn: int, dimension: int) -> Callable[[int, int], Vectors]:
+    """What makes so many vectors, and queries: a run, or where there is none, chance."""
+    if run is None:
+        return lambda size, queries: made_up(size, queries, dimension)
+    return Embedded(run, drawn).vectors
 
 
-def gaussian_vectors(embedding: dict[str, np.ndarray], query: bool = False) -> np.ndarray:
-    """Vectors of Gaussian embeddings, for closed-form sampled distance."""
-    augmentation = AUGMENTATIONS["closed_form_sampled"]
-    if query:
-        return augmentation.query_vectors(embedding, Reference({}, {}))
-    return augmentation.gallery_vectors(embedding)
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """All backends that are installed, beside the products of all vectors in NumPy."""
+    is_real = (RUN / "training.json").exists() and not smoke
+    sizes = (300,) if smoke else (10_000, 100_000)
+    make = vectors_of(RUN if is_real else None, max(sizes), 8 if smoke else 128)
+    for size in sizes:
+        vectors, queries = make(size, 3 if smoke else 200)
+        kind = "of the demo's model" if is_real else "made up"
+        told = f"{size:,} vectors of {vectors.shape[2]}, {kind}"
+        # Milvus Lite takes minutes for more.
+        names = [name for name in BACKENDS if name != "milvus" or size <= 10_000 or smoke]
+        plain = float(np.median(by_numpy(vectors, queries)))
+        for found in measured((vectors, queries), ["exact"] if smoke else names, not smoke):
+            yield Row(
+                f"{found.name}: recall@10 {found.recall:.3f}",
+                f"{told}; p95 {1e3 * found.p95:.2f} ms",
+                *(found.p50, plain, "all products in NumPy, and the ten largest", found.memory),
+                **(by_memory(vectors.nbytes) if found.name == "exact, float32" else {}),
+            )
 
 
-class Embedded:
-    """Embeddings of the photos and captions of a run.
+def print_table(made: Vectors, names: list[str]) -> None:
+    """Measures backends on some vectors."""
+    vectors, queries = made
+    found = []
+    for each in measured(made, names):
+        found.append(each)
+        print("  ".join(each.cells()), file=sys.stderr, flush=True)
+    print(f"\n{len(vectors):,} vectors of {vectors.shape[2]}, {len(queries):,} queries\n")
+    print(table(HEADER, [each.cells() for each in found]))
+    print(f"\nNumPy: p50 {1e3 * np.median(by_numpy(vectors, queries)):.2f} ms", flush=True)
+    scans = [vectors.nbytes / each.cpu / 1e9 for each in found if each.name == "exact, float32"]
+    copy = bytes_a_second() / 1e9
+    for scan in scans:
+        print(f"exact, float32, reads {scan:.1f} GB a second; a copy moves {copy:.1f}", flush=True)
+
+
+def measured(made: Vectors, names: list[str], apart: bool = True) -> Iterator[Measured]:
+    """Measures backends on some vectors.
 
     Args:
-        run: Its folder.
+        made: The vectors and the queries.
+        names: Of the backends.
+        apart: Whether each way of asking has a process of its own.
     """
-
-    def __init__(self, run: Path) -> None:
-        from data_pipelines.records import Records
-        from keras_xmr.index.calibration import embed_split_images, embed_texts, join
-        from keras_xmr.index.model import RunModel
-
-        self.model = RunModel(run)
-        records = Records.open(self.model.config.data.records)
-        splits = ("train", "val", "test")
-        self.photos = join([embed_split_images(self.model, records, split) for split in splits])
-        texts = [caption.text for caption in records.split("test").captions]
-        chosen = np.random.default_rng(0).permutation(len(texts))[:1000]
-        self.captions = embed_texts(self.model, [texts[i] for i in chosen])
-
-    def vectors(self, size: int, queries: int, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors (size, 1, D') of photos and what lies between them, and of captions."""
-        del dimension
-        augmentation = AUGMENTATIONS[self.model.constants["AUGMENTATION"]]
-        grown = between(self.photos, size)
-        parts = []
-        for start in range(0, size, 1024):
-            some = {name: values[start : start + 1024] for name, values in grown.items()}
-            parts.append(augmentation.gallery_vectors(self.model.prepare(some, "image")))
-        asked = {name: values[:queries] for name, values in self.captions.items()}
-        known = Reference(self.model.search_constants(), self.photos)
-        prepared = self.model.prepare(asked, "caption")
-        return np.concatenate(parts), augmentation.query_vectors(prepared, known)
-
-
-def between(embedding: dict[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
-    """Embeddings, and points on the lines between each and one of its nearest, until enough."""
-    random = np.random.default_rng(0)
-    mean = embedding["mean"].reshape(len(embedding["mean"]), -1)
-    unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
-    nearest = np.argsort(-unit @ unit.T, axis=1)[:, 1 : 1 + _NEAREST]
-    more = max(0, size - len(mean))
-    first = random.integers(0, len(mean), more)
-    second = nearest[first, random.integers(0, _NEAREST, more)]
-    part = random.random((more, 1), np.float32)
-    return {
-        name: np.concatenate([v[:size], (1 - part) * v[first] + part * v[second]])
-        for name, v in embedding.items()
-    }
-
-
-def print_table(vectors: np.ndarray, queries: np.ndarray, names: list[str]) -> None:
-    """Measures backends on some vectors."""
-    expected, rows = None, []
+    vectors, queries = made
+    expected = None
     for kind, options, ways in KINDS:
         if kind not in names:
             continue
@@ -177,17 +215,15 @@ def print_table(vectors: np.ndarray, queries: np.ndarray, names: list[str]) -> N
             seconds = build(kind, options, vectors, folder)
             np.save(folder / "vectors.npy", vectors)
             np.save(folder / "queries.npy", queries)
-            for name, values in ways:
-                found = asked_apart(folder, kind, values, "rescored" in name)
+            for way in ways:
+                told = {"folder": str(folder), "kind": kind, "values": way.values}
+                found = (asked_apart if apart else asked_here)(**told, rescored=way.rescored)
                 expected = found["ids"] if expected is None else expected
-                rows.append(row(name, found, expected, seconds, folder / "backend"))
-                print(rows[-1], file=sys.stderr, flush=True)
+                yield result(way.name, found, expected, seconds, folder / "backend")
         except BackendError as error:
-            print(error)
+            print(error, file=sys.stderr)
         finally:
             shutil.rmtree(folder)
-    header = ["", "recall@10", "p50", "p95", "queries/s", "build s", "memory MB", "disk MB"]
-    print(f"\n{len(vectors):,} vectors of {vectors.shape[2]}\n\n{table(header, rows)}", flush=True)
 
 
 def build(kind: str, options: dict[str, Any], vectors: np.ndarray, folder: Path) -> float:
@@ -200,35 +236,34 @@ def build(kind: str, options: dict[str, Any], vectors: np.ndarray, folder: Path)
     return time.process_time() - begin
 
 
-def asked_apart(folder: Path, kind: str, values: dict[str, Any], rescores: bool) -> dict[str, Any]:
-    """What a process finds that opens a backend and asks it: ids, times and memory."""
-    told = json.dumps({"folder": str(folder), "kind": kind, "values": values, "rescores": rescores})
-    command = [sys.executable, __file__, f"--ask={told}"]
+def asked_apart(**told: Any) -> dict[str, Any]:
+    """What `asked_here` finds in a process of its own."""
+    command = [sys.executable, __file__, f"--ask={json.dumps(told)}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def asked_here(folder: str, kind: str, values: dict[str, Any], rescores: bool) -> dict[str, Any]:
-    """Opens a backend and asks it."""
+def asked_here(folder: str, kind: str, values: dict[str, Any], rescored: int) -> dict[str, Any]:
+    """Opens a backend and asks it: ids, times and memory."""
     opened = backend_class(kind)
     before = resident()
     backend = opened.open(Path(folder) / "backend")
     vars(backend).update(values)
     queries = np.load(Path(folder) / "queries.npy")
     vectors = np.load(Path(folder) / "vectors.npy", mmap_mode="r")
-    ask = rescored(backend, vectors) if rescores else plainly(backend)
-    found, times = ask_all(ask, queries)
+    ask = best_of(backend, vectors, rescored) if rescored else plainly(backend)
+    found, seconds, cpu = ask_all(ask, queries)
     grown = resident() - before
     backend.close()
-    return {"ids": [ids.tolist() for ids in found], "times": times, "memory": grown}
+    ids = [each.tolist() for each in found]
+    return {"ids": ids, "seconds": seconds, "cpu": cpu, "memory": grown}
 
 
-def resident() -> float:
-    """Memory of this process in MB, where Linux tells it."""
+def resident() -> int:
+    """Memory of this process in bytes, where Linux tells it."""
     told = Path("/proc/self/statm")
-    pages = int(told.read_text().split()[1]) if told.exists() else 0
-    return pages * mmap.PAGESIZE / 1e6
+    return int(told.read_text().split()[1]) * mmap.PAGESIZE if told.exists() else 0
 
 
 def plainly(backend: Backend) -> Callable[[np.ndarray], np.ndarray]:
@@ -236,11 +271,13 @@ def plainly(backend: Backend) -> Callable[[np.ndarray], np.ndarray]:
     return lambda query: backend.search(query, K).ids[0]
 
 
-def rescored(backend: Backend, vectors: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def best_of(
+    backend: Backend, vectors: np.ndarray, count: int
+) -> Callable[[np.ndarray], np.ndarray]:
     """A search whose best are scored again by the vectors themselves."""
 
     def ask(query: np.ndarray) -> np.ndarray:
-        ids = backend.search(query, _RESCORED).ids[0]
+        ids = backend.search(query, count).ids[0]
         ids = np.sort(ids[ids >= 0])
         return ids[np.argsort(-(vectors[ids, 0] @ query[0, 0]))[:K]]
 
@@ -249,29 +286,39 @@ def rescored(backend: Backend, vectors: np.ndarray) -> Callable[[np.ndarray], np
 
 def ask_all(
     ask: Callable[[np.ndarray], np.ndarray], queries: np.ndarray
-) -> tuple[list[np.ndarray], list[float]]:
-    """What each query finds, and how long it took in milliseconds."""
-    found, times = [], []
+) -> tuple[list[np.ndarray], list[float], float]:
+    """What each query finds, how long it took, and the median of their processor time."""
+    found, seconds, cpu = [], [], []
     ask(queries[:1])
     for number in range(len(queries)):
-        begin = time.perf_counter()
+        begin, cpu_begin = time.perf_counter(), time.process_time()
         found.append(ask(queries[number : number + 1]))
-        times.append(1e3 * (time.perf_counter() - begin))
-    return found, times
+        seconds.append(time.perf_counter() - begin)
+        cpu.append(time.process_time() - cpu_begin)
+    return found, seconds, float(np.median(cpu))
 
 
-def row(
-    name: str, found: dict[str, Any], expected: list[list[int]], seconds: float, folder: Path
-) -> list[str]:
-    """A row of the table."""
+def by_numpy(vectors: np.ndarray, queries: np.ndarray) -> list[float]:
+    """How long each of some queries takes without a backend."""
+    rows = vectors.shape[1]
+    flat = vectors.reshape(-1, vectors.shape[2])
+
+    def ask(query: np.ndarray) -> np.ndarray:
+        scores = (flat @ query[0].T).max(axis=1).reshape(-1, rows).max(axis=1)
+        return np.argpartition(-scores, K)[:K]
+
+    return ask_all(ask, queries[:20])[1]
+
+
+def result(
+    name: str, found: dict[str, Any], expected: list[list[int]], build: float, folder: Path
+) -> Measured:
+    """What was found of a way."""
     pairs = zip(expected, found["ids"], strict=True)
-    recall = np.mean([np.isin(e, f).mean() for e, f in pairs])
-    p50, p95 = np.percentile(found["times"], [50, 95])
-    disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
-    return [
-        *(name, f"{recall:.3f}", f"{p50:.2f}", f"{p95:.2f}", f"{1e3 / p50:,.0f}"),
-        *(f"{seconds:.1f}", f"{found['memory']:.0f}", f"{disk:.1f}"),
-    ]
+    recall = float(np.mean([np.isin(e, f).mean() for e, f in pairs]))
+    disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    seconds = np.array(found["seconds"])
+    return Measured(name, recall, seconds, found["cpu"], build, found["memory"], disk)
 
 
 if __name__ == "__main__":

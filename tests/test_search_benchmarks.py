@@ -4,45 +4,59 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from keras_xmr.index.answer_sets import calibrate
+from keras_xmr.index.coverage import ScoredSplit
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def beside_each_other(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
 
 
 def load(name):
     spec = importlib.util.spec_from_file_location(f"benchmark_{name}", FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Where its data classes look for it.
     spec.loader.exec_module(module)
     return module
 
 
 def test_backends_are_measured(capsys):
-    search = load("search")
-    search.print_table(*search.made_up(400, 5, 8), ["exact"])
+    search, vectors = load("search"), load("search_vectors")
+    made = vectors.made_up(400, 5, 8)
+    search.print_table(made, ["exact"])
     told = capsys.readouterr().out
-    assert "400 vectors of 9" in told
-    rows = re.findall(r"^exact (float\d\d) +(\S+) +\S+ +\S+ +\S+ +\S+ +(\S+)", told, re.M)
+    assert "400 vectors of 9, 5 queries" in told
+    rows = re.findall(r"^exact, (float\d\d) +(\S+) +\S+ +\S+ +\S+ +\S+ +\S+ +(\S+)", told, re.M)
     assert rows[0][:2] == ("float32", "1.000")
     assert float(rows[1][1]) >= 0.9
     assert all(float(memory) >= 0 for *_, memory in rows)
 
 
 def test_points_lie_between_neighbours(random):
-    search = load("search")
+    vectors = load("search_vectors")
     photos = {"mean": random.normal(size=(30, 4)), "log_variance": random.normal(size=(30, 4))}
-    grown = search.between(photos, 100)
-    for name, values in photos.items():
-        assert grown[name].shape == (100, 4)
-        np.testing.assert_array_equal(grown[name][:30], values)
-        assert (grown[name][30:] <= values.max(axis=0)).all()
-        assert (grown[name][30:] >= values.min(axis=0)).all()
-    np.testing.assert_array_equal(search.between(photos, 7)["mean"], photos["mean"][:7])
+
+    def grown(size):
+        parts = list(vectors.between(photos, size))
+        return {name: np.concatenate([part[name] for part in parts]) for name in photos}
+
+    for name, values in grown(100).items():
+        assert values.shape == (100, 4)
+        np.testing.assert_array_equal(values[:30], photos[name])
+        assert (values[30:] <= photos[name].max(axis=0)).all()
+        assert (values[30:] >= photos[name].min(axis=0)).all()
+    np.testing.assert_array_equal(grown(7)["mean"], photos["mean"][:7])
+    near = vectors.neighbours(photos["mean"])
+    assert near.shape == (30, 10)
+    assert (near != np.arange(30)[:, None]).all()
 
 
 @pytest.mark.parametrize("shift", [0.0, -3.0])
@@ -53,11 +67,10 @@ def test_coverage_is_measured(random, shift):
         right = random.random((400, 60)) < 0.1
         right[:, 0] = True
         scores = random.normal(size=right.shape) + np.where(right, 2.0 + lower, 0.0)
-        return SimpleNamespace(scores=scores, right=right, groups=np.arange(400) // 2)
+        return ScoredSplit(scores, right, np.arange(400) // 2)
 
     known, asked = split(0.0), split(shift)
-    sets = calibrate(known.scores, known.right, known.groups)
-    found = answer_sets.measure(sets, asked)
+    found = answer_sets.measure(known.calibrated(), asked)
     told = found["at least 80% of them in the set (promised 90)"]
     share, low, high = map(float, re.findall(r"[\d.]+", told))
     assert low < share < high

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_pipelines.errors import UserError
-from keras_xmr.commands._options import add_index, whole
+from keras_xmr.commands._options import add_index, one_of, whole
 from keras_xmr.config.loader import ConfigError
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TAG",
         help="only photos with this tag; may be given several times",
     )
+    parser.add_argument(
+        "--rerank",
+        type=one_of("fast_reranking"),
+        metavar="NAME",
+        help="orders the first photos of a text anew: fast_reranking",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="writes a page with the photos")
     parser.add_argument("--json", action="store_true", help="prints JSON in place of tables")
 
@@ -81,7 +87,8 @@ def run(arguments: argparse.Namespace) -> None:
     index = PhotoIndex.open(arguments.index)
     searcher = Searcher(index, arguments.run, compiled=len(asked) > 1)
     answers = [
-        (title, searcher.search(query, arguments.results, filters)) for title, query in asked
+        (title, searcher.search(query, arguments.results, filters, arguments.rerank))
+        for title, query in asked
     ]
     if arguments.json:
         told = [{"query": title, **result.as_dict()} for title, result in answers]

@@ -18,14 +18,23 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import aside_of, checksum, remove_asides
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
-from keras_xmr.index.augmentations import AUGMENTATIONS
-from keras_xmr.index.backends import Exact, backend_class
+from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
+from keras_xmr.index.backends import Exact, Precision, backend_class
 from keras_xmr.index.calibration import calibrate_run, has_validation
 from keras_xmr.index.duplicates import near_duplicates
-from keras_xmr.index.gallery import ITEMS, PARTS, REFERENCE, VECTORS, VERSION, PhotoIndex
+from keras_xmr.index.gallery import (
+    CAPTIONS,
+    ITEMS,
+    PARTS,
+    REFERENCE,
+    VECTORS,
+    VERSION,
+    PhotoIndex,
+)
 from keras_xmr.index.manifests import MANIFEST, write_manifest
 from keras_xmr.index.model import RunModel
 from keras_xmr.index.photos import Photo, check_root, describe, find_photos
+from keras_xmr.index.precision import choose_precision
 from keras_xmr.index.reading import Readers
 from keras_xmr.index.tags import read_tags
 
@@ -137,7 +146,7 @@ class _Builder:
     def build(self, calibrate: bool, tags: Mapping[str, list[str]] | None) -> Report:
         if tags is not None:
             self.content["tags"] = dict(tags)
-        if calibrate and self.content["answer_sets"] is None:
+        if calibrate and not PhotoIndex(self.path, self.content).is_calibrated:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
             remove_asides(folder)
@@ -158,9 +167,7 @@ class _Builder:
             "augmentation": constants["AUGMENTATION"],
             "reduces": bool(constants.get("REDUCES")),
             "backend": backend,
-            "precision": "float32",
             "answer_sets": None,
-            "log_sigma": None,
             "parts": [],
             "next_id": 0,
             "next_part": 0,
@@ -194,11 +201,12 @@ class _Builder:
         found = calibrate_run(self.model)
         self.content["answer_sets"] = found.answer_sets.as_dict()
         self.content["log_sigma"] = found.log_sigma
-        if not self.content["parts"]:
-            self.content["precision"] = found.precision
-        aside = aside_of(self.path / REFERENCE, ".npz")
-        np.savez(aside, **dict(found.reference))  # type: ignore[arg-type]
-        os.replace(aside, self.path / REFERENCE)
+        told = found.reranking
+        self.content["reranking"] = None if told is None else told.as_dict()
+        for name, arrays in ((REFERENCE, found.reference), (CAPTIONS, found.captions)):
+            aside = aside_of(self.path / name, ".npz")
+            np.savez(aside, **dict(arrays))  # type: ignore[arg-type]
+            os.replace(aside, self.path / name)
 
     def _remove_strays(self) -> None:
         """Removes what a killed build had begun."""
@@ -335,16 +343,25 @@ class _Builder:
             some = missing[start : start + (1 << 16)]
             added = self._vectors_of(index, some)
             if vectors is None:
-                vectors = kind(folder, added.shape[1:], **self._options(kind))
+                options = self._options(kind, index, added)
+                vectors = kind(folder, added.shape[1:], **options)
             vectors.add(some, added)
         if vectors is not None:
             vectors.save()
             vectors.close()
 
-    def _options(self, kind: Any) -> dict[str, Any]:
+    def _options(self, kind: Any, index: PhotoIndex, vectors: np.ndarray) -> dict[str, Any]:
         """What the backend of a new index is made with."""
-        own = {"precision": self.content["precision"]} if kind is Exact else {}
+        own = {"precision": self._precision(index, vectors)} if kind is Exact else {}
         return own | ({"uri": self.uri} if self.uri else {})
+
+    def _precision(self, index: PhotoIndex, vectors: np.ndarray) -> Precision:
+        """What may hold the vectors, by what the stored captions find among them."""
+        if not (self.augmentation.half and self.content["reduces"] and index.captions):
+            return "float32"
+        known = Reference(self.model.search_constants(), index.sample)
+        captions = self.model.prepare(index.captions, "caption")
+        return choose_precision(vectors, self.augmentation.query_vectors(captions, known))
 
     def _vectors_of(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
         parts = []

@@ -14,12 +14,14 @@ from data_pipelines.records import Records, SplitRecords
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.uncertainty import bins, log_sigma
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
-from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
-from keras_xmr.index.backends import Precision
 from keras_xmr.index.model import Arrays, RunModel
+from keras_xmr.index.rerank import Reranking, tune
 
 REFERENCE = 256
 """So many training photos are the reference of scores."""
+
+CAPTIONS = 500
+"""So many training captions are stored, against which queries are held."""
 
 _MOST = 1000
 """So many photos of the validation split are looked at, drawn with a seed."""
@@ -27,19 +29,21 @@ _MOST = 1000
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the validation split tells.
+    """What the validation split tells, and what of training it is told by.
 
     Attributes:
         answer_sets: The cut-offs.
         reference: Embeddings of training photos.
-        log_sigma: Uncertainties of the captions, ascending; None where it is not informative.
-        precision: What may hold the vectors without changing a top 10.
+        captions: Embeddings of training captions.
+        log_sigma: Uncertainties of these, ascending; None where it is not informative.
+        reranking: How queries are re-ranked; None where that would take too long.
     """
 
     answer_sets: AnswerSets
     reference: Arrays
+    captions: Arrays
     log_sigma: list[float] | None
-    precision: Precision
+    reranking: Reranking | None
 
 
 def has_validation(model: RunModel) -> bool:
@@ -61,12 +65,20 @@ def calibrate_run(model: RunModel) -> Calibration:
 def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibration:
     """Calibrates on a split."""
     asked = SplitQueries.embed(model, records, split)
-    reference = embed_reference(model, records)
+    reference, captions = embed_reference(model, records), embed_stored_captions(model, records)
     scores, right = asked.scores(model), asked.right
     against = model.score(reference, asked.captions).T
     found = calibrate(standardise(scores, against), right, asked.groups)
+    sigma = log_sigma(captions) if _is_informative(asked, scores) else None
     return Calibration(
-        found, reference, _informative(asked, scores), choose_precision(model, asked)
+        found,
+        reference,
+        captions,
+        None if sigma is None else np.sort(sigma).tolist(),
+        # Regions and words are compared one by one, which takes seconds for one query.
+        None
+        if model.kind == "tokens"
+        else tune(scores, model.score(asked.images, captions), right),
     )
 
 
@@ -74,6 +86,12 @@ def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of photos of the training split, drawn with a seed."""
     images = _some(len(records.split("train")), REFERENCE)
     return _embed_images(model, records, "train", images, "  embedding the reference")
+
+
+def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
+    """Embeddings of captions of the training split, drawn with a seed."""
+    captions = records.split("train").captions
+    return embed_texts(model, [captions[int(c)].text for c in _some(len(captions), CAPTIONS)])
 
 
 @dataclass(frozen=True)
@@ -120,40 +138,17 @@ class SplitQueries:
         return np.concatenate(found)
 
 
-def choose_precision(model: RunModel, asked: SplitQueries) -> Precision:
-    """Float16, if the vectors may be held so, and that changes no top 10 of the split."""
-    augmentation = AUGMENTATIONS[model.constants["AUGMENTATION"]]
-    if not (augmentation.half and model.constants.get("REDUCES")):
-        return "float32"
-    images = augmentation.gallery_vectors(model.prepare(asked.images, "image"))
-    known = Reference(model.search_constants(), asked.images)
-    queries = augmentation.query_vectors(model.prepare(asked.captions, "caption"), known)
-    rounded = images.astype(np.float16).astype(np.float32)
-    same = np.array_equal(_top(queries, images), _top(queries, rounded))
-    return "float16" if same else "float32"
-
-
-def _top(queries: np.ndarray, images: np.ndarray) -> np.ndarray:
-    """The ten best images of each query, as sets."""
-    rows, width = images.shape[1:]
-    scores = queries.reshape(-1, width) @ images.reshape(-1, width).T
-    shape = (len(queries), queries.shape[1], len(images), rows)
-    best = np.argsort(-scores.reshape(shape).max(axis=(1, 3)), axis=1, kind="stable")
-    return np.sort(best[:, :10], axis=1)
-
-
-def _informative(asked: SplitQueries, scores: np.ndarray) -> list[float] | None:
-    """Uncertainties of the captions, if the more uncertain ones surely fail more often.
+def _is_informative(asked: SplitQueries, scores: np.ndarray) -> bool:
+    """Whether the more uncertain captions surely fail more often.
 
     By the annotated pairs, as in reports: a vague caption is true of many photos.
     """
     sigma = log_sigma(asked.captions)
     if sigma is None:
-        return None
+        return False
     first = np.argmax(scores, axis=1)
     hit = asked.annotated[np.arange(len(first)), first].astype(float)
-    measured = bins(sigma, hit, independent=len(np.unique(asked.groups)))
-    return np.sort(sigma).tolist() if measured.is_informative else None
+    return bins(sigma, hit, independent=len(np.unique(asked.groups))).is_informative
 
 
 def _some(count: int, most: int) -> np.ndarray:

@@ -19,10 +19,12 @@ from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
 from keras_xmr.index.backends import Backend, backend_class
 from keras_xmr.index.manifests import read_manifest
 from keras_xmr.index.photos import Photo, read_photo, thumbnail
+from keras_xmr.index.rerank import Reranking
 
 VERSION = 1
 
-PARTS, VECTORS, ITEMS, REFERENCE = "parts", "vectors", "photos.json", "reference.npz"
+PARTS, VECTORS, ITEMS = "parts", "vectors", "photos.json"
+REFERENCE, CAPTIONS = "reference.npz", "captions.npz"
 
 _SAMPLE = 4096
 
@@ -44,6 +46,7 @@ class PhotoIndex:
         backend: The name of the backend.
         reduces: Whether the vectors rank exactly as the matcher does.
         answer_sets: What makes answers with a promise; None if it was not calibrated.
+        reranking: How queries are re-ranked; None if it was not calibrated.
     """
 
     def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
@@ -58,6 +61,8 @@ class PhotoIndex:
         self.reduces: bool = content["reduces"]
         found = content["answer_sets"]
         self.answer_sets = None if found is None else AnswerSets.from_dict(found)
+        told = content.get("reranking")
+        self.reranking = None if told is None else Reranking.from_dict(told)
 
     @classmethod
     def open(cls, path: Path) -> PhotoIndex:
@@ -141,13 +146,23 @@ class PhotoIndex:
         """
         if self.answer_sets is None:
             return {name: values[:256] for name, values in self.sample.items()}
-        try:
-            with np.load(self.path / REFERENCE) as arrays:
-                return dict(arrays)
-        except NO_ARRAY as error:
-            raise UserError(
-                f"{self.path / REFERENCE} is damaged ({error}); delete the index and build it again"
-            ) from None
+        return _arrays(self.path / REFERENCE)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether it has all that validation tells; an older index may have answer sets alone."""
+        return "reranking" in self.content
+
+    @cached_property
+    def captions(self) -> dict[str, np.ndarray]:
+        """Embeddings of training captions; none where nothing was calibrated."""
+        return _arrays(self.path / CAPTIONS) if self.is_calibrated else {}
+
+    @property
+    def log_sigma(self) -> np.ndarray | None:
+        """Uncertainties of training captions, ascending; None where they are not informative."""
+        told = self.content["log_sigma"] if self.is_calibrated else None
+        return None if told is None else np.array(told)
 
     @cached_property
     def sample(self) -> dict[str, np.ndarray]:
@@ -219,6 +234,16 @@ class PhotoIndex:
         """Lets go of the files."""
         if "vectors" in self.__dict__:
             self.vectors.close()
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path) as arrays:
+            return dict(arrays)
+    except NO_ARRAY as error:
+        raise UserError(
+            f"{path} is damaged ({error}); delete the index and build it again"
+        ) from None
 
 
 class Part:

@@ -47,7 +47,7 @@ def lines(result: SearchResult) -> list[str]:
     if result.uncertainty is not None:
         found.append(
             f"The query is more uncertain than {result.uncertainty:.0f} % of the captions of "
-            "validation."
+            "training."
         )
     return [*found, *result.notes]
 

@@ -158,7 +158,7 @@ class SearchResult:
         searched: How many photos passed the filters.
         answer: How many of them are to be believed; None without a calibration for such a query.
         unknown_words: Words that the model does not know.
-        uncertainty: How uncertain the query is, as a percentile of the captions of validation;
+        uncertainty: How uncertain the query is, as a percentile of the captions of training;
             None where uncertainty was not measured to tell anything.
         certified: Whether these are surely the best by the model's own matcher; None where no
             bound is known.

@@ -26,6 +26,7 @@ from keras_xmr.index.query import (
     SearchResult,
     sentence,
 )
+from keras_xmr.index.rerank import FIRST, RERANKERS
 
 if TYPE_CHECKING:
     from keras_xmr.index.model import RunModel
@@ -99,22 +100,33 @@ class Searcher:
             )
         self._checked = True
 
-    def search(self, query: Query, count: int = 20, filters: Filters = _ALL) -> SearchResult:
+    def search(
+        self,
+        query: Query,
+        count: int = 20,
+        filters: Filters = _ALL,
+        rerank: str | None = None,
+    ) -> SearchResult:
         """Finds the photos that fit a query best.
 
         Args:
             query: What is asked.
             count: How many hits, at most `MAX_COUNT`.
             filters: Which photos are looked at.
+            rerank: One of `RERANKERS`, which orders the first photos anew; None for none.
 
         Raises:
             UserError: If the query cannot be answered, or the model is another.
         """
         begin = time.perf_counter()
         query.check()
+        if rerank is not None:
+            self._check_rerank(query, rerank)
         if not 1 <= count <= MAX_COUNT:
             raise QueryError(f"a search gives 1 to {MAX_COUNT:,} photos, not {count:,}")
         found = self._find(query, count, self._allowed(query, filters))
+        if rerank is not None:
+            self._rerank(found)
         answer = self._answer(query, found)
         return SearchResult(
             hits=tuple(self._hits(found, answer, count)),
@@ -123,9 +135,31 @@ class Searcher:
             unknown_words=self._unknown(query),
             uncertainty=self._uncertainty(found),
             certified=found.certified,
-            notes=tuple(self._notes(query, found)),
+            notes=tuple(self._notes(query, found, rerank)),
             seconds=time.perf_counter() - begin,
         )
+
+    def _check_rerank(self, query: Query, rerank: str) -> None:
+        if rerank not in RERANKERS:
+            raise QueryError(f"{rerank!r} re-ranks no search; there is {', '.join(RERANKERS)}")
+        if not query.is_one_text:
+            raise QueryError(f"{rerank} is for a single text")
+        if self.index.reranking is None:
+            raise QueryError(
+                f"{self.index.path} keeps no captions to re-rank against: they come with answer "
+                "sets, when `index` is run, and not where regions are compared with words"
+            )
+
+    def _rerank(self, scored: _Scored) -> None:
+        """Puts the first photos in another order."""
+        first = scored.ids[:FIRST]
+        told = self.index.reranking
+        if told is None or not len(first):
+            return
+        of_sample = self.model.score(self.index.embeddings(first), self.index.captions)
+        order = told.order(scored.scores[:FIRST], of_sample)
+        for values in (scored.ids, scored.scores, scored.standard):
+            values[: len(first)] = values[:FIRST][order]
 
     def _allowed(self, query: Query, filters: Filters) -> np.ndarray | None:
         """The photos that are looked at: those that pass, but not those that are asked about."""
@@ -249,7 +283,7 @@ class Searcher:
             return None
         size = int(np.sum(scored.standard >= sets.cutoff))
         is_least = size == len(scored.ids) < scored.searched
-        verdict = sets.verdict(float(scored.standard[0]), scored.searched)
+        verdict = sets.verdict(float(scored.standard.max()), scored.searched)
         mean, deviation = scored.scale
         return Answer(
             size=size,
@@ -264,7 +298,8 @@ class Searcher:
     def _hits(self, scored: _Scored, answer: Answer | None, count: int) -> list[Hit]:
         top = scored.scores[:count]
         chances = self.model.probability(top) if len(scored.parts_of) == 1 else None
-        found = []
+        sets, found = self.index.answer_sets, []
+        cutoff = -np.inf if sets is None else sets.cutoff
         for rank, (number, score) in enumerate(zip(scored.ids[:count].tolist(), top, strict=True)):
             photo = self.index.photo(number)
             found.append(
@@ -273,7 +308,7 @@ class Searcher:
                     path=photo.path,
                     score=float(score),
                     probability=None if chances is None else float(chances[rank]),
-                    in_answer=None if answer is None else rank < answer.size,
+                    in_answer=None if answer is None else bool(scored.standard[rank] >= cutoff),
                     taken=photo.taken,
                     width=photo.width,
                     height=photo.height,
@@ -288,13 +323,13 @@ class Searcher:
         return tuple(dict.fromkeys(words))
 
     def _uncertainty(self, scored: _Scored) -> float | None:
-        known = self.index.content["log_sigma"]
+        known = self.index.log_sigma
         if known is None or not scored.is_one_text:
             return None
         own = 0.5 * float(scored.parts["log_variance"].mean())
-        return float(100.0 * np.searchsorted(np.array(known), own) / len(known))
+        return float(100.0 * np.searchsorted(known, own) / len(known))
 
-    def _notes(self, query: Query, scored: _Scored) -> list[str]:
+    def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
         notes = []
         if not scored.searched:
             notes.append("No photo passes the filters.")
@@ -307,7 +342,10 @@ class Searcher:
                 f"{len(scored.ids):,} of {scored.searched:,} photos were scored by "
                 f"{self.index.matcher}; others may be better."
             )
-        if self.index.kind == "gaussian" and self.index.content["log_sigma"] is None:
+        if rerank is not None and self.index.reranking is not None:
+            notes.append(self.index.reranking.sentence)
+        is_known = self.index.kind == "gaussian" and self.index.is_calibrated
+        if is_known and self.index.log_sigma is None:
             notes.append("This model's uncertainty is not informative, so none is shown.")
         return notes
 

@@ -11,10 +11,14 @@ import numpy as np
 
 from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
 from keras_xmr.index.backends.base import Backend, BackendError, Found, Precision, best
+from keras_xmr.index.backends.half import widened
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _BLOCK = 1 << 22
-"""Numbers of a block of vectors that is multiplied at once: 16 MB of float32."""
+"""Numbers of a block of vectors that is searched at once: 16 MB of float32."""
+
+_CACHED = 1 << 18
+"""So many of float16 are made wider at once: they stay in the cache until they are multiplied."""
 
 _SEGMENTS = 16
 """More segments than this are written as one."""
@@ -97,22 +101,23 @@ class Exact(Backend):
         self._removed = np.union1d(self._removed, gone)
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
-        ids = np.empty((len(queries), 0), np.int64)
-        found = Found(ids, np.empty(ids.shape, np.float32))
-        for block_ids, vectors in self._blocks(_BLOCK // max(1, int(np.prod(self.shape)))):
+        nothing = np.empty((len(queries), 0))
+        found = best(nothing.astype(np.int64), nothing.astype(np.float32), k)
+        for block_ids, vectors in self._blocks(_items(self.shape, _BLOCK)):
             keep = self._kept(block_ids, allowed)
             if not keep.any():
                 continue
             scores = _scores(queries, vectors)
-            scores[:, ~keep] = -np.inf
+            if not keep.all():
+                scores[:, ~keep] = -np.inf
             found = _merge(found, block_ids, scores, k)
-        return best(found.ids, found.scores, k)
+        return found
 
     def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for ids, vectors in self._blocks(size):
             keep = self._kept(ids, None)
             if keep.any():
-                yield ids[keep], vectors[keep].astype(np.float32)
+                yield ids[keep], _wide(vectors[keep])
 
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +180,7 @@ class Exact(Backend):
 def _open(folder: Path, files: Mapping[str, str]) -> _Segment:
     ids, vectors = (folder / name for name in files)
     try:
-        segment = _Segment(np.load(ids), np.load(vectors, mmap_mode="r"), files)
+        segment = _Segment(np.load(ids), np.asarray(np.load(vectors, mmap_mode="r")), files)
     except FileNotFoundError:
         raise
     except NO_ARRAY as error:
@@ -191,16 +196,35 @@ def _damaged(path: Path, why: str) -> BackendError:
 
 def _scores(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """The largest inner products (M, N) of queries (M, K', D) and items (N, K, D)."""
+    if vectors.dtype == np.float32:
+        return _products(queries, vectors)
+    size = _items(vectors.shape[1:], _CACHED)
+    parts = (widened(vectors[start : start + size]) for start in range(0, len(vectors), size))
+    return np.concatenate([_products(queries, part) for part in parts], axis=1)
+
+
+def _products(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     (many, query_rows, width), (items, rows, _) = queries.shape, vectors.shape
-    flat = np.asarray(vectors, np.float32).reshape(-1, width)
-    products = queries.reshape(-1, width) @ flat.T
+    products = queries.reshape(-1, width) @ vectors.reshape(-1, width).T
     if query_rows == rows == 1:
         return products
     return products.reshape(many, query_rows, items, rows).max(axis=(1, 3))
 
 
+def _items(shape: tuple[int, ...], numbers: int) -> int:
+    """How many items have so many numbers."""
+    return max(1, numbers // max(1, int(np.prod(shape))))
+
+
+def _wide(vectors: np.ndarray) -> np.ndarray:
+    return vectors if vectors.dtype == np.float32 else widened(vectors)
+
+
 def _merge(found: Found, ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
-    """The best of what was found before and of a block, in no order."""
+    """The best of what was found before and of a block."""
+    # Of most blocks next to nothing is as good as the worst that was found.
+    better = np.flatnonzero((scores >= found.scores[:, -1:]).any(axis=0))
+    ids, scores = ids[better], scores[:, better]
     if scores.shape[1] > k:
         top = np.argpartition(scores, -k, axis=1)[:, -k:]
         scores, ids_of = np.take_along_axis(scores, top, axis=1), ids[top]

@@ -247,7 +247,7 @@ class IVFPQ(_Faiss):
         # Faiss wants 39 vectors for a cell, and 256 for the 256 values of a byte.
         cells = self.cells or max(1, min(int(4 * math.sqrt(len(vectors))), len(vectors) // 39))
         bits = min(8, max(1, int(math.log2(max(2, len(vectors) / 39)))))
-        pieces = self.pieces or max(1, width // 4)
+        pieces = self.pieces or -(-width // 4)
         padded = -(-width // pieces) * pieces
         described = f"Pad{padded},IVF{cells},PQ{pieces}x{bits}"
         index = faiss.index_factory(width, described, faiss.METRIC_INNER_PRODUCT)

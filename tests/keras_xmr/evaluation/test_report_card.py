@@ -26,7 +26,7 @@ from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvalu
 from keras_xmr.evaluation.selective import bin_intervals, risk_coverage
 from keras_xmr.evaluation.uncertainty import bins
 from keras_xmr.index.answer_sets import AnswerSets
-from keras_xmr.index.coverage import coverage
+from keras_xmr.index.coverage import ScoredSplit, coverage
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.glossary import glossary
@@ -147,7 +147,7 @@ def test_coverage_counts_right_photos_above_the_cutoff():
     scores = np.array([[3.0, 2, 1, 0], [0, 1, 2, 3], [9, 9, 9, 9]])
     right = np.array([[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]], bool)
     sets = AnswerSets(1.5, 0.0, [], [], 4, 2, 2, share=1.0, confidence=0.9)
-    found = coverage(sets, scores, right)
+    found = coverage(sets, ScoredSplit.of(scores, right, np.arange(3)))
     assert found.found.tolist() == [1.0, 0.5]
     assert found.sizes.tolist() == [2, 2]
     assert (found.kept, found.promised, found.gallery) == (0.5, 0.9, 4)

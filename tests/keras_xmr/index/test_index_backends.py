@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import UserError
-from keras_xmr.index.backends import BACKENDS, BackendError, Exact, backend_class
+from keras_xmr.index.backends import BACKENDS, BackendError, Exact, backend_class, exact
+from keras_xmr.index.backends.half import widened
 
 WIDTH = 12
 LIBRARIES = {
@@ -205,6 +206,29 @@ def test_float16_halves_the_disk(tmp_path):
         found = Exact.open(backend.folder).search(vectors(3, seed=5), 5)
         assert found.scores.dtype == np.float32
     assert sizes["float16"] < 0.51 * sizes["float32"]
+
+
+def test_every_float16_number_is_widened_exactly():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)]
+    wide = widened(finite)
+    assert wide.dtype == np.float32
+    np.testing.assert_array_equal(wide, finite.astype(np.float32))
+    np.testing.assert_array_equal(np.signbit(wide), np.signbit(finite))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_blocks_change_nothing(precision, tmp_path, monkeypatch):
+    backend, ids = filled(Exact, tmp_path, rows=2, precision=precision)
+    backend.remove(ids[:7])
+    queries, allowed = vectors(9, rows=2, seed=5), np.sort(ids)[::3]
+    whole = [backend.search(queries, k, some) for k in (1, 30) for some in (None, allowed)]
+    monkeypatch.setattr(exact, "_BLOCK", 24 * 50)
+    monkeypatch.setattr(exact, "_CACHED", 24 * 7)
+    parts = [backend.search(queries, k, some) for k in (1, 30) for some in (None, allowed)]
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one.ids, other.ids)
+        np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5)
 
 
 def test_what_float16_cannot_hold_is_refused(tmp_path):

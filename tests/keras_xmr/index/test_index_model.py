@@ -14,10 +14,11 @@ from data_pipelines.records import parse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.index import PhotoIndex, Query, Searcher
-from keras_xmr.index.answer_sets import standardise
 from keras_xmr.index.build import build_index
-from keras_xmr.index.calibration import SplitQueries, calibrate_split, embed_reference
+from keras_xmr.index.calibration import calibrate_split
+from keras_xmr.index.coverage import ScoredSplit, coverage
 from keras_xmr.index.model import RunModel
 from keras_xmr.index.parts import stands_alone
 
@@ -63,18 +64,26 @@ def test_photos_are_scored_as_evaluation_scores_them(trained, index):
 
 def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, model, index):
     assert index.answer_sets is not None
-    found = calibrate_split(model, trained.records, "val").answer_sets
-    assert found == index.answer_sets
-    asked = SplitQueries.embed(model, trained.records, "test")
+    assert calibrate_split(model, trained.records, "val").answer_sets == index.answer_sets
+    asked = ScoredSplit.embed(model, trained.records, "test")
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
-    against = model.score(embed_reference(model, trained.records), asked.captions).T
-    scores = standardise(asked.scores(model), against)
-    inside = ((scores >= found.cutoff) & asked.right).sum(axis=1)
-    covered = inside >= found.share * asked.right.sum(axis=1)
-    by_photo = [covered[asked.groups == g].mean() for g in np.unique(asked.groups)]
-    counted = round(float(np.sum(by_photo)))
-    test = scipy.stats.binomtest(counted, len(by_photo), found.confidence, "less")
-    assert test.pvalue > 0.01, np.mean(by_photo)
+    found = coverage(index.answer_sets, asked)
+    counted = round(float(np.sum(found.kept_by_photo)))
+    test = scipy.stats.binomtest(counted, len(found.kept_by_photo), found.promised, "less")
+    assert test.pvalue > 0.01, found.kept
+
+
+def test_training_captions_are_stored(trained, model, index):
+    records = trained.records.split("train")
+    assert len(index.captions["mean"]) == min(500, len(records.captions))
+    assert index.reranking.after >= 0
+    assert not {"precision"} & index.content.keys()
+    sigma = log_sigma(index.captions)
+    assert sigma.std() > 0
+    assert index.log_sigma is None or (index.log_sigma == np.sort(sigma)).all()
+    text = trained.records.split("test").captions[0].text
+    found = Searcher(index, embedder=model).search(Query(texts=(text,)), rerank="fast_reranking")
+    assert found.notes[-1 if index.log_sigma is not None else -2] == index.reranking.sentence
 
 
 def test_a_query_of_words_loads_no_image_tower(trained, index):

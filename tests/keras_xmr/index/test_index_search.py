@@ -16,6 +16,9 @@ from keras_xmr.index import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, sear
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
+from keras_xmr.index.pages import lines
+from keras_xmr.index.rerank import Reranking
+from keras_xmr.reranking import FastReranking
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +37,14 @@ def folders(result):
     return [hit.path.partition("/")[0] for hit in result.hits]
 
 
-def with_answer_sets(folder, **values):
+def with_answer_sets(folder, captions=None, sigma=None, **values):
     index = PhotoIndex.open(folder / "index")
     sets = {"cutoff": 0.8, "best_cutoff": 0.8, "accidents": [0.5, 0.6], "gallery": 15}
     sets |= {"accident_weights": [0.45, 0.45], "queries": 2, "groups": 2} | values
-    content = index.content | {"answer_sets": AnswerSets(**sets).as_dict()}
+    content = index.content | {"answer_sets": AnswerSets(**sets).as_dict(), "log_sigma": sigma}
+    if captions is not None:
+        content["reranking"] = Reranking(scale=3.0, before=0.5, after=0.625).as_dict()
+        np.savez(index.path / "captions.npz", mean=captions)
     np.savez(index.path / "reference.npz", mean=index.sample["mean"])
     return Searcher(PhotoIndex(index.path, content), embedder=StubEmbedder())
 
@@ -125,6 +131,67 @@ def test_answer_sets_say_how_many(folder):
     assert unsure.answer.sentence.endswith("that is not sure.")
     everything = with_answer_sets(folder, cutoff=-np.inf).search(Query(texts=("red",)))
     assert (everything.answer.size, everything.answer.cutoff) == (15, None)
+
+
+def test_one_query_is_reranked_as_the_batch_that_is_stored(folder):
+    model = StubEmbedder()
+    texts = ["red", "red yellow", "white", "white green", "blue"]
+    sample = model.embed_texts(texts)["mean"]
+    searcher = with_answer_sets(folder, sample)
+    index = searcher.index
+    batch = FastReranking(lambda1=3.0, lambda2=3.0)(model.score(index.sample, {"mean": sample}))
+    changed = 0
+    for number, text in enumerate(texts):
+        plain = searcher.search(Query(texts=(text,)), count=15)
+        found = searcher.search(Query(texts=(text,)), count=15, rerank="fast_reranking")
+        order = np.argsort(-batch.text_to_image[:, number], kind="stable")
+        assert [hit.id for hit in found.hits] == index.ids[order].tolist()
+        # What is in the set, and how many, is as without it.
+        told = {hit.id: (hit.score, hit.in_answer) for hit in plain.hits}
+        assert {hit.id: (hit.score, hit.in_answer) for hit in found.hits} == told
+        assert found.answer == plain.answer
+        assert "from 50.0 to 62.5 %" in found.notes[-1]
+        changed += [hit.id for hit in plain.hits] != [hit.id for hit in found.hits]
+    assert changed
+
+
+def test_what_cannot_be_reranked_is_said(folder, searcher):
+    with pytest.raises(UserError, match="keeps no captions to re-rank against"):
+        searcher.search(Query(texts=("red",)), rerank="fast_reranking")
+    known = with_answer_sets(folder, StubEmbedder().embed_texts(["red"])["mean"])
+    with pytest.raises(UserError, match="is for a single text"):
+        known.search(Query(texts=("red", "blue")), rerank="fast_reranking")
+    with pytest.raises(UserError, match="'slow' re-ranks no search"):
+        known.search(Query(texts=("red",)), rerank="slow")
+
+
+class Vague(StubEmbedder):
+    """Its sigma grows with the number of words."""
+
+    def __init__(self):
+        super().__init__()
+        self.kind = "gaussian"
+
+    def embed_texts(self, texts):
+        words = np.array([[len(text.split())] * 3 for text in texts], np.float32)
+        return super().embed_texts(texts) | {"log_variance": 2 * words}
+
+
+def test_uncertainty_is_a_percentile_of_training_captions(folder):
+    captions = np.zeros((4, 3), np.float32)
+    index = with_answer_sets(folder, captions, [0.5, 1.5, 1.6, 9.0]).index
+    index.kind = "gaussian"
+    for text, percent in (("red", 25.0), ("red blue", 75.0)):
+        found = Searcher(index, embedder=Vague()).search(Query(texts=(text,)))
+        assert found.uncertainty == percent
+        assert f"more uncertain than {percent:.0f} % of the captions of training" in "\n".join(
+            lines(found)
+        )
+    index = with_answer_sets(folder, captions).index
+    index.kind = "gaussian"
+    found = Searcher(index, embedder=Vague()).search(Query(texts=("red",)))
+    assert found.uncertainty is None
+    assert "This model's uncertainty is not informative, so none is shown." in found.notes
 
 
 def test_it_is_plain_data(folder):
