@@ -1,5 +1,7 @@
 """The vectors that the benchmarks of the search look for: of a finished run, of a file, or made up.
 
+Those of Gaussians are for closed-form sampled distance, others for the matcher of the run.
+
 A run that was trained on scenes looks at new ones, drawn for it; any other at the photos of its
 records. Where still more are asked for, there are points between two neighbours among these, mean
 and log-variance alike. Queries are captions of the test split. What is made up are Gaussians
@@ -8,14 +10,17 @@ whose means lie in clusters, and queries near to some of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
+from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation, Reference
 
 Vectors = tuple[np.ndarray, np.ndarray]
 """Vectors float32 (N, K, D) of a gallery, and (M, K', D) of queries."""
+
+Embedding = dict[str, np.ndarray]
 
 _CLUSTERS = 500
 _NEAREST = 10
@@ -47,7 +52,7 @@ def of_file(path: Path) -> Vectors:
     return gaussian_vectors(gallery), gaussian_vectors(queries, query=True)
 
 
-def gaussian_vectors(embedding: dict[str, np.ndarray], query: bool = False) -> np.ndarray:
+def gaussian_vectors(embedding: Embedding, query: bool = False) -> np.ndarray:
     """Vectors of Gaussian embeddings, for closed-form sampled distance."""
     augmentation = AUGMENTATIONS["closed_form_sampled"]
     if query:
@@ -80,7 +85,7 @@ class Embedded:
         chosen = np.random.default_rng(0).permutation(len(texts))[:1000]
         self.captions = embed_texts(self.model, [texts[i] for i in chosen])
 
-    def _drawn(self, count: int):
+    def _drawn(self, count: int) -> Iterator[Embedding]:
         """Embeddings of scenes that no split has."""
         from data_pipelines.scenes.render import draw
         from data_pipelines.scenes.world import sample_scene
@@ -94,22 +99,40 @@ class Embedded:
 
     def vectors(self, size: int, queries: int) -> Vectors:
         """Vectors (size, K, D') of photos and what lies between them, and of captions."""
-        augmentation = AUGMENTATIONS[self.model.constants["AUGMENTATION"]]
-        vectors, end = np.empty((0, 0, 0), np.float32), 0
-        for some in between(self.photos, size):
-            part = augmentation.gallery_vectors(self.model.prepare(some, "image"))
-            if not end:
-                vectors = np.empty((size, *part.shape[1:]), np.float32)
-            end += len(part)
-            vectors[end - len(part) : end] = part
         asked = {name: values[:queries] for name, values in self.captions.items()}
-        sample = {name: values[:_AT_ONCE] for name, values in self.photos.items()}
-        known = Reference(self.model.search_constants(), sample)
-        prepared = self.model.prepare(asked, "caption")
-        return vectors, augmentation.query_vectors(prepared, known)
+        found = np.empty((size, *self._of_photos(_first(self.photos)).shape[1:]), np.float32)
+        end = 0
+        for some in between(self.photos, size):
+            part = self._of_photos(some)
+            found[end : end + len(part)] = part
+            end += len(part)
+        return found, self._of_captions(asked)
+
+    def _of_photos(self, embedding: Embedding) -> np.ndarray:
+        if self._is_gaussian:
+            return gaussian_vectors(embedding)
+        return self._augmentation.gallery_vectors(self.model.prepare(embedding, "image"))
+
+    def _of_captions(self, embedding: Embedding) -> np.ndarray:
+        if self._is_gaussian:
+            return gaussian_vectors(embedding, query=True)
+        known = Reference(self.model.search_constants(), self.photos)
+        return self._augmentation.query_vectors(self.model.prepare(embedding, "caption"), known)
+
+    @property
+    def _is_gaussian(self) -> bool:
+        return "log_variance" in self.photos
+
+    @property
+    def _augmentation(self) -> Augmentation:
+        return AUGMENTATIONS[self.model.constants["AUGMENTATION"]]
 
 
-def between(embedding: dict[str, np.ndarray], size: int):
+def _first(embedding: Embedding) -> Embedding:
+    return {name: values[:1] for name, values in embedding.items()}
+
+
+def between(embedding: Embedding, size: int) -> Iterator[Embedding]:
     """Embeddings, and points on the lines between each and one of its neighbours, until enough.
 
     Yields:
@@ -140,5 +163,6 @@ def neighbours(mean: np.ndarray) -> np.ndarray:
         scores = unit[start : start + _AT_ONCE] @ some.T
         own = np.arange(start, min(start + len(scores), len(some)))
         scores[own - start, own] = -np.inf
-        found.append(np.argpartition(-scores, wanted - 1, axis=1)[:, :wanted])
+        # A copy: a view would keep all of the numbers of a block.
+        found.append(np.argpartition(-scores, wanted - 1, axis=1)[:, :wanted].copy())
     return np.concatenate(found)

@@ -69,6 +69,13 @@ def naming(data: bytes, name: str) -> Iterator[None]:
     except UnidentifiedImageError:
         if data.startswith(_BEGINNINGS):
             raise UnreadableError(f"{name} is a broken image: it is cut off") from None
+        if not data:
+            raise UnreadableError(f"{name} is empty: its file has no bytes") from None
+        if data[4:8] == b"ftyp":
+            raise UnreadableError(
+                f"{name} is a HEIC, AVIF or other file of phones and films, which are not read; "
+                "save it as JPEG"
+            ) from None
         raise UnreadableError(
             f"{name} is not an image of a known format (it begins with {data[:8]!r})"
         ) from None

@@ -14,7 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from data_pipelines.errors import UserError
 from keras_xmr.commands._options import add_finished_run
+from keras_xmr.run_folder import load_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Embeds the photos."""
+    from keras_xmr.index.photos import check_root
+
+    # What is wrong with these is said before TensorFlow is imported.
+    load_run(arguments.run)
+    check_root(arguments.images)
+    if arguments.output.suffix not in (".npz", ".parquet"):
+        raise UserError(f"--output: {arguments.output} must end in .npz or .parquet")
+
     from keras_xmr.index.embed_folder import embed_folder
 
     found = embed_folder(arguments.run, arguments.images, arguments.output)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_xmr.commands._options import add_finished_run
+from keras_xmr.run_folder import load_run
 
 if TYPE_CHECKING:
     from keras_xmr.index.build import Report
@@ -62,6 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Builds the index, and says what is in it."""
+    from keras_xmr.index.backends import backend_class
+    from keras_xmr.index.photos import check_root
+    from keras_xmr.index.tags import read_tags
+
+    # What is wrong with these is said before TensorFlow is imported.
+    load_run(arguments.run)
+    check_root(arguments.images)
+    backend_class(arguments.backend)
+    if arguments.tags is not None:
+        read_tags(arguments.tags)
+
     from keras_xmr.index.build import build_index
 
     report = build_index(
@@ -85,10 +97,15 @@ def _lines(report: Report) -> list[str]:
         lines.append(f"{report.duplicates:,} of them look like an earlier one")
     if report.broken:
         lines.append(f"{len(report.broken):,} cannot be read and were passed over:")
-        shown = list(report.broken.items())[:_SHOWN]
-        lines += [f"  {why}" for _, why in shown]
-        if len(report.broken) > _SHOWN:
-            lines.append(f"  and {len(report.broken) - _SHOWN:,} more")
+        lines += _some(list(report.broken.values()))
+    if report.tagged:
+        lines.append(f"{len(report.tagged):,} have tags, but are no photos of the index:")
+        lines += _some(report.tagged)
     index = shlex.quote(str(report.path))
     lines.append(f'try next: python main.py search --index={index} "two dogs in the snow"')
     return lines
+
+
+def _some(told: list[str]) -> list[str]:
+    more = [f"  and {len(told) - _SHOWN:,} more"] if len(told) > _SHOWN else []
+    return [*(f"  {each}" for each in told[:_SHOWN]), *more]

@@ -82,6 +82,8 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.index import Filters, PhotoIndex, Searcher
     from keras_xmr.index.pages import results_table, write_page
 
+    if arguments.since and arguments.until and arguments.since > arguments.until:
+        raise ConfigError(f"--since={arguments.since} is later than --until={arguments.until}")
     asked = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     index = PhotoIndex.open(arguments.index)
@@ -112,7 +114,12 @@ def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
         return
     if arguments.texts or arguments.image:
         raise ConfigError("--queries takes the place of TEXT and --image")
-    lines = [line.strip() for line in _bytes(arguments.queries).decode().splitlines()]
+    try:
+        lines = [
+            line.strip() for line in _bytes(arguments.queries).decode("utf-8-sig").splitlines()
+        ]
+    except UnicodeDecodeError:
+        raise UserError(f"--queries: {arguments.queries} is no text in UTF-8") from None
     if not any(lines):
         raise UserError(f"--queries: {arguments.queries} is empty; write one query a line")
     for line in filter(None, lines):

@@ -60,6 +60,7 @@ class Report:
         kept: How many were there already.
         duplicates: How many look like an earlier one.
         broken: Photos that could not be read, and why, by path.
+        tagged: Paths that have tags, and are none of a photo of the index.
         seconds: How long it took.
     """
 
@@ -71,6 +72,7 @@ class Report:
     kept: int = 0
     duplicates: int = 0
     broken: dict[str, str] = field(default_factory=dict)
+    tagged: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -251,6 +253,8 @@ class _Builder:
         """Embeds photos part by part. One that has changed goes when its new self comes."""
         paths = {path for path, _ in new}
         self._remove([number for path, number in gone.items() if path not in paths])
+        if not new:
+            return
         with (
             Progress("embedding photos", len(new), "photos") as bar,
             Readers(self.root, self.model) as readers,
@@ -330,6 +334,8 @@ class _Builder:
         write_manifest(self.path, VERSION, self.content)
         self.report.photos, self.report.duplicates = len(index), len(found)
         self.report.broken = index.broken()
+        paths = {photo.path for photo in index.photos()}
+        self.report.tagged = [path for path in self.content["tags"] if path not in paths]
 
     def _bring_up_to_date(self, index: PhotoIndex) -> None:
         folder = self.path / VECTORS

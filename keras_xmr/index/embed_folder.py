@@ -74,8 +74,6 @@ def _writer(output: Path) -> Any:
     """What writes a file of this kind; asked for before any work is done."""
     if output.suffix == ".npz":
         return _write_npz
-    if output.suffix != ".parquet":
-        raise UserError(f"--output: {output} must end in .npz or .parquet")
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet

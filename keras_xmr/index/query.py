@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_pipelines.errors import UserError
+from keras_xmr.config.messages import nearest
 from keras_xmr.index.answer_sets import Verdict
 
 if TYPE_CHECKING:
@@ -94,6 +95,19 @@ class Filters:
             and set(self.tags) <= set(index.tags_of(photo.id))
         ]
         return np.array(passed, np.int64)
+
+    def unknown(self, index: PhotoIndex) -> list[str]:
+        """Which of a folder and tags no photo has, in sentences."""
+        known, folder = index.tags() if self.tags else [], (self.folder or "").strip("/")
+        found = [
+            f"No photo has the tag {tag!r}.{nearest(tag, known) if known else ''}"
+            for tag in self.tags
+            if tag not in known
+        ]
+        folders = index.folders() if folder not in ("", ".") else []
+        if folders and not any(f"{f}/".startswith(f"{folder}/") for f in folders):
+            found.append(f"No photo is in the folder {folder!r}.{nearest(folder, folders)}")
+        return found
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class Searcher:
             unknown_words=self._unknown(query),
             uncertainty=self._uncertainty(found),
             certified=found.certified,
-            notes=tuple(self._notes(query, found, rerank)),
+            notes=(*filters.unknown(self.index), *self._notes(query, found, rerank)),
             seconds=time.perf_counter() - begin,
         )
 

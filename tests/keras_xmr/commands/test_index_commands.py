@@ -28,6 +28,8 @@ def call(monkeypatch, tmp_path, capsys):
 
     for module in ("model", "build", "embed_folder"):
         monkeypatch.setattr(f"keras_xmr.index.{module}.RunModel", stub)
+    for command in (index, embed):
+        monkeypatch.setattr(command, "load_run", lambda run: None)
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos")
 
@@ -102,6 +104,28 @@ def test_the_page_holds_all_that_it_shows(indexed, tmp_path):
     assert "&lt;b&gt;.jpg" in page
     assert page.count('src="data:image/jpeg;base64,') == 10
     assert not re.findall(r"(src|href)=.(?!data:)", page)
+
+
+def test_what_no_photo_has_is_said(indexed, tmp_path):
+    (tmp_path / "tags.csv").write_text("image,tag\nred/0.jpg,warm\nnowhere.jpg,lost\n")
+    told = indexed.call(
+        index, "--run=run", "--images=photos", "--no-answer-sets", "--tags=tags.csv"
+    )
+    assert "1 have tags, but are no photos of the index:\n  nowhere.jpg" in told
+    told = indexed.call(search, "--index=run/index", "red", "--tag=worm", "--folder=rad")
+    assert "No photo has the tag 'worm'. Did you mean 'warm'?" in told
+    assert "No photo is in the folder 'rad'. Did you mean 'red'?" in told
+    told = indexed.call(search, "--index=run/index", "red", "--tag=warm", "--folder=red/")
+    assert "No photo" not in told
+
+
+def test_mistakes_of_a_search_are_told(indexed, tmp_path):
+    (tmp_path / "queries.txt").write_bytes(b"\xff\xd8")
+    with pytest.raises(UserError, match=r"queries.txt is no text in UTF-8"):
+        indexed.call(search, "--index=run/index", "--queries=queries.txt")
+    days = ("--since=2021-01-02", "--until=2021-01-01")
+    with pytest.raises(ConfigError, match="--since=2021-01-02 is later than --until=2021-01-01"):
+        indexed.call(search, "--index=run/index", "red", *days)
 
 
 def test_embed_writes_all_that_can_be_read(call, tmp_path):

@@ -8,15 +8,18 @@ import os
 import shutil
 
 import numpy as np
+import odd_images
 import pytest
 from datasets import encoded
 from PIL import Image
 from small_index import StubEmbedder, photo, small_index, write_photos
 
 from data_pipelines.errors import UserError
-from keras_xmr.index import PhotoIndex, build
+from keras_xmr.index import PhotoIndex, Query, Searcher, build
 from keras_xmr.index.build import build_with
 from keras_xmr.index.tags import read_tags
+
+RED = Query(texts=("red",))
 
 
 @pytest.fixture
@@ -107,6 +110,40 @@ def test_broken_photos_are_named_and_tried_again_once_they_change(root):
     assert list(report.broken) == ["empty.png"]
     (root / "empty.png").unlink()
     assert built(root)[0].broken == {}
+
+
+def test_photos_of_all_kinds_are_found_or_it_is_said_why_not(tmp_path):
+    """As they lie in a folder: rotated, transparent, for print, deep, broken, twice, of a phone."""
+    root = tmp_path / "photos"
+    root.mkdir()
+    whole, heic = odd_images.rotated(6), b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+    colours = Image.new("RGBA", (30, 20), (200, 20, 20, 128))
+    files = {
+        "rotated.JPG": whole,
+        "twice.jpg": whole,
+        "transparent.png": encoded(colours, "PNG"),
+        "print.jpg": encoded(Image.new("CMYK", (30, 20), (0, 220, 220, 30))),
+        "deep.png": odd_images.deep_png(3),
+        "named.heic": photo("red", 5),
+        "cut.jpg": whole[: len(whole) // 8],
+        "empty.jpg": b"",
+        "phone.heic": heic,
+        "phone.jpg": heic,
+    }
+    for name, data in files.items():
+        (root / name).write_bytes(data)
+    report, index, _ = built(root)
+    found = {p.path: p for p in index.photos()}
+    assert set(found) | set(report.broken) == set(files)
+    assert "cut.jpg is a broken image" in report.broken.pop("cut.jpg")
+    assert report.broken.pop("empty.jpg") == "empty.jpg is empty: its file has no bytes"
+    for name in ("phone.heic", "phone.jpg"):
+        assert report.broken.pop(name).endswith("which are not read; save it as JPEG")
+    assert report.broken == {}
+    assert (found["rotated.JPG"].width, found["rotated.JPG"].height) == (38, 53)
+    assert index.duplicate_of(found["twice.jpg"].id) == found["rotated.JPG"].id
+    first = Searcher(index, embedder=StubEmbedder()).search(RED, count=3).hits
+    assert {hit.path for hit in first} == {"transparent.png", "print.jpg", "named.heic"}
 
 
 def test_a_photo_that_breaks_is_gone(root):
