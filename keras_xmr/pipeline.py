@@ -17,6 +17,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
+from keras_xmr.evaluation.attention import attention_of
 from keras_xmr.evaluation.evaluate import plan_memory
 from keras_xmr.evaluation.report import PAGE, save_scores, write_report
 from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
@@ -155,11 +156,13 @@ class Run:
             evaluation = evaluate_split(
                 self.model, self.records, split, self.tokenizer, self.config
             )
+            part = self.records.split(split)
+            evaluation.attention = attention_of(self.model, part, self.config)
             if self.config.evaluation.report_card:
                 evaluation.probes = probe(self.folder.path, self.model, self.records, split)
             report(
                 evaluation,
-                self.records.split(split),
+                part,
                 self.config,
                 self.folder.evaluation(split),
                 advice(self.config, len(self.records.split("train"))),

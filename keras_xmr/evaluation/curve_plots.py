@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from keras_xmr.evaluation.attention_plots import attention_picture
 from keras_xmr.evaluation.curves import (
     ZETAS,
     plausible_match_by_zeta,
@@ -29,6 +30,8 @@ def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:
         points = getattr(evaluation.embedded, f"{side}s").get("points")
         if points is not None and points.shape[1] > 1:
             yield _correlation(side, points)
+    if evaluation.attention is not None:
+        yield attention_picture(evaluation.attention)
 
 
 def _by_zeta(evaluation: Evaluation) -> Picture:

@@ -26,6 +26,7 @@ from keras_xmr.judgements import (
     add_judgements,
     judge,
 )
+from keras_xmr.losses import Loss
 from keras_xmr.matchers import LogitMatcher, Matcher
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.retriever import Retriever
@@ -90,7 +91,8 @@ def evaluate_split(
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
-        matchers.setdefault(choice.name, _further_matcher(choice, model))
+        further = further_matcher(choice, model.matcher, model.objective.losses_)
+        matchers.setdefault(choice.name, further)
     tiles = {
         name: score_tiles(matcher, embedded.images, embedded.captions, options.tile)
         for name, matcher in matchers.items()
@@ -163,11 +165,16 @@ def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
         known.extra_relevance["tf_idf"] = by_words.dense()
 
 
-def _further_matcher(choice: Choice, model: Retriever) -> Matcher:
-    """A matcher for the test only, with what was trained of it if it has some."""
-    trained = model.matcher
-    matcher = build("matcher", choice)
-    matcher.follow(model.objective.losses_)
+def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) -> Matcher:
+    """A matcher for the test only, with what was trained of it if it has some.
+
+    Args:
+        choice: Which.
+        trained: The matcher that the model was trained with.
+        losses: Those of the model.
+    """
+    matcher: Matcher = build("matcher", choice)
+    matcher.follow(losses)
     if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
         matcher.scale.assign(trained.scale)
         matcher.shift.assign(trained.shift)

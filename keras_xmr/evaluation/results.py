@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.evaluation.damage import Probes
@@ -27,6 +29,21 @@ class EmbeddedSplit:
 
     images: Arrays
     captions: Arrays
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Where a model looks, on a few photos of a split.
+
+    Attributes:
+        keys: The names of the photos.
+        pixels: What the model sees of them, uint8 (N, size, size, 3).
+        maps: By name, maps (N, K, n, n).
+    """
+
+    keys: Sequence[str]
+    pixels: np.ndarray
+    maps: dict[str, np.ndarray]
 
 
 class _Result:
@@ -107,6 +124,7 @@ class Evaluation:
         reranked: What re-rankers make of it.
         paper: The row of a paper that the config aims at.
         probes: What was found of uncertainty by embedding again; None if there is no report card.
+        attention: Where the model looks, on a few photos; None where it attends to no places.
     """
 
     split: str
@@ -121,6 +139,7 @@ class Evaluation:
     reranked: list[RerankedEvaluation] = field(default_factory=list)
     paper: ReportedResults | None = None
     probes: Probes | None = None
+    attention: Attention | None = None
 
     @property
     def judgements(self) -> Judgements:

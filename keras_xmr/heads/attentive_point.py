@@ -28,6 +28,7 @@ class AttentivePoint(Head):
     """
 
     KIND = "point"
+    ATTENDS = True
 
     def __init__(
         self,
@@ -57,6 +58,10 @@ class AttentivePoint(Head):
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         points, _ = self.residual(features, self.pooling(features, mask=mask), mask=mask)
         return {"mean": points[:, 0]}
+
+    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        _, weights = self.residual.attention(features, mask=mask)
+        return super().attention_maps(features, mask) | {"embedding": weights}
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"activation": self.activation, "rezero": self.rezero}

@@ -23,7 +23,8 @@ class Head(keras.layers.Layer):
     are (B, L, F) and the mask, if there is one, is boolean (B, L). It returns an embedding with
     float32 tensors (see `keras_xmr.embeddings`). Its options are the keyword-only parameters of
     its constructor. A head that makes no global vector says so in `POOLS`; a config then names no
-    pooling beside it.
+    pooling beside it. One that attends to the positions says so in `ATTENDS` (it does not where it
+    has an option `local_attention` that is off), and adds to `attention_maps`.
 
     Args:
         dimension: D of the embedding.
@@ -35,6 +36,7 @@ class Head(keras.layers.Layer):
     KIND: ClassVar[str]
     KEYS: ClassVar[tuple[str, ...]] = ()
     POOLS: ClassVar[bool] = True
+    ATTENDS: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -61,6 +63,21 @@ class Head(keras.layers.Layer):
     def log_variance_layers(self) -> list[keras.layers.Layer]:
         """What makes the log-variance, and nothing else; nothing for heads without."""
         return []
+
+    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        """Where the head looks: by a name, how much each position counts.
+
+        Args:
+            features: Local features (B, L, F), as `call` takes them.
+            mask: True for what counts, boolean (B, L), or None.
+
+        Returns:
+            Weights float32 (B, K, L) with sums of 1, K of a set; those of the pooling are named
+            so. Empty for a head that attends to nothing, with a pooling that does not either.
+        """
+        pooling = self.global_pooling
+        weights = None if pooling is None else pooling.attention_weights(features, mask=mask)
+        return {} if weights is None else {"pooling": weights}
 
     def new_pooling(self, name: str) -> Pooling:
         """A pooling of the head's own.

@@ -37,6 +37,7 @@ class DynamicSubEmbeddings(Head):
 
     KIND = "set"
     KEYS = ("residuals", "mask")
+    ATTENDS = True
 
     def __init__(
         self,
@@ -74,6 +75,10 @@ class DynamicSubEmbeddings(Head):
         pooled = self.pooling(features, mask=mask)
         points, residuals = self.residual(features, pooled, mask=mask)
         return {"points": points, "residuals": residuals, "mask": self._mask(features, mask)}
+
+    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        _, weights = self.residual.attention(features, mask=mask)
+        return super().attention_maps(features, mask) | {"embedding": weights}
 
     def _mask(self, features: Any, mask: Any) -> Any:
         """The dynamic mask, 0 or 1, float32 (B, D)."""

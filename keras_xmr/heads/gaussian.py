@@ -50,6 +50,7 @@ class Gaussian(Head):
     """
 
     KIND = "gaussian"
+    ATTENDS = True
 
     def __init__(
         self,
@@ -149,6 +150,13 @@ class Gaussian(Head):
             "mean": self.l2(mean) if self.normalize else mean,
             "log_variance": self._log_variance(log_variance),
         }
+
+    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        found = super().attention_maps(features, mask)
+        for name, part in (("mean", "mean_attention"), ("sigma", "log_variance_attention")):
+            if (attention := getattr(self, part, None)) is not None:
+                found[name] = attention(features, mask=mask)[1]
+        return found
 
     def _mean(self, features: Any, mask: Any) -> Any:
         """The mean, float32, not yet on the unit sphere."""

@@ -31,6 +31,7 @@ class PIENet(Head):
 
     KIND = "set"
     KEYS = ("residuals",)
+    ATTENDS = True
 
     def __init__(
         self,
@@ -64,6 +65,10 @@ class PIENet(Head):
         pooled = self.pooling(features, mask=mask)
         points, residuals = self.residual(features, pooled, mask=mask)
         return {"points": points, "residuals": residuals}
+
+    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        _, weights = self.residual.attention(features, mask=mask)
+        return super().attention_maps(features, mask) | {"embedding": weights}
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

@@ -41,6 +41,7 @@ class SlotAttention(Head):
 
     KIND = "set"
     KEYS = ("residuals",)
+    ATTENDS = True
 
     def __init__(
         self,
@@ -111,6 +112,18 @@ class SlotAttention(Head):
         pooled = ops.cast(self.pooling(features, mask=mask), "float32")
         if not self.rezero:
             pooled = self.pooled_norm(pooled)
+        slots, _ = self._filled(features, mask)
+        residuals = self.residual_norm(slots)
+        branch = self.factor(residuals) if self.rezero else residuals
+        return {"points": self.l2(branch + pooled[:, None, :]), "residuals": residuals}
+
+    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        """The weights of the last iteration, averaged over the heads; see `Head`."""
+        _, weights = self._filled(features, mask)
+        return super().attention_maps(features, mask) | {"embedding": ops.mean(weights, axis=1)}
+
+    def _filled(self, features: Any, mask: Any) -> tuple[Any, Any]:
+        """The slots (B, K, D) after all iterations, and the weights of the last one."""
         context = self.features_norm(features)
         values = self.values(context)
         if self.positions == "sine":
@@ -120,16 +133,20 @@ class SlotAttention(Head):
         slots = ops.cast(self.slots, "float32")[None]
         slots = ops.repeat(slots, ops.shape(features)[0], axis=0)
         for _ in range(self.iterations):
-            taken = self._attend(self.queries(self.slots_norm(slots)), keys, values, mask)
+            queries = self.queries(self.slots_norm(slots))
+            taken, weights = self._attend(queries, keys, values, mask)
             slots = slots + ops.cast(self.update(taken), "float32")
             changed = self.output_linear(self.hidden(self.hidden_norm(slots)))
             slots = slots + ops.cast(changed, "float32")
-        residuals = self.residual_norm(slots)
-        branch = self.factor(residuals) if self.rezero else residuals
-        return {"points": self.l2(branch + pooled[:, None, :]), "residuals": residuals}
+        return slots, weights
 
-    def _attend(self, queries: Any, keys: Any, values: Any, mask: Any) -> Any:
-        """What each slot takes: in each head, a weighted mean (B, K, W) of the values (B, L, W)."""
+    def _attend(self, queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Any]:
+        """What each slot takes, and the weights of this.
+
+        Returns:
+            In each head, a weighted mean (B, K, W) of the values (B, L, W); and the weights
+            (B, heads, K, L).
+        """
         queries, keys, values = map(self._by_head, (queries, keys, values))
         logits = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
         weights = ops.softmax(ops.cast(logits, "float32") / self.head_dimension**0.5, axis=2)
@@ -137,7 +154,7 @@ class SlotAttention(Head):
             weights = ops.where(mask[:, None, None, :], weights, 0.0)
         weights = weights / (ops.sum(weights, axis=3, keepdims=True) + 1e-7)
         taken = ops.transpose(ops.matmul(ops.cast(weights, values.dtype), values), (0, 2, 1, 3))
-        return ops.reshape(taken, (-1, self.set_size, self.heads * self.head_dimension))
+        return ops.reshape(taken, (-1, self.set_size, self.heads * self.head_dimension)), weights
 
     def _by_head(self, vectors: Any) -> Any:
         """From (B, N, heads * width) to (B, heads, N, width)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -20,6 +21,7 @@ from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.registry import components
+from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.index.parts import (
     load_image_tower,
     load_matcher,
@@ -27,6 +29,7 @@ from keras_xmr.index.parts import (
     stands_alone,
 )
 from keras_xmr.matchers.base import Matcher, Side
+from keras_xmr.model.attention import ImageAttention
 from keras_xmr.model.build import build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.run_folder import RunFolder, load_run
@@ -189,6 +192,27 @@ class RunModel:
         with self._lock:
             return _arrays(self.matcher.prepare(_tensors(embedding), side))
 
+    def with_matcher(self, name: str) -> RunModel:
+        """This model, scoring by another matcher, with what was trained of it if it has some.
+
+        Args:
+            name: One of `keras_xmr.config.abilities.further_matchers`.
+        """
+        with self._lock:
+            losses = () if stands_alone(self.config) else self._whole.objective.losses_
+            choice = components("matcher")[name].options(name=name)
+            other = copy(self)
+            other.__dict__.pop("_score", None)
+            other.matcher = further_matcher(choice, self.matcher, losses)
+            # A scale that was learned for other distances says nothing of probabilities.
+            other.matcher_name, other.constants = name, {}
+        return other
+
+    def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """Where the image tower looks in pixels uint8 (N, size, size, 3); see `ImageAttention`."""
+        with self._lock:
+            return self._attention(tf.constant(pixels))
+
     def search_constants(self) -> dict[str, float]:
         """The numbers of the matcher that searches need."""
         with self._lock:
@@ -223,6 +247,10 @@ class RunModel:
     @cached_property
     def _image_graph(self) -> Any:
         return self._function(self.image_tower)
+
+    @cached_property
+    def _attention(self) -> ImageAttention:
+        return ImageAttention(self.image_tower)
 
     @cached_property
     def _text_graph(self) -> Any:

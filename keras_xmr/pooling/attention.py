@@ -21,6 +21,8 @@ class Attention(Pooling):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
+    ATTENDS = True
+
     def __init__(self, dimension: int, *, hidden: PositiveInt | None = None, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
         self.hidden = hidden
@@ -34,6 +36,9 @@ class Attention(Pooling):
     def call(self, features: Any, mask: Any = None) -> Any:
         pooled, _ = self.attention(features, mask=mask)
         return self.linear(pooled[:, 0])
+
+    def attention_weights(self, features: Any, mask: Any = None) -> Any:
+        return self.attention(features, mask=mask)[1]
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"hidden": self.hidden}

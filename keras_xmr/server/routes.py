@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Respon
 from starlette.concurrency import run_in_threadpool
 
 from data_pipelines.errors import UserError
+from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.measures import CONTENT_TYPE
 from keras_xmr.server.requests import (
     MarkRequest,
@@ -119,6 +120,23 @@ def photo(service: TheService, id_: Id) -> Response:
 def thumbnail(service: TheService, id_: Id) -> Response:
     """A photo for the gallery, as a JPEG of at most 512 pixels a side."""
     return _jpeg(service.thumbnail(id_))
+
+
+@router.get("/attention/{id_}")
+def attention(service: TheService, id_: Id) -> dict[str, Any]:
+    """The names of the maps of where the model looks in a photo."""
+    return {"maps": list(service.looks(id_))}
+
+
+@router.get("/attention/{id_}/{number}")
+def attention_map(
+    service: TheService, id_: Id, number: Annotated[int, Path(ge=0, lt=1000)]
+) -> Response:
+    """What the model sees of a photo, under one of these maps, as a JPEG."""
+    pictures = list(service.looks(id_).values())
+    if number >= len(pictures):
+        raise NotFoundError(f"photo {id_} has no map {number}; there are {len(pictures)}")
+    return _jpeg(pictures[number])
 
 
 @router.get("/healthz")

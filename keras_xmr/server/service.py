@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data_pipelines.errors import UserError
+from data_pipelines.sources import UnreadableError
+from keras_xmr.config.abilities import attends, further_matchers
 from keras_xmr.index import Photo, PhotoIndex, Searcher, SearchResult
+from keras_xmr.run_folder import load_run
 from keras_xmr.server.batching import BatchingEmbedder
 from keras_xmr.server.errors import NotFoundError
+from keras_xmr.server.looks import pictures_of
 from keras_xmr.server.marks import Marks
+from keras_xmr.server.matchers import MatcherSearcher
 from keras_xmr.server.measures import Measures
 from keras_xmr.server.requests import SampleRequest, SearchRequest
 from keras_xmr.server.settings import Settings
@@ -21,7 +26,7 @@ from keras_xmr.server.uploads import Upload, check
 
 State = Literal["loading", "ready", "draining"]
 _LOOK_AFTER = 2.0
-_SMALL, _KEPT = 512, 2048
+_SMALL, _KEPT, _LOOKS_KEPT = 512, 2048, 64
 # Of these a few are in memory at once, whatever their size was.
 _SHRINKING = threading.BoundedSemaphore(2)
 
@@ -34,6 +39,10 @@ class Service:
         settings: Limits, and the file of the marks.
         run: The run of the index, if it was moved since.
         load: Loads what embeds queries when it is first needed, in place of the model of the run.
+
+    Attributes:
+        matchers: Matchers by which photos can be ranked, beside that of the index.
+        attends: Whether it can be shown where the model looks in a photo.
     """
 
     def __init__(
@@ -54,9 +63,12 @@ class Service:
         )
         self._path, self._turn = path, threading.Lock()
         self._searcher, self._index = self._open()
+        self._others: dict[str, Searcher] = {}
         self._looked = time.monotonic()
         # A photo that was changed has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, sha256: self.shrunk(id_, _SMALL))
+        self._looks = lru_cache(_LOOKS_KEPT)(lambda id_, sha256: self._look(id_))
+        self.matchers, self.attends = _abilities(run or self._index.run)
         self.measures.watch("photos", "Photos in the index.", lambda: len(self.index))
         self.measures.watch(
             "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
@@ -96,8 +108,21 @@ class Service:
 
     def find(self, request: SearchRequest, images: Sequence[bytes] = ()) -> SearchResult:
         """Searches by what has been checked."""
-        query = request.query(images)
-        return self._searcher.search(query, count=request.count, filters=request.filters())
+        query, searcher = request.query(images), self._searcher
+        if request.matcher not in ("", self._index.matcher):
+            searcher = self._ranking_by(request.matcher)
+        return searcher.search(query, count=request.count, filters=request.filters())
+
+    def looks(self, id_: int) -> dict[str, bytes]:
+        """Where the model looks in a photo: by names of maps, JPEGs of it under the maps.
+
+        Raises:
+            UserError: If it attends to no places.
+            NotFoundError: If there is no such photo, or its file is gone or broken.
+        """
+        if not self.attends:
+            raise UserError("this model does not attend to places of a photo")
+        return self._looks(id_, self.photo(id_).sha256)
 
     def photo(self, id_: int) -> Photo:
         """A photo of the index.
@@ -152,6 +177,29 @@ class Service:
             "images": [_named(u) if u.error else next(vectors) for u in checked],
         }
 
+    def _look(self, id_: int) -> dict[str, bytes]:
+        path = self.photo(id_).path
+        try:
+            data = self._index.photo_path(id_).read_bytes()
+            with _SHRINKING:
+                pixels = self.embedder.pixels(data, path)
+        except (UserError, UnreadableError, OSError) as error:
+            raise NotFoundError(f"{path} cannot be shown: {error}") from None
+        maps = self.embedder.attention(pixels[None])
+        return pictures_of(pixels, {name: own[0] for name, own in maps.items()})
+
+    def _ranking_by(self, matcher: str) -> Searcher:
+        """A searcher of the index as it is now, which is kept until that changes."""
+        if matcher not in self.matchers:
+            names = ", ".join([self._index.matcher, *self.matchers])
+            raise UserError(f"matcher: {matcher!r} cannot rank these photos; there are: {names}")
+        with self._turn:
+            kept = self._others.get(matcher)
+            if kept is None or kept.index is not self._index:
+                kept = MatcherSearcher(self._index, self.embedder, matcher)
+                self._others[matcher] = kept
+            return kept
+
     def close(self) -> None:
         """Ends once everything that waits is done."""
         self.embedder.close()
@@ -175,6 +223,15 @@ class Service:
             if not self._index.is_current():
                 # The old one is not closed: other threads may be searching it.
                 self._searcher, self._index = self._open()
+
+
+def _abilities(run: Path) -> tuple[list[str], bool]:
+    """What the config of a run says that its model can do; nothing if it is not there."""
+    try:
+        config = load_run(run)
+    except UserError:
+        return [], False
+    return further_matchers(config), attends(config)
 
 
 def _model(run: Path) -> Any:

@@ -79,6 +79,15 @@ class StubEmbedder:
     def score_bound(self, *_: Any) -> None:
         return None
 
+    def with_matcher(self, name: str) -> StubEmbedder:
+        """The same, with the least like photos first."""
+        other = StubEmbedder(self.fingerprint, name)
+        other.score = lambda *pair: -self.score(*pair)  # type: ignore[method-assign]
+        return other
+
+    def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        return {"embedding": np.tile(np.eye(4, dtype=np.float32), (len(pixels), 2, 1, 1))}
+
     def probability(self, scores: np.ndarray) -> None:
         return None
 

@@ -64,6 +64,7 @@ function request() {
     ids: asked.ids,
     unlike: unlike.slice(0, maxParts),
     count: Number(byId("count").value),
+    matcher: byId("matcher") ? byId("matcher").value : "",
     ...filters(),
   };
 }
@@ -79,7 +80,7 @@ function toAddress(wanted) {
   if (wanted.unlike.length) {
     search.set("not", byId("unlike").value);
   }
-  for (const name of ["folder", "since", "until"]) {
+  for (const name of ["matcher", "folder", "since", "until"]) {
     if (wanted[name]) {
       search.set(name, wanted[name]);
     }
@@ -98,7 +99,7 @@ function fromAddress() {
   asked.ids = search.getAll("like").map(Number).filter(Number.isSafeInteger);
   asked.files = [];
   setCount(Number(search.get("show")) || 20);
-  for (const name of ["folder", "since", "until"]) {
+  for (const name of ["matcher", "folder", "since", "until"]) {
     if (byId(name)) {
       byId(name).value = search.get(name) || "";
     }
@@ -515,9 +516,43 @@ function view(place) {
   byId("previous").disabled = place === 0;
   byId("next").disabled = place === shown.hits.length - 1;
   byId("marking").replaceChildren(...markButtons(hit));
+  look();
   if (!byId("viewer").open) {
     byId("viewer").showModal();
   }
+}
+
+/* Where the model looks: kept on from photo to photo. */
+
+async function look() {
+  const button = byId("look");
+  if (!button) {
+    return;
+  }
+  const strip = byId("looks");
+  strip.replaceChildren();
+  if (button.ariaPressed !== "true") {
+    return;
+  }
+  const {id} = shown.hits[shown.at];
+  body.classList.add("busy");
+  try {
+    const {maps} = await ask(`/attention/${id}`);
+    if (id === shown.hits[shown.at].id) {
+      strip.replaceChildren(...maps.map((name, number) => make("figure", {},
+        make("img", {src: `/attention/${id}/${number}`, alt: `where ${name} looks`}),
+        make("figcaption", {textContent: name}))));
+    }
+  } catch (error) {
+    strip.replaceChildren(make("p", {textContent: error.message}));
+  } finally {
+    body.classList.remove("busy");
+  }
+}
+
+function switchLook() {
+  byId("look").ariaPressed = String(byId("look").ariaPressed !== "true");
+  look();
 }
 
 function viewerKeys(event) {
@@ -567,7 +602,14 @@ byId("files").addEventListener("change", (event) => {
   event.target.value = "";
 });
 byId("filters").addEventListener("change", () => search());
-byId("count").addEventListener("change", () => search());
+for (const name of ["count", "matcher"]) {
+  if (byId(name)) {
+    byId(name).addEventListener("change", () => search());
+  }
+}
+if (byId("look")) {
+  byId("look").addEventListener("click", switchLook);
+}
 byId("reset").addEventListener("click", resetFilters);
 byId("previous").addEventListener("click", () => view(shown.at - 1));
 byId("next").addEventListener("click", () => view(shown.at + 1));

@@ -202,7 +202,7 @@ def test_slots_share_out_the_features(random):
     # Where nothing is told apart, every slot takes the mean.
     keys = np.zeros((2, 5, 8), np.float32)
     values = random.normal(size=(2, 5, 8)).astype(np.float32)
-    taken = head._attend(np.ones((2, 3, 8), np.float32), keys, values, None)
+    taken, _ = head._attend(np.ones((2, 3, 8), np.float32), keys, values, None)
     np.testing.assert_allclose(
         taken, np.repeat(values.mean(1)[:, None], 3, 1), rtol=1e-4, atol=1e-5
     )
@@ -210,7 +210,7 @@ def test_slots_share_out_the_features(random):
     queries, keys = np.eye(3, 8, dtype=np.float32)[None], 100 * np.eye(3, 8, dtype=np.float32)[None]
     values = random.normal(size=(1, 3, 8)).astype(np.float32)
     np.testing.assert_allclose(
-        head._attend(queries, keys, values, None), values, rtol=1e-4, atol=1e-5
+        head._attend(queries, keys, values, None)[0], values, rtol=1e-4, atol=1e-5
     )
 
 

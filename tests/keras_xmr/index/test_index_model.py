@@ -14,6 +14,8 @@ from data_pipelines.records import parse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.evaluation.attention import attention_of
+from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.index.build import build_index
@@ -21,6 +23,7 @@ from keras_xmr.index.calibration import calibrate_split
 from keras_xmr.index.coverage import ScoredSplit, coverage
 from keras_xmr.index.model import RunModel
 from keras_xmr.index.parts import stands_alone
+from keras_xmr.server.matchers import MatcherSearcher
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,31 @@ def test_training_captions_are_stored(trained, model, index):
     text = trained.records.split("test").captions[0].text
     found = Searcher(index, embedder=model).search(Query(texts=(text,)), rerank="fast_reranking")
     assert found.notes[-1 if index.log_sigma is not None else -2] == index.reranking.sentence
+
+
+def test_another_matcher_scores_as_evaluation_does(trained, index, model):
+    part = trained.records.split("test")
+    embedded = embed_split(trained.model, part, trained.tokenizer, trained.config.data.image, 16)
+    choice = components("matcher")["wasserstein"].options(name="wasserstein")
+    other = further_matcher(choice, trained.model.matcher, ())
+    scores = score_matrices(other, embedded.images, embedded.captions, (64, 64)).image_to_text
+    searcher = MatcherSearcher(index, model, "wasserstein")
+    found = searcher.search(Query(texts=(part.captions[3].text,)), count=len(part))
+    own = {int(hit.path[:3]): hit.score for hit in found.hits}
+    told = [own[number] for number in range(len(part))]
+    np.testing.assert_allclose(told, scores[:, 3], rtol=1e-3, atol=1e-3)
+    assert all(hit.probability is None for hit in found.hits)
+
+
+def test_where_it_looks_in_a_photo(trained, model, tmp_path):
+    pixels = model.pixels_of_records(trained.records, "test", np.arange(2))
+    maps = model.attention(pixels)
+    assert {name: found.shape[:2] for name, found in maps.items()} == {
+        "mean": (2, 1),
+        "sigma": (2, 1),
+    }
+    shown = attention_of(trained.model, trained.records.split("test"), trained.config)
+    np.testing.assert_allclose(shown.maps["mean"][0], maps["mean"][0], rtol=1e-3)
 
 
 def test_a_query_of_words_loads_no_image_tower(trained, index):

@@ -278,9 +278,8 @@ def test_the_product_scores_with_what_the_losses_have_learned(random, tmp_path):
     relation.cosine_scale.assign(3.0)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
-    extra = evaluate._further_matcher(
-        components("matcher")["mahalanobis_cosine"].options(name="mahalanobis_cosine"), model
-    )
+    choice = components("matcher")["mahalanobis_cosine"].options(name="mahalanobis_cosine")
+    extra = evaluate.further_matcher(choice, model.matcher, model.objective.losses_)
     image, caption = gaussians(random, 3), gaussians(random, 4)
     expected = matchers.MahalanobisCosine(temperature=0.7, cosine_scale=3.0)(image, caption)
     for matcher in (model.matcher, model.without_optimizer().matcher, loaded.matcher, extra):

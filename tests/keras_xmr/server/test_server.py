@@ -20,6 +20,7 @@ from keras_xmr.judgements.files import read_csv, read_judgements
 from keras_xmr.server.app import create_app
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError
+from keras_xmr.server.requests import SearchRequest
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
@@ -77,6 +78,46 @@ def test_search_by_text_tells_all_that_the_library_tells(client, service):
 def test_several_texts_and_photos_in_the_address(client):
     parameters = {"texts": ["a dog", "a car"], "ids": [0, 1], "unlike": ["snow"], "count": 2}
     assert len(client.get("/search", params=parameters).json()["hits"]) == 2
+
+
+def test_another_matcher_ranks_the_photos(client, service, monkeypatch):
+    asked = {"texts": ["red"], "count": 15}
+    own = client.post("/search", json=asked).json()
+    assert "cosine" in error_of(client.post("/search", json={**asked, "matcher": "mean_only"}), 422)
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    found = client.post("/search", json={**asked, "matcher": "mean_only"}).json()
+    # The stub's other matcher puts the least like first.
+    scores = [hit["score"] for hit in own["hits"]]
+    assert [hit["score"] for hit in found["hits"]] == [-score for score in reversed(scores)]
+    assert found["answer"] is None
+    assert found["certified"] is True
+    assert "Ranked by mean_only" in found["notes"][0]
+    again = client.post("/search", json={**asked, "matcher": "cosine"}).json()
+    assert again["hits"] == own["hits"]
+    assert "matcher" in error_of(client.get("/search", params={"texts": "x", "matcher": "no"}), 422)
+
+
+def test_another_matcher_promises_nothing_of_photos_that_it_has_not_scored(service, monkeypatch):
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    monkeypatch.setattr("keras_xmr.index.search._FEW", 4)
+    request = SearchRequest(texts=("red",), count=1, matcher="mean_only")
+    found = service.find(request)
+    assert found.certified is None
+    assert "4 of 15 photos, the best by cosine, were scored by mean_only" in found.notes[1]
+
+
+def test_where_the_model_looks(client, service, monkeypatch):
+    assert "does not attend" in error_of(client.get("/attention/0"), 422)
+    monkeypatch.setattr(service, "attends", True)
+    assert client.get("/attention/0").json() == {"maps": ["embedding 1", "embedding 2"]}
+    response = client.get("/attention/0/1")
+    assert response.headers["content-type"] == "image/jpeg"
+    shown = Image.open(io.BytesIO(response.content))
+    assert min(shown.size) >= 256
+    assert "there are 2" in error_of(client.get("/attention/0/2"), 404)
+    error_of(client.get("/attention/999"), 404)
+    service.index.photo_path(1).unlink()
+    assert "cannot be shown" in error_of(client.get("/attention/1"), 404)
 
 
 def test_filters(client, service):
@@ -341,12 +382,15 @@ def test_an_index_that_was_changed_is_opened_again(client, service, monkeypatch)
 
 ODD = [None, True, -1, 0, 7, 2**70, 1e308, "", "\0", "a" * 3000, "é\u202e", "a dog", [], {}, [[]]]
 FIELDS = {
-    "/search": ["texts", "ids", "unlike", "count", "folder", "since", "tags"],
+    "/search": ["texts", "ids", "unlike", "count", "folder", "since", "tags", "matcher"],
     "/words": ["text", "count", "folder", "until"],
     "/marks": ["id", "caption", "grade"],
     "/embed": ["texts", "images"],
     "/similar": ["query", "images"],
 }
+
+
+ODD_PATH = "..%2F..%2Fetc%2Fpasswd"
 
 
 def test_fuzzed_requests_end_in_clean_errors(client):
@@ -363,6 +407,16 @@ def test_fuzzed_requests_end_in_clean_errors(client):
         seen.add(response.status_code)
         assert response.status_code < 500, (path, content, response.text)
     assert seen >= {200, 422}
+
+
+@pytest.mark.parametrize(
+    "address", ["/attention/{}", "/attention/0/{}", "/photos/{}", "/thumbnails/{}", "/similar/{}"]
+)
+def test_fuzzed_addresses_end_in_clean_errors(client, service, monkeypatch, address):
+    monkeypatch.setattr(service, "attends", True)
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    for odd in ("-1", "1.5", "99", str(2**70), "%00", "é", ODD_PATH, "a" * 3000):
+        error_of(client.get(address.format(odd)), 404 if odd in ("99", ODD_PATH) else 422)
 
 
 def test_fuzzed_uploads_end_in_clean_errors(client):

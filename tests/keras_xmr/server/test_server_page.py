@@ -50,6 +50,7 @@ def service(tmp_path_factory):
     (folder / "photos" / "a <b>folder</b>" / name).write_bytes(photo("red", 99, (30, 90)))
     index = small_index(folder)
     service = Promising(index.path, Settings(marks=folder / "judgements.csv"), load=StubEmbedder)
+    service.matchers, service.attends = ["mean_only"], True
     service.warm_up()
     return service
 
@@ -212,6 +213,54 @@ def test_words_that_matter(page):
     assert "vaguer by 10" in rows[0]
 
 
+def choose(page: Page, selector: str, value: str) -> None:
+    """Chooses from a list, as a person does."""
+    page.run(
+        "const [list, value] = arguments; list.value = value;"
+        "list.dispatchEvent(new Event('change', {bubbles: true}))",
+        page.all(selector)[0],
+        value,
+    )
+    page.wait()
+
+
+def test_another_matcher(page):
+    page.open("/?q=red")
+    first = page.run("return document.querySelector('.hit img').alt")
+    choose(page, "#matcher", "mean_only")
+    page.until("return document.querySelector('#summary').innerText.includes('Ranked by mean')")
+    assert page.run("return document.querySelector('.hit img').alt") != first
+    assert "matcher=mean_only" in page.run("return location.search")
+    page.run("history.back()")
+    page.until("return document.querySelector('#matcher').value === ''")
+    page.open("/?q=red&matcher=no+such+matcher")
+    assert page.run("return document.querySelector('#matcher').value") == ""
+
+
+def test_where_the_model_looks(page):
+    page.open("/?q=red")
+    page.click(".hit .picture")
+    assert not page.all("#looks img")
+    page.click("#look")
+    page.until(
+        "return [...document.querySelectorAll('#looks img')].every(i => i.naturalWidth > 99)"
+    )
+    assert page.texts("#looks figcaption") == ["embedding 1", "embedding 2"]
+    page.click("#next")
+    page.until("return document.querySelectorAll('#looks img').length === 2")
+    page.click("#look")
+    assert not page.all("#looks img")
+
+
+def test_what_the_model_cannot_do_is_not_offered(page, service, monkeypatch):
+    monkeypatch.setattr(service, "matchers", [])
+    monkeypatch.setattr(service, "attends", False)
+    page.open("/?q=red")
+    page.click(".hit .picture")
+    assert page.all("#large")
+    assert not page.all("#look, #matcher")
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_is_cut_off(page, width):
     long = "x" * 300
@@ -223,6 +272,8 @@ def test_nothing_is_cut_off(page, width):
     page.click("#summary button", "Which words matter?")
     assert not is_cut_off(page)
     page.click(".hit .picture")
+    page.click("#look")
+    page.until("return document.querySelectorAll('#looks img').length === 2")
     assert not is_cut_off(page)
     large = page.run("return document.getElementById('viewer').getBoundingClientRect().toJSON()")
     assert large["left"] >= 0

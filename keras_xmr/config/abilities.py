@@ -1,0 +1,36 @@
+"""What the model of a config can be asked for beyond what it was trained for."""
+
+from __future__ import annotations
+
+from keras_xmr.config.compatibility import embedding_kinds
+from keras_xmr.config.registry import components
+from keras_xmr.config.schema import Config
+
+
+def attends(config: Config) -> bool:
+    """Whether the image tower attends to places of a photo."""
+    tower = config.model.image
+    if config.data.source.holds != "images" or getattr(tower.encoder, "output", "") == "pooled":
+        return False
+    head = components("head")[tower.head.name].constants.get("ATTENDS")
+    if head and getattr(tower.head, "local_attention", True):
+        return True
+    pooling = tower.pooling and components("pooling")[tower.pooling.name]
+    return bool(pooling and pooling.constants.get("ATTENDS"))
+
+
+def further_matchers(config: Config) -> list[str]:
+    """Matchers that can score the embeddings of the model, beside its own.
+
+    Matchers of tokens learn weights, so none but the model's own can score them; what scores by
+    direction ranks images by a caption as well as others do.
+    """
+    kinds = embedding_kinds(config)
+    if "tokens" in kinds:
+        return []
+    own = config.model.matcher.name
+    return [
+        name
+        for name, matcher in components("matcher").items()
+        if kinds in matcher.constants["ACCEPTS"] and name != own
+    ]

@@ -1,0 +1,35 @@
+"""Where a model looks, on a few photos of a split."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_pipelines.images import decode_for_evaluation
+from data_pipelines.records import SplitRecords
+from keras_xmr.config.abilities import attends
+from keras_xmr.config.schema import Config
+from keras_xmr.evaluation.results import Attention
+from keras_xmr.model.attention import ImageAttention
+from keras_xmr.model.retriever import Retriever
+
+PHOTOS = 4
+"""So many photos are shown."""
+
+
+def attention_of(model: Retriever, part: SplitRecords, config: Config) -> Attention | None:
+    """Where the head of the images looks, on photos from all over a split.
+
+    Args:
+        model: The model.
+        part: The split.
+        config: The config of the run.
+
+    Returns:
+        The maps; None of a model that looks at regions, or attends to no places.
+    """
+    if not (len(part) and attends(config)):
+        return None
+    chosen = np.linspace(0, len(part) - 1, min(PHOTOS, len(part))).round().astype(int).tolist()
+    seen = [decode_for_evaluation(part.encoded(i), config.data.image).numpy() for i in chosen]
+    maps = ImageAttention(model.image_tower)(np.stack(seen))
+    return Attention([part.image_keys[i] for i in chosen], np.stack(seen), maps) if maps else None

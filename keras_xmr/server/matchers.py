@@ -1,0 +1,55 @@
+"""Searches in which another matcher than that of the index ranks the photos."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.index import PhotoIndex, Searcher
+
+
+class _Scoring:
+    """An embedder that scores as another one does, and finds candidates by its own matcher."""
+
+    def __init__(self, own: Any, other: Any) -> None:
+        self._own = own
+        self.score, self.probability = other.score, other.probability
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+
+class MatcherSearcher(Searcher):
+    """Scores by another matcher what the index finds by its own.
+
+    Answer sets were calibrated for the matcher of the index, so there are none.
+
+    Args:
+        index: The index.
+        embedder: Embeds queries.
+        name: The matcher, one that can score the embeddings of the index.
+    """
+
+    def __init__(self, index: PhotoIndex, embedder: Any, name: str) -> None:
+        super().__init__(index, embedder=_Scoring(embedder, embedder.with_matcher(name)))
+        self._name = name
+
+    def _certify(self, scored: Any, lowest: np.ndarray | None, count: int) -> bool | None:
+        del scored, count
+        return True if lowest is None else None
+
+    def _answer(self, query: Any, scored: Any) -> None:
+        del query, scored
+
+    def _notes(self, query: Any, scored: Any) -> list[str]:
+        del query
+        if not scored.searched:
+            return ["No photo passes the filters."]
+        notes = [f"Ranked by {self._name}; answer sets are those of {self.index.matcher} alone."]
+        if len(scored.ids) < scored.searched:
+            notes.append(
+                f"{len(scored.ids):,} of {scored.searched:,} photos, the best by "
+                f"{self.index.matcher}, were scored by {self._name}; others may be better."
+            )
+        return notes
