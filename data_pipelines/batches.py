@@ -6,7 +6,7 @@ so a pipeline that starts at a later step goes on exactly as if it had never sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -40,6 +40,7 @@ def training_batches(
     relevance: Relevance | None = None,
     pieces: int = 1,
     captions: CaptionIds | None = None,
+    judged: Relevance | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of images and captions, from any step on.
 
@@ -54,6 +55,7 @@ def training_batches(
         relevance: How relevant captions are to images, if the model learns from that.
         pieces: In how many batches, one after another, the part comes: one a device.
         captions: The ids of all captions of the split, where they were made before.
+        judged: How right captions are for images, as people say, NaN where nobody has.
 
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
@@ -64,7 +66,7 @@ def training_batches(
         it also has `mix_ratio`, float32 (B,), the part of each image that is its own, and
         `mix_image_id` and `mix_labels` of the image mixed in. With relevance it also has
         `relevance`, float32 (B, captions of the whole batch): that of the captions of all parts
-        to the images of this one.
+        to the images of this one; and likewise `judged`.
 
         Where an image comes with several captions, `x["caption"]` and `caption_id` are of all M
         of them, image by image, and `y` has `caption_image_id`, int64 (M,), the image that each
@@ -76,7 +78,9 @@ def training_batches(
     if captions is None and records.caption_features is None:
         captions = CaptionIds.of(records.texts, tokenizer)
     words = None if captions is None else _Words(captions, text.drop_words, sampler)
-    loader = _Loader(records, sampler, image, part, relevance, words)
+    pairwise = {"relevance": relevance, "judged": judged}
+    told = {name: of for name, of in pairwise.items() if of is not None}
+    loader = _Loader(records, sampler, image, part, told, words)
     if loader.size % pieces:
         raise ValueError(f"a part of {loader.size} does not split into {pieces} pieces")
 
@@ -168,7 +172,7 @@ def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:
 
 _IN_Y = (
     *("image_id", "caption_id", "mix_image_id", "mix_ratio"),
-    *("relevance", "labels", "mix_labels"),
+    *("relevance", "judged", "labels", "mix_labels"),
 )
 
 
@@ -218,8 +222,9 @@ class _Loader:
     For each pair: the record of the image, the position of the pair in the training, the numbers
     of image and caption, and the ids of its words. An image with several captions has the numbers
     and ids of all, padded with numbers of -1. Where images are mixed, also the record of the
-    image mixed in (empty where there is none), its number, the ratio and the box. With relevance,
-    that of all captions of the whole batch to the image. With labels, those of the images.
+    image mixed in (empty where there is none), its number, the ratio and the box. Of what is told
+    of pairs, such as relevance, that of all captions of the whole batch to the image. With labels,
+    those of the images.
     """
 
     def __init__(
@@ -228,7 +233,7 @@ class _Loader:
         sampler: Sampler,
         image: ImageOptions,
         part: tuple[int, int],
-        relevance: Relevance | None,
+        told: Mapping[str, Relevance],
         words: _Words | None,
     ) -> None:
         number, parts = part
@@ -239,7 +244,7 @@ class _Loader:
         self._records = records
         self._sampler = sampler
         self._image = image
-        self._relevance = relevance
+        self._told = told
         self._words = words
         self._epoch = lru_cache(maxsize=2)(sampler.epoch)
         captions = [None] if sampler.SEVERAL else []
@@ -253,9 +258,8 @@ class _Loader:
             self._types |= {"words": (tf.int32, [*captions, None])}
         if image.mixes:
             self._types |= _MIX
-        if relevance is not None:
-            whole = None if sampler.SEVERAL else sampler.batch_size
-            self._types |= {"relevance": (tf.float32, [whole])}
+        whole = None if sampler.SEVERAL else sampler.batch_size
+        self._types |= {name: (tf.float32, [whole]) for name in told}
 
     def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
         types = [dtype for dtype, _ in self._types.values()]
@@ -284,9 +288,9 @@ class _Loader:
             if f"{prefix}labels" in self._types:
                 of = loaded[f"{prefix}image_id"]
                 loaded[f"{prefix}labels"] = records.labels.padded(of, self._most_labels)
-        if self._relevance is not None:
+        if self._told:
             whole = sampler.captions(batch)
-            loaded["relevance"] = self._relevance(images, whole[whole >= 0])
+            loaded |= {name: of(images, whole[whole >= 0]) for name, of in self._told.items()}
         return tuple(loaded[name] for name in self._types)
 
     def _load_mix(self, batch: np.ndarray, step: int) -> dict[str, np.ndarray]:

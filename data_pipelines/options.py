@@ -130,6 +130,12 @@ class DataOptions(Section):
     judgements: Literal["pairs", "classes"] = "pairs"
     """What counts as a right answer: the annotated pairs, or every pair of one class."""
 
+    training_judgements: Path | None = None
+    """CSV file `image,caption,grade` of pairs that people have called right or wrong, such as the
+    marks of the search page: training takes a grade above 0 for a match and 0 for none, whatever
+    was annotated. A caption goes by its id or its text; a new text becomes a caption of every
+    image that it is right for. Pairs of other splits are left out. The run keeps a copy."""
+
     records: Path
     """Folder of the records. They are written once, by the command `prepare`."""
 

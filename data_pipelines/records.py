@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -225,11 +225,14 @@ class Records:
         folder: Where they are.
         manifest: What `manifest.json` says.
         caption_features: Where features of the captions are, if they were computed.
+        more_captions: Captions of the training split beside those of the data set, by the key of
+            their image: pairs of key and text.
     """
 
     folder: Path
     manifest: dict[str, Any]
     caption_features: Path | None = None
+    more_captions: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: Path) -> Records:
@@ -295,11 +298,14 @@ class Records:
                 f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
             )
         features, shards = self.caption_features, self.manifest["splits"][name]["shards"]
+        index = self._index(name, shards)
+        if name == "train":
+            index = index.with_captions(self.more_captions)
         return SplitRecords(
             self.folder,
             name,
             shards,
-            self._index(name, shards),
+            index,
             self.region_shape,
             self.region_dtype,
             None if features is None else CaptionFeatures.open(features, name),

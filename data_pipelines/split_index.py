@@ -6,7 +6,7 @@ takes, and of which only what is used is in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,8 +82,32 @@ class SplitIndex:
         lengths = {name: [part[name] for part in parts] for name in _COLUMNS}
         columns = {name: np.concatenate(found) for name, found in lengths.items()}
         for name in _STARTS:
-            columns[name] = np.concatenate([[0], np.cumsum(columns[name], dtype=np.int64)])
+            columns[name] = _starts(columns[name])
         return cls(columns)
+
+    def with_captions(self, more: Mapping[str, Sequence[tuple[str, str]]]) -> SplitIndex:
+        """The same with further captions, pairs of key and text, after those of their image.
+
+        Args:
+            more: Them, by the key of their image; other images than those here do not matter.
+        """
+        found = [
+            (number, *caption)
+            for number, key in enumerate(self.keys if more else ())
+            for caption in more.get(key, ())
+        ]
+        if not found:
+            return self
+        images, keys, texts = zip(*found, strict=True)
+        first, added = self.columns["first_caption"], np.bincount(images, minlength=len(self.keys))
+        places = first[np.array(images) + 1]
+        columns = {**self.columns, "first_caption": _starts(np.diff(first) + added)}
+        for name, start, strings in (
+            ("caption_keys", "first_caption_key", keys),
+            ("texts", "first_text", texts),
+        ):
+            columns |= _inserted(self.columns, name, start, places, strings)
+        return SplitIndex(columns)
 
     @cached_property
     def keys(self) -> Strings:
@@ -168,6 +192,24 @@ def _part(number: int, sidecar: Mapping[str, Any]) -> Columns:
         "caption_keys": _bytes(caption_keys),
         "texts": _bytes(texts),
     }
+
+
+def _inserted(
+    columns: Columns, name: str, start: str, places: np.ndarray, strings: Sequence[str]
+) -> Columns:
+    """A column of strings and where they begin, with more of them in front of some places."""
+    content, first = columns[name], columns[start]
+    encoded = [text.encode() for text in strings]
+    lengths = [len(text) for text in encoded]
+    return {
+        name: np.insert(content, np.repeat(first[places], lengths), _bytes(encoded)),
+        start: _starts(np.insert(np.diff(first), places, lengths)),
+    }
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    """Where things of some lengths begin, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 def _numbers(values: Iterable[int]) -> np.ndarray:

@@ -58,6 +58,7 @@ class RunFolder:
         self.training_log = self.logs / "training.csv"
         self.best_weights = self.path / "best.weights.h5"
         self.last_weights = self.path / "last.weights.h5"
+        self.training_judgements = self.path / "training_judgements.csv"
         self.done = self.path / "training.json"
         self.model = self.path / "model.keras"
         self.serving = self.path / "serving"
@@ -166,6 +167,12 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self.keep(files)
         self.claim(config)
+
+    def keep_judgements(self, config: Config) -> None:
+        """Keeps the file of judgements that a training begins with, which people go on writing."""
+        source = config.data.training_judgements
+        if source is not None and not (self.has_begun and self.training_judgements.exists()):
+            atomic_write(self.training_judgements, source.read_bytes())
 
     def keep(self, files: Mapping[str, bytes]) -> None:
         """Keeps the files that the tokenizer is rebuilt from: content, by path in the folder."""

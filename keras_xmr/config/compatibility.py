@@ -55,6 +55,7 @@ def check(config: Config) -> Iterator[Mistake]:
     yield from _precomputed_captions(config)
     yield from _start(config)
     yield from _judgements(config)
+    yield from _training_judgements(config)
     yield from _paper(config)
 
 
@@ -305,6 +306,25 @@ def _data(config: Config) -> Iterator[Mistake]:
                 f"{wanted!r} needs one class an image, which the source "
                 f"{config.data.source.name!r} does not have",
             )
+
+
+def _training_judgements(config: Config) -> Iterator[Mistake]:
+    """Pairs that people have judged: who of the losses can learn from them."""
+    if config.data.training_judgements is None:
+        return
+    key = ("data", "training_judgements")
+    if not any(_constant("loss", loss, "READS_PAIRS") for loss in config.objective):
+        names = ", ".join(loss.name for loss in config.objective)
+        yield key, f"no loss of the objective ({names}) learns from who matches whom; leave it out"
+    for number, loss in enumerate(config.objective):
+        if _constant("loss", loss, "ONE_IMAGE"):
+            yield (
+                ("objective", number, "name"),
+                f"{loss.name!r} takes a caption to match one image, and data.training_judgements "
+                "may name several, or none; leave one of the two out",
+            )
+    if config.data.image.mixes:
+        yield key, "says nothing of mixed images; write data.image: {mixup: 0, cutmix: 0}"
 
 
 def _precomputed(config: Config) -> Iterator[Mistake]:

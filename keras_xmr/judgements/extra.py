@@ -49,5 +49,5 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str]) -> None:
     for _, clash in name_clashes(sources, truth.extra):
         raise JudgementsError(f"judgements: {clash}")
     for source in sources:
-        found = find_judgements(source, truth.image_ids, truth.caption_ids)
+        found = find_judgements(source, truth.image_ids, truth.caption_ids, truth.texts)
         truth.extra[judgements_name(source)] = found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from data_pipelines.files import NO_ARRAY
 from data_pipelines.sources.karpathy import fault
 from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
+from keras_xmr.judgements.names import CaptionNames
 from keras_xmr.judgements.relation import Judgements
 
 _COLUMNS = ("image", "caption")
@@ -26,7 +28,10 @@ class JudgementsError(UserError):
 
 
 def find_judgements(
-    source: str, image_ids: Sequence[str], caption_ids: Sequence[str]
+    source: str,
+    image_ids: Sequence[str],
+    caption_ids: Sequence[str],
+    texts: Sequence[str] = (),
 ) -> Judgements:
     """Judgements by a name or from a file.
 
@@ -34,20 +39,26 @@ def find_judgements(
         source: "eccv_caption" or "cxc", or a file as `read_judgements` takes.
         image_ids: The ids of the images.
         caption_ids: The ids of the captions.
+        texts: The captions themselves, if they are known.
     """
     if source in EXTENDED_COCO:
         return extended_coco(source, image_ids, caption_ids)
-    return read_judgements(Path(source), image_ids, caption_ids)
+    return read_judgements(Path(source), image_ids, caption_ids, texts)
 
 
-def read_judgements(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> Judgements:
+def read_judgements(
+    path: Path,
+    image_ids: Sequence[str],
+    caption_ids: Sequence[str],
+    texts: Sequence[str] = (),
+) -> Judgements:
     """Reads judgements from a file.
 
     A CSV file has the columns `image,caption` and perhaps `grade`, a row for each pair that is
     judged. Pairs may stand in any order; a grade of 0 says that a pair is wrong, as leaving it
-    out does. A column `caption_id` names captions in place of the column `caption`, where texts
-    are not different enough. A `.npz` file is a sparse matrix (images, captions) that
-    `scipy.sparse.save_npz` wrote.
+    out does. A caption goes by its id, or by its text, which then stands for every caption that
+    says the same. A column `caption_id` names captions in place of the column `caption`. A `.npz`
+    file is a sparse matrix (images, captions) that `scipy.sparse.save_npz` wrote.
 
     Files of public benchmarks are read as they are: the annotations of CIRCO (`val.json`), and the
     CSV files of HierarCaps, INQUIRE and Marqo-GS, which are known by their columns. What they
@@ -59,6 +70,7 @@ def read_judgements(path: Path, image_ids: Sequence[str], caption_ids: Sequence[
         path: The file.
         image_ids: The ids of the images, as the column `image` names them.
         caption_ids: The ids of the captions.
+        texts: The captions themselves, if they are known.
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
@@ -69,26 +81,26 @@ def read_judgements(path: Path, image_ids: Sequence[str], caption_ids: Sequence[
         return _read_matrix(path, (len(image_ids), len(caption_ids)))
     if path.suffix == ".json" or _layout(path) is not OWN:
         return _of_benchmark(path, image_ids, caption_ids)
-    numbers = tuple(
-        {id_: number for number, id_ in enumerate(ids)} for ids in (image_ids, caption_ids)
-    )
+    images = {id_: number for number, id_ in enumerate(image_ids)}
+    captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
     found: dict[tuple[int, int], float] = {}
     for line, ids, grade in read_csv(path):
-        pair = []
-        for kind, id_, known in zip(_COLUMNS, ids, numbers, strict=True):
-            if id_ not in known:
-                first = ", ".join(map(repr, list(known)[:3]))
+        numbers = ([images[ids[0]]] if ids[0] in images else [], captions.numbers(ids[1]))
+        for kind, id_, own, known in zip(
+            _COLUMNS, ids, numbers, (image_ids, caption_ids), strict=True
+        ):
+            if not own:
+                first = ", ".join(map(repr, known[:3]))
                 raise JudgementsError(
                     f"{path}:{line}: there is no {kind} {id_!r}; there are {len(known):,}, the "
                     f"first {first}"
                 )
-            pair.append(known[id_])
-        key = (pair[0], pair[1])
-        if found.setdefault(key, grade) != grade:
-            raise JudgementsError(
-                f"{path}:{line}: image {ids[0]!r} and caption {ids[1]!r} have been judged "
-                f"{found[key]:g} before, and {grade:g} here; keep one of the two lines"
-            )
+        for key in itertools.product(*numbers):
+            if found.setdefault(key, grade) != grade:
+                raise JudgementsError(
+                    f"{path}:{line}: image {ids[0]!r} and caption {ids[1]!r} have been judged "
+                    f"{found[key]:g} before, and {grade:g} here; keep one of the two lines"
+                )
     pairs = np.array(list(found), np.int64).reshape(-1, 2)
     grades = np.array(list(found.values()))
     return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)))

@@ -14,8 +14,8 @@ Tensor = Any
 
 Relations = dict[str, Tensor]
 """Who matches whom in a batch: `positives`, boolean (N, M), true where an image and a caption
-match; for losses that need it `relevance`, float32 (N, M), from 0; and where images are mixed
-`targets`, float32 (N, M), how far an image and a caption match, from 0 to 1."""
+match; for losses that need it `relevance`, float32 (N, M), from 0; and where images are mixed, or
+pairs were judged, `targets`, float32 (N, M), how far an image and a caption match, from 0 to 1."""
 
 
 class Loss(keras.layers.Layer):
@@ -33,6 +33,8 @@ class Loss(keras.layers.Layer):
     * in `NEEDS_LOGITS` whether it reads the scores as log-odds of a match, and in `READS_SCORES`
       whether it reads them at all;
     * in `NEEDS_RELEVANCE` whether it reads `relevance`;
+    * in `READS_PAIRS` whether it learns from who matches whom, and in `ONE_IMAGE` whether it takes
+      a caption to match one image alone;
     * in `TAKES_MIXED` whether it can be right about mixed images;
     * in `SHARES` which of its learned scalars a matcher of the same model scores with, if it has
       an option of that name; see `Matcher.follow`;
@@ -56,6 +58,8 @@ class Loss(keras.layers.Layer):
     NEEDS_RELEVANCE: ClassVar[bool] = False
     NEEDS_STEP: ClassVar[bool] = False
     READS_SCORES: ClassVar[bool] = True
+    READS_PAIRS: ClassVar[bool] = True
+    ONE_IMAGE: ClassVar[bool] = False
     SHARES: ClassVar[tuple[str, ...]] = ()
     TAKES_MIXED: ClassVar[bool] = False
 

@@ -45,6 +45,7 @@ class DAA(QueriesLoss):
 
     PARTS = ("image_to_text", "text_to_image")
     NEEDS_RELEVANCE = True
+    READS_PAIRS = False
 
     def __init__(
         self,

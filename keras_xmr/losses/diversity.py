@@ -22,6 +22,7 @@ class Diversity(QueriesLoss):
 
     PARTS = ("image", "caption")
     READS_SCORES = False
+    READS_PAIRS = False
     TAKES_MIXED = True
     NEEDS_KEYS = ("residuals",)
 

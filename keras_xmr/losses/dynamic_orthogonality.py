@@ -47,6 +47,7 @@ class DynamicOrthogonality(QueriesLoss):
 
     PARTS = ("image", "caption")
     READS_SCORES = False
+    READS_PAIRS = False
     TAKES_MIXED = True
     NEEDS_KEYS = ("residuals",)
     NEEDS_KEYS_IF = (("masked", "mask"),)

@@ -37,6 +37,7 @@ class Inclusion(QueriesLoss):
     PARTS = ("inclusion",)
     NEEDS = ("gaussian",)
     READS_SCORES = False
+    ONE_IMAGE = True
 
     def __init__(
         self,

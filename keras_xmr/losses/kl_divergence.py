@@ -26,6 +26,7 @@ class KLDivergence(QueriesLoss):
     PARTS = ("image", "caption")
     NEEDS = ("gaussian",)
     READS_SCORES = False
+    READS_PAIRS = False
     TAKES_MIXED = True
 
     def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:

@@ -27,6 +27,7 @@ class MMD(Loss):
 
     PARTS = ("mmd",)
     READS_SCORES = False
+    READS_PAIRS = False
     TAKES_MIXED = True
     NEEDS = ("set", "point")
 

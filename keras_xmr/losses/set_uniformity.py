@@ -26,6 +26,7 @@ class SetUniformity(QueriesLoss):
 
     PARTS = ("image", "caption")
     READS_SCORES = False
+    READS_PAIRS = False
     TAKES_MIXED = True
     NEEDS_KEYS = ("residuals",)
 

@@ -30,6 +30,7 @@ class Uniformity(QueriesLoss):
     PARTS = ("uniformity",)
     NEEDS = ("gaussian", "point", "set")
     READS_SCORES = False
+    READS_PAIRS = False
     TAKES_MIXED = True
 
     def __init__(

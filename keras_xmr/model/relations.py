@@ -20,7 +20,8 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
             `caption_labels` (M, 1), where the batch is not one of pairs. Where images are mixed,
             `mix_ratio`, float (N,), the part of each image that is its own, and `mix_image_id` or
             `mix_labels` of the image that the rest is of. If a loss needs it, also `relevance`,
-            float32 (N, M), which is passed on.
+            float32 (N, M), which is passed on. And `judged`, float32 (N, M), where people have
+            said how far a pair matches, from 0 to 1, NaN where nobody has: that goes before all.
         judgements: "pairs" calls a caption right for the image that it was written for, however
             often that image stands in the batch; "classes" for every image of its class.
     """
@@ -34,6 +35,11 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
         own = ops.cast(found["positives"], "float32")
         other = ops.cast(ops.equal(others[:, None], captions[None, :]), "float32")
         found["targets"] = ratio * own + (1.0 - ratio) * other
+    if "judged" in y:
+        unknown, judged = ops.isnan(y["judged"]), y["judged"]
+        annotated = ops.cast(found["positives"], "float32")
+        found["targets"] = ops.where(unknown, annotated, judged)
+        found["positives"] = found["targets"] > 0
     if "relevance" in y:
         found["relevance"] = y["relevance"]
     return found

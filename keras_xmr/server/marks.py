@@ -10,6 +10,7 @@ from pathlib import Path
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from keras_xmr.judgements.files import read_csv
+from keras_xmr.judgements.names import one_line
 
 COLUMNS = ("image", "caption", "grade")
 
@@ -35,7 +36,7 @@ class Marks:
 
     def of_caption(self, caption: str) -> dict[str, float]:
         """The grades of images for a caption, by the names of the images."""
-        caption = plain(caption)
+        caption = one_line(caption)
         return {image: grade for (image, text), grade in self._read().items() if text == caption}
 
     def set(self, image: str, caption: str, grade: float | None) -> int:
@@ -51,9 +52,9 @@ class Marks:
             raise UserError("this server takes no marks")
         with self._turn:
             marks = self._read()
-            marks.pop((image, plain(caption)), None)
+            marks.pop((image, one_line(caption)), None)
             if grade is not None:
-                marks[image, plain(caption)] = grade
+                marks[image, one_line(caption)] = grade
             self._write(self._path, marks)
         return len(marks)
 
@@ -71,8 +72,3 @@ class Marks:
             atomic_write(path, text.getvalue().encode("utf-8"))
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror}") from None
-
-
-def plain(caption: str) -> str:
-    """A caption in one line, without characters that do not show, as the file holds it."""
-    return " ".join("".join(c if c.isprintable() else " " for c in caption).split())

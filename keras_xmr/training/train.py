@@ -32,6 +32,7 @@ from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.features import frozen_features
+from keras_xmr.training.judged import Judged, judged_training
 from keras_xmr.training.left_out import SIDES, LeftOut, at_start, changed
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
@@ -40,7 +41,10 @@ from keras_xmr.training.termination import TerminationNotice
 _LOGGER = logging.getLogger(__name__)
 
 # Where files are and who wrote them, which may differ from worker to worker.
-_PLACES: Any = {"output": True, "data": {"records": True, "source": True, "prepare": True}}
+_PLACES: Any = {
+    "output": True,
+    "data": {"records": True, "source": True, "prepare": True, "training_judgements": True},
+}
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,11 @@ def train(
     """
     options = config.train
     keras.utils.set_random_seed(config.seed)
+    judged = judged_training(config, folder, records)
+    records = judged.records
     split = records.split("train")
     sampler = SAMPLERS[options.sampler](split, options.batch_size, config.seed)
-    _check_same(config, records, tokenizer, distribution)
+    _check_same(config, judged, tokenizer, distribution)
     with distribution.strategy.scope():
         trained, begun = distribution.from_chief([int(folder.is_trained), int(folder.has_begun)])
         if trained:
@@ -104,6 +110,7 @@ def train(
         _check_phases(model, config)
         if distribution.is_chief:
             folder.begin(config, tokenizer.files())
+            folder.keep_judgements(config)
         captions = CaptionIds.of(split.texts, tokenizer)
         relevance = None
         if model.objective.needs_relevance:
@@ -128,6 +135,7 @@ def train(
                     relevance=relevance,
                     pieces=distribution.devices,
                     captions=captions,
+                    judged=judged.grades,
                 )
                 trainer.fit(distribution.distribute(batches), span)
         trainer.finish(done.step)
@@ -135,7 +143,7 @@ def train(
 
 
 def _check_same(
-    config: Config, records: Records, tokenizer: Tokenizer, distribution: Distribution
+    config: Config, judged: Judged, tokenizer: Tokenizer, distribution: Distribution
 ) -> None:
     """Checks that all workers have the same; where files are is left to each."""
     if distribution.is_alone:
@@ -143,7 +151,8 @@ def _check_same(
     distribution.check_same(
         {
             "config": config.model_dump_json(exclude=_PLACES),
-            "records": json.dumps(records.manifest["splits"], sort_keys=True),
+            "records": json.dumps(judged.records.manifest["splits"], sort_keys=True),
+            "judgements": judged.checksum,
             "vocabulary": repr(sorted(tokenizer.files().items())),
         }
     )
@@ -299,9 +308,12 @@ class _Trainer:
         """
         model, records = self.model, self.whole_records
         if model.feature_tower is not None:
-            records = self.distribution.chief_first(
-                lambda: frozen_features(model, records, self.config)
+            # The features of images lie there for other runs too, which have other captions.
+            plain = replace(records, more_captions={})
+            found = self.distribution.chief_first(
+                lambda: frozen_features(model, plain, self.config)
             )
+            records = replace(found, more_captions=records.more_captions)
         if model.caption_feature_tower is not None:
             folder = self.distribution.chief_first(
                 lambda: frozen_caption_features(

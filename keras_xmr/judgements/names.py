@@ -1,0 +1,33 @@
+"""Captions by what people call them: an id, or the text itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CaptionNames:
+    """Finds captions by their id, or by their text, which several may share.
+
+    Args:
+        captions: Ids and texts.
+    """
+
+    def __init__(self, captions: Sequence[tuple[str, str]]) -> None:
+        self._by_id = {id_: number for number, (id_, _) in enumerate(captions)}
+        self._by_text: dict[str, list[int]] = {}
+        for number, (_, text) in enumerate(captions):
+            self._by_text.setdefault(one_line(text), []).append(number)
+
+    def numbers(self, name: str) -> list[int]:
+        """The captions of a name; none if it is not known. An id goes before a text."""
+        if name in self._by_id:
+            return [self._by_id[name]]
+        return self._by_text.get(one_line(name), [])
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.numbers(name))
+
+
+def one_line(text: str) -> str:
+    """A text in one line, without characters that do not show."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -1,0 +1,124 @@
+"""Judgements that a training learns from: pairs that people have called right or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from keras_xmr.judgements.files import JudgementsError, read_csv
+from keras_xmr.judgements.names import CaptionNames
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class JudgedPairs:
+    """What a file says of the training split.
+
+    Attributes:
+        grades: The grade of each pair, by the names of image and caption.
+        new_captions: Texts that are no captions of the data set yet, by the images that they are
+            right for: a key of its own, and the text.
+        left_out: How many pairs are of images or captions of other splits.
+    """
+
+    grades: dict[Pair, float]
+    new_captions: dict[str, list[Pair]] = field(default_factory=dict)
+    left_out: int = 0
+
+
+def read_training_judgements(
+    path: Path,
+    image_keys: Sequence[str],
+    captions: Sequence[Pair],
+    other_images: Sequence[str] = (),
+    other_captions: Sequence[str] = (),
+) -> JudgedPairs:
+    """Reads judgements of training pairs from a CSV file `image,caption,grade`.
+
+    A caption goes by its id or by its text. A text that is no caption yet becomes one of every
+    image that it is right for, which is what marks of searches are.
+
+    Args:
+        path: The file, as `read_judgements` reads it.
+        image_keys: The images of the training split.
+        captions: Ids and texts of its captions.
+        other_images: Images of other splits, whose pairs are left out.
+        other_captions: Ids of captions of other splits, likewise.
+
+    Raises:
+        JudgementsError: If the file is none, an image or a caption is not known, a grade is not a
+            number from 0 on, or a pair is judged twice and differently.
+    """
+    images, elsewhere = set(image_keys), (set(other_images), set(other_captions))
+    names = CaptionNames(captions)
+    found, new = JudgedPairs({}), set()
+    left_out = 0
+    for line, (image, caption), grade in read_csv(path):
+        if image in elsewhere[0] or (caption in elsewhere[1] and caption not in names):
+            left_out += 1
+            continue
+        if image not in images:
+            raise JudgementsError(f"{path}:{line}: the data set has no image {image!r}")
+        if caption not in names:
+            if not _is_text(caption):
+                raise JudgementsError(
+                    f"{path}:{line}: {caption!r} is neither the id nor the text of a caption; a "
+                    "new caption has letters alone, or several words"
+                )
+            new.add(caption)
+        if found.grades.setdefault((image, caption), grade) != grade:
+            raise JudgementsError(
+                f"{path}:{line}: image {image!r} and caption {caption!r} have been judged "
+                f"{found.grades[image, caption]:g} before, and {grade:g} here; keep one of the two"
+            )
+    for (image, caption), grade in found.grades.items():
+        if caption in new and grade > 0:
+            own = found.new_captions.setdefault(image, [])
+            own.append((f"{image}#judged-{len(own)}", caption))
+    return JudgedPairs(found.grades, found.new_captions, left_out)
+
+
+def _is_text(name: str) -> bool:
+    return name.isalpha() or len(name.split()) > 1
+
+
+class BatchGrades:
+    """The grades of the pairs of a batch, as far as they were judged.
+
+    Args:
+        grades: By the names of image and caption.
+        image_keys: The images of the split.
+        captions: Ids and texts of its captions, new ones among them.
+    """
+
+    def __init__(
+        self, grades: Mapping[Pair, float], image_keys: Sequence[str], captions: Sequence[Pair]
+    ) -> None:
+        names, rows = CaptionNames(captions), {key: row for row, key in enumerate(image_keys)}
+        told = [
+            (rows[image], number, grade)
+            for (image, caption), grade in grades.items()
+            for number in names.numbers(caption)
+        ]
+        top = max([1.0, *grades.values()])
+        # What is stored is above 0, so that a grade of 0 is not what nobody has judged.
+        places = np.array([entry[:2] for entry in told], np.int64).reshape(-1, 2).T
+        codes = np.array([1 + grade / top for *_, grade in told], np.float32)
+        self._codes = scipy.sparse.csr_array(
+            (codes, (places[0], places[1])), shape=(len(image_keys), len(captions))
+        )
+
+    def __call__(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """Grades of some images and captions by number.
+
+        Returns:
+            Float32 (images, captions) from 0 to 1; NaN where nobody has judged.
+        """
+        codes = self._codes[images][:, captions].toarray()
+        found: np.ndarray = np.where(codes > 0, codes - 1, np.nan).astype(np.float32)
+        return found

@@ -1,0 +1,68 @@
+"""What people have judged of the pairs of a training."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from data_pipelines.files import checksum
+from data_pipelines.records import Records, SplitRecords
+from keras_xmr.config.schema import Config
+from keras_xmr.judgements.training import BatchGrades, Pair, read_training_judgements
+from keras_xmr.run_folder import RunFolder
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a training takes from `data.training_judgements`.
+
+    Attributes:
+        records: The records, with the captions that the file adds.
+        grades: The grades within batches; None without a file.
+        checksum: Of the file; empty without one.
+    """
+
+    records: Records
+    grades: BatchGrades | None = None
+    checksum: str = ""
+
+
+def judged_training(config: Config, folder: RunFolder, records: Records) -> Judged:
+    """Reads the file, or the copy of it that a training has begun with.
+
+    Args:
+        config: The config.
+        folder: The run.
+        records: The records.
+
+    Raises:
+        JudgementsError: If the file cannot be read, or names what the data set does not have.
+    """
+    path = config.data.training_judgements
+    if path is None:
+        return Judged(records)
+    if folder.has_begun and folder.training_judgements.exists():
+        path = folder.training_judgements
+    others = [records.split(s) for s in records.splits if s != "train"]  # type: ignore[arg-type]
+    split = records.split("train")
+    told = read_training_judgements(
+        path,
+        split.image_keys,
+        _named(split),
+        [key for other in others for key in other.image_keys],
+        [caption.key for other in others for caption in other.captions],
+    )
+    new = sum(map(len, told.new_captions.values()))
+    _LOGGER.info(
+        "judgements: %d pairs of %s, %d new captions, %d pairs of other splits left out",
+        *(len(told.grades), path, new, told.left_out),
+    )
+    records = replace(records, more_captions=told.new_captions)
+    grades = BatchGrades(told.grades, split.image_keys, _named(records.split("train")))
+    return Judged(records, grades, checksum(path))
+
+
+def _named(split: SplitRecords) -> list[Pair]:
+    return [(caption.key, caption.text) for caption in split.captions]

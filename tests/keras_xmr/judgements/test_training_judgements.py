@@ -1,0 +1,213 @@
+"""Pairs that people have judged, in a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_xmr.config.loader import ConfigError, find_config, load_config
+from keras_xmr.judgements.files import JudgementsError, read_judgements
+from keras_xmr.judgements.training import BatchGrades, read_training_judgements
+from keras_xmr.model.relations import relations
+from keras_xmr.training.judged import judged_training
+
+IMAGES = ["a.jpg", "b.jpg", "c.jpg"]
+CAPTIONS = [("a#0", "a dog"), ("a#1", "two  dogs"), ("b#0", "a dog"), ("c#0", "a cat")]
+
+
+def written(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["image,caption,grade", *rows, ""]), "utf-8")
+    return path
+
+
+def read(path: Path, *rows: str):
+    others = (["test.jpg"], ["test#0"])
+    return read_training_judgements(written(path, *rows), IMAGES, CAPTIONS, *others)
+
+
+def test_captions_go_by_id_or_by_text(tmp_path):
+    rows = ("a.jpg,c#0,1", "c.jpg,a dog,0", "b.jpg,two dogs,0.5", "test.jpg,a dog,1")
+    found = read(tmp_path / "marks.csv", *rows, "a.jpg,test#0,1")
+    assert (found.new_captions, found.left_out) == ({}, 2)
+    grades = BatchGrades(found.grades, IMAGES, CAPTIONS)
+    n = np.nan
+    everything = [[n, n, n, 1], [n, 0.5, n, n], [0, n, 0, n]]
+    np.testing.assert_array_equal(grades(np.arange(3), np.arange(4)), everything)
+    np.testing.assert_array_equal(grades(np.array([2, 0]), np.array([3, 0])), [[n, 0], [1, n]])
+
+
+def test_the_largest_grade_is_1(tmp_path):
+    found = read(tmp_path / "marks.csv", "a.jpg,a cat,3", "b.jpg,a cat,1")
+    told = BatchGrades(found.grades, IMAGES, CAPTIONS)(np.arange(3), np.array([3]))[:, 0]
+    np.testing.assert_allclose(told, [1, 1 / 3, np.nan], rtol=1e-5)
+
+
+def test_a_text_that_was_searched_for_becomes_a_caption(tmp_path):
+    rows = ("a.jpg,a brown dog,1", "b.jpg,a brown dog,1", "c.jpg,a brown dog,0", "b.jpg,snow,0")
+    found = read(tmp_path / "marks.csv", *rows)
+    assert found.new_captions == {
+        "a.jpg": [("a.jpg#judged-0", "a brown dog")],
+        "b.jpg": [("b.jpg#judged-0", "a brown dog")],
+    }
+    new = [caption for own in found.new_captions.values() for caption in own]
+    grades = BatchGrades(found.grades, IMAGES, [*CAPTIONS, *new])
+    # Each is right for both photos, and wrong for the third.
+    told = grades(np.arange(3), np.array([4, 5]))
+    np.testing.assert_array_equal(told, [[1, 1], [1, 1], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("z.jpg,a dog,1", "no image 'z.jpg'"),
+        ("a.jpg,a#17,1", "'a#17' is neither the id nor the text"),
+        ("a.jpg,a dog,-1", "the grade is '-1'"),
+        ("a.jpg,a dog,right", "the grade is 'right'"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, row, what):
+    path = tmp_path / "marks.csv"
+    with pytest.raises(JudgementsError, match=what) as error:
+        read(path, row)
+    assert f"{path}:2" in str(error.value)
+
+
+def test_a_pair_is_judged_once(tmp_path):
+    with pytest.raises(JudgementsError, match="judged 1 before, and 0 here"):
+        read(tmp_path / "marks.csv", "a.jpg,a dog,1", "a.jpg,a dog,0")
+
+
+def test_marks_of_searches_are_judgements_to_measure_by(tmp_path):
+    path = written(tmp_path / "marks.csv", "c.jpg,a  dog,1", "a.jpg,c#0,2")
+    ids, texts = zip(*CAPTIONS, strict=True)
+    found = read_judgements(path, IMAGES, ids, texts).grades.toarray()
+    np.testing.assert_array_equal(found, [[0, 0, 0, 2], [0, 0, 0, 0], [1, 0, 1, 0]])
+    with pytest.raises(JudgementsError, match="there is no caption 'a  dog'"):
+        read_judgements(path, IMAGES, ids)
+
+
+def test_what_people_say_goes_before_what_was_annotated():
+    judged = np.full((3, 3), np.nan, np.float32)
+    judged[0, 0], judged[0, 1], judged[2, 1] = 0, 1, 0.5
+    found = relations({"image_id": tf.range(3), "judged": tf.constant(judged)}, "pairs")
+    expected = [[False, True, False], [False, True, False], [False, True, True]]
+    np.testing.assert_array_equal(found["positives"], expected)
+    np.testing.assert_allclose(found["targets"], [[0, 1, 0], [0, 1, 0], [0, 0.5, 1]])
+
+
+LOSSES = {
+    "pcme": lambda: models.pcme(),
+    "pcme++": lambda: models.pcmepp(),
+    "points": lambda: models.points(),
+    "msrm": lambda: models.msrm(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("grade", "sign"), [(1.0, 1), (0.0, -1)])
+def test_the_gradient_attracts_what_is_right_and_repels_what_is_wrong(name, grade, sign):
+    """A pair that nobody has annotated (0, 2), and the annotated pair (0, 0) called wrong."""
+    model = LOSSES[name]()
+    x, y = models.batch(4)
+    y["image_id"] = np.arange(4)
+    judged = np.full((4, 4), np.nan, np.float32)
+    pair = (0, 2) if grade else (0, 0)
+    judged[pair] = grade
+
+    def pull(more) -> float:
+        """How far a step against the gradient takes the score of the pair up."""
+        with tf.GradientTape(persistent=True) as tape:
+            out = model(x, training=False)
+            targets = {name: tf.constant(value) for name, value in {**y, **more}.items()}
+            loss, _ = model._objective(out, targets, training=False)
+            score = model.score(out["image"], out["caption"])[pair]
+        weights = [model.image_tower.get_layer("encoder").kernel]
+        of_loss, of_score = tape.gradient(loss, weights), tape.gradient(score, weights)
+        return -float(tf.reduce_sum(of_loss[0] * of_score[0]))
+
+    assert sign * (pull({"judged": judged}) - pull({})) > 0
+
+
+def test_a_training_takes_it_and_keeps_a_copy(trained, tmp_path):
+    records = trained.records
+    part, held = records.split("train"), records.split("test")
+    marks = tmp_path / "marks.csv"
+    keys = part.image_keys
+    written(
+        marks,
+        f"{keys[0]},a thing that is new,1",
+        f"{keys[1]},{part.captions[0].text},0",
+        f"{held.image_keys[0]},a thing that is new,1",
+    )
+    config = models.tiny_config(tmp_path, f"data.training_judgements={marks}")
+    folder = type(trained.folder)(config)
+    found = judged_training(config, folder, records)
+    more = found.records.split("train")
+    assert more.num_captions == part.num_captions + 1
+    assert found.records.split("test").num_captions == held.num_captions
+    assert more.captions[int(more.first_caption[1]) - 1].text == "a thing that is new"
+    told = found.grades(np.array([1]), np.array([0]))
+    assert told.tolist() == [[0.0]]
+    folder.path.mkdir(parents=True)
+    folder.keep_judgements(config)
+    assert folder.training_judgements.read_bytes() == marks.read_bytes()
+
+
+def test_batches_carry_the_grades(trained):
+    from data_pipelines.batches import training_batches
+    from data_pipelines.samplers import PairSampler
+
+    split = trained.records.split("train")
+    named = [(caption.key, caption.text) for caption in split.captions]
+    judged = BatchGrades({(split.image_keys[0], named[0][0]): 0.0}, split.image_keys, named)
+    sampler = PairSampler(split, 8, 0)
+    data = trained.config.data
+    batches = training_batches(
+        split, sampler, trained.tokenizer, data.image, data.text, judged=judged
+    )
+    for _, y in batches.take(sampler.steps):
+        images, captions = y["image_id"].numpy(), y["caption_id"].numpy()
+        np.testing.assert_array_equal(y["judged"], judged(images, captions))
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides", "what"),
+    [
+        ("scenes_pcmepp", ["objective=[{name: kl_divergence, weight: 1}]"], "no loss"),
+        ("scenes_pcmepp", ["data.image.mixup=0.5"], "says nothing of mixed images"),
+        (
+            "scenes_pcmepp",
+            ["objective=[{name: probabilistic_matching}, {name: inclusion, weight: 1}]"],
+            "'inclusion' takes a caption to match one image",
+        ),
+    ],
+)
+def test_losses_that_cannot_learn_from_it_are_refused(config, overrides, what):
+    with pytest.raises(ConfigError, match=what):
+        load_config(find_config(config), ["data.training_judgements=marks.csv", *overrides])
+    if "mixed" not in what:
+        load_config(find_config(config), ["data.training_judgements=marks.csv"])
+
+
+def test_it_is_learned_from():
+    """Steps on a batch in which a pair is called right, and one wrong, move a model by these."""
+    x, y = models.batch(6)
+    y["image_id"] = np.arange(6)
+    judged = np.full((6, 6), np.nan, np.float32)
+    judged[0, 3], judged[1, 1] = 1, 0
+    scores = []
+    for more in ({}, {"judged": judged}):
+        model = models.points()
+        model.compile(optimizer=keras.optimizers.SGD(0.05), run_eagerly=True)
+        for _ in range(10):
+            model.train_on_batch(x, {**y, **more})
+        out = model(x)
+        scores.append(np.asarray(model.score(out["image"], out["caption"])))
+    plain, taught = scores
+    assert taught[0, 3] > plain[0, 3] + 0.01
+    assert taught[1, 1] < plain[1, 1] - 0.01
