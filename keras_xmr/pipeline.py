@@ -18,10 +18,13 @@ from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
 from keras_xmr.evaluation.attention import attention_of
+from keras_xmr.evaluation.embed import embed_unknown
 from keras_xmr.evaluation.evaluate import plan_memory
+from keras_xmr.evaluation.gradients import count_gradients
 from keras_xmr.evaluation.report import PAGE, save_scores, write_report
 from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
+from keras_xmr.evaluation.tuning_plots import scale_pictures
 from keras_xmr.index.probe import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
@@ -158,6 +161,11 @@ class Run:
             )
             part = self.records.split(split)
             evaluation.attention = attention_of(self.model, part, self.config)
+            evaluation.gradients = count_gradients(
+                self.model, part, evaluation.embedded, self.config.train.batch_size
+            )
+            if self.config.model.dimension == 2:
+                evaluation.unknown = embed_unknown(self.model, self.tokenizer)
             if self.config.evaluation.report_card:
                 evaluation.probes = probe(self.folder.path, self.model, self.records, split)
             report(
@@ -184,6 +192,11 @@ class Run:
         tables = search_tables(search, f"val: fast re-ranking of {self.config.model.matcher.name}")
         lines = "\n".join(search_lines(search))
         print("\n" + "\n\n".join([*map(str, tables), lines]) + "\n", flush=True)
+        folder = self.folder.evaluation("val")
+        folder.mkdir(parents=True, exist_ok=True)
+        for picture in scale_pictures(search):
+            picture.write(folder)
+            _LOGGER.info("picture: %s", folder / f"{picture.name}.png")
 
     def export(self) -> None:
         """Writes `model.keras` and the SavedModel."""

@@ -223,14 +223,20 @@ def matrix_tables(pairs: list[Pair], split: str) -> list[Table]:
     return tables
 
 
+def signed(value: float, digits: int = 1) -> str:
+    """A difference with its sign; what is rounded to 0 has none."""
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
+
+
 def _matrix(pairs: list[Pair], title: str) -> Table:
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.left, pair.right)))
     cells = {}
     for pair in pairs:
         star = "*" if pair.is_real else " "
         value = 100 * pair.difference.value
-        cells[pair.left, pair.right] = f"{value:+.1f}{star}"
-        cells[pair.right, pair.left] = f"{-value:+.1f}{star}"
+        cells[pair.left, pair.right] = f"{signed(value)}{star}"
+        cells[pair.right, pair.left] = f"{signed(-value)}{star}"
     rows = [
         [f"{number} {name}", *(cells.get((name, other), "") for other in names)]
         for number, name in enumerate(names, 1)

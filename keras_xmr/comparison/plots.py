@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,39 +10,30 @@ import numpy as np
 from keras_xmr.comparison.pairs import HEADLINES, most_judged
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.comparison.summary_tables import UNCERTAINTY, SummaryTable, kind_title, shown_mean
-from keras_xmr.reporting.plots import save_plot
+from keras_xmr.reporting.pictures import Picture
 
 _DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
 _TOP = "asp_top_"
 
+Rows = list[tuple[object, ...]]
 
-def write_plots(
-    methods: Methods, summary_tables: Sequence[SummaryTable], folder: Path
-) -> dict[str, Path]:
-    """Writes every plot that there are figures for.
+
+def comparison_pictures(
+    methods: Methods, summary_tables: Sequence[SummaryTable]
+) -> Iterator[Picture]:
+    """Every picture that there are figures for.
 
     Args:
         methods: The runs of each method.
         summary_tables: Their tables.
-        folder: Where the PNG files go.
-
-    Returns:
-        The files, by what they show.
     """
     plain = [b for b in summary_tables if b.matchers == "own" and not b.reranker]
-    plots = {
-        f"metrics, {kind_title(table.judgements)}": _bars(
-            table, folder / f"bars-{table.judgements}.png"
-        )
-        for table in plain
-        if table.judgements != "folds"
-    }
-    plots["recall at K"] = _recall(methods, folder / "recall.png")
+    yield from (_bars(table) for table in plain if table.judgements != "folds")
+    yield _recall(methods)
     if _asp_tops(plain[0]):
-        plots["ASP of the first N by relevance"] = _asp(plain[0], folder / "asp.png")
+        yield _asp(plain[0])
     if any(run.training_log for runs in methods.values() for run in runs):
-        plots["validation"] = _validation(methods, folder / "validation.png")
-    return plots
+        yield _validation(methods)
 
 
 def _colours(names: Sequence[str]) -> dict[str, tuple]:
@@ -51,7 +41,7 @@ def _colours(names: Sequence[str]) -> dict[str, tuple]:
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 
 
-def _bars(table: SummaryTable, path: Path) -> Path:
+def _bars(table: SummaryTable) -> Picture:
     """A bar for each method, with the deviation over seeds, in a panel for each metric."""
     labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
     metrics = [name for name in labels if any(name in row for row in table.rows.values())]
@@ -61,11 +51,13 @@ def _bars(table: SummaryTable, path: Path) -> Path:
     colours = _colours(names)
     size = (1.5 + 2.9 * columns, rows * (0.8 + 0.27 * len(names)))
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
+    rows_of: Rows = []
     for axis, metric in zip(axes.flat, metrics, strict=False):
         factor = 1 if metric == UNCERTAINTY else 100
         for number, name in enumerate(names):
             if found := table.rows[name].get(metric):
                 error = factor * (found.deviation or 0)
+                rows_of.append((labels[metric], name, factor * found.mean, error))
                 axis.barh(number, factor * found.mean, xerr=error, color=colours[name])
                 axis.text(
                     0, number, f" {shown_mean(metric, table.rows[name])}", va="center", fontsize=7
@@ -76,10 +68,13 @@ def _bars(table: SummaryTable, path: Path) -> Path:
     axes[0, 0].invert_yaxis()
     for axis in axes.flat[len(metrics) :]:
         axis.axis("off")
-    return save_plot(figure, path)
+    title = f"metrics, {kind_title(table.judgements)}"
+    see = "Each panel is a metric, each bar a method; a thin line is the deviation over seeds."
+    header = ("metric", "method", "mean", "deviation")
+    return Picture(f"bars-{table.judgements}", title, see, figure, header, rows_of)
 
 
-def _curves(draw: Callable[[plt.Axes, str], None], label: str, path: Path) -> Path:
+def _curves(draw: Callable[[plt.Axes, str], None], label: str) -> plt.Figure:
     """Two panels, one for each direction and below the other, with one legend below both."""
     figure, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
     for axis, (side, title) in zip(axes, _DIRECTIONS.items(), strict=True):
@@ -88,16 +83,17 @@ def _curves(draw: Callable[[plt.Axes, str], None], label: str, path: Path) -> Pa
         axis.grid(alpha=0.3)
         axis.set_ylabel(label, fontsize=8)
     _legend_below(axes[1])
-    return save_plot(figure, path)
+    return figure
 
 
 def _legend_below(axis: plt.Axes) -> None:
     axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.24))
 
 
-def _recall(methods: Methods, path: Path) -> Path:
+def _recall(methods: Methods) -> Picture:
     """Recall at K against what is most judged: mean over seeds, and a band from least to most."""
     judgements, colours = most_judged(methods), _colours(list(methods))
+    rows: Rows = []
 
     def curve(run: RunResult, side: str, at: np.ndarray) -> np.ndarray:
         ranks = run.queries.values[judgements][f"{side}_rank"]
@@ -111,9 +107,18 @@ def _recall(methods: Methods, path: Path) -> Path:
         for name, runs in methods.items():
             found = np.stack([curve(run, side, at) for run in runs])
             _line(axis, at, found, name, colours[name])
+            columns = (at.tolist(), found.mean(0).tolist(), found.min(0).tolist())
+            several = zip(*columns, found.max(0).tolist(), strict=True)
+            rows.extend((side, name, *row) for row in several)
         axis.set_xlabel("K")
 
-    return _curves(draw, f"recall at K (%), {kind_title(judgements)}", path)
+    drawing = _curves(draw, f"recall at K (%), {kind_title(judgements)}")
+    see = (
+        "The share of queries with a right answer among the first K: the further up, the better; a "
+        "band is from the least to the most of several seeds."
+    )
+    header = ("queries", "method", "k", "mean", "least", "most")
+    return Picture("recall", "recall at K", see, drawing, header, rows)
 
 
 def _line(axis: plt.Axes, x: np.ndarray, values: np.ndarray, name: str, colour: tuple) -> None:
@@ -127,9 +132,10 @@ def _asp_tops(table: SummaryTable) -> list[int]:
     return sorted(int(n.removeprefix(f"i2t_{_TOP}")) for n in names if n.startswith(f"i2t_{_TOP}"))
 
 
-def _asp(table: SummaryTable, path: Path) -> Path:
+def _asp(table: SummaryTable) -> Picture:
     """ASP of the first N by relevance, over N (Li et al. 2022, Fig. 3)."""
     colours = _colours(list(table.rows))
+    rows: Rows = []
 
     def draw(axis: plt.Axes, side: str) -> None:
         for name, row in table.rows.items():
@@ -138,21 +144,30 @@ def _asp(table: SummaryTable, path: Path) -> Path:
             error = [100 * (figure.deviation or 0) for figure in values]
             mean = [100 * figure.mean for figure in values]
             axis.errorbar(at, mean, error, label=name, color=colours[name], marker="o", ms=3)
+            rows.extend((side, name, *row) for row in zip(at, mean, error, strict=True))
         axis.set_xlabel("N")
 
-    return _curves(draw, "ASP of the first N by relevance (%)", path)
+    drawing = _curves(draw, "ASP of the first N by relevance (%)")
+    see = "How well the order by score follows that by relevance among the first N."
+    header = ("queries", "method", "n", "mean", "deviation")
+    return Picture("asp", "ASP of the first N by relevance", see, drawing, header, rows)
 
 
-def _validation(methods: Methods, path: Path) -> Path:
+def _validation(methods: Methods) -> Picture:
     """RSUM on the validation split over the training: a line for each run."""
+    rows: Rows = []
     figure, axis = plt.subplots(figsize=(5.4, 4.2))
     colours = _colours(list(methods))
     for name, runs in methods.items():
         logs = [run.training_log for run in runs if run.training_log]
         for number, log in enumerate(logs):
             label = name if number == 0 else None
-            axis.plot(log["step"], 100 * log["val_rsum"], color=colours[name], lw=1.1, label=label)
+            steps, rsum = log["step"], 100 * log["val_rsum"]
+            axis.plot(steps, rsum, color=colours[name], lw=1.1, label=label)
+            points = zip(steps.astype(int).tolist(), rsum.tolist(), strict=True)
+            rows += [(name, number, *point) for point in points]
     axis.set(xlabel="step", ylabel="validation RSUM (%)")
     axis.grid(alpha=0.3)
     _legend_below(axis)
-    return save_plot(figure, path)
+    see = "RSUM while the methods learn: a line that still rises at its end would go on."
+    return Picture("validation", "validation", see, figure, ("method", "run", "step", "rsum"), rows)

@@ -16,12 +16,14 @@ from keras_xmr.comparison.pairs import (
     matrix_tables,
     most_judged,
     resamples_for,
+    signed,
 )
-from keras_xmr.comparison.plots import write_plots
+from keras_xmr.comparison.plots import comparison_pictures
 from keras_xmr.comparison.results import Methods
+from keras_xmr.comparison.side_by_side import STYLE, side_by_side
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
 from keras_xmr.metrics import Table
-from keras_xmr.reporting.pages import figure, gallery, html_table, page
+from keras_xmr.reporting.pages import gallery, html_table, page
 from keras_xmr.reporting.spreadsheets import csv_of
 
 _SHOWN_WINS = 5
@@ -92,34 +94,18 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     matrices = matrix_tables(comparison.pairs, split)
     markdown = [*map(_markdown, [*tables, *matrices]), *comparison.notes]
     atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
-    plots = write_plots(comparison.methods, comparison.summary_tables, folder)
+    drawn = comparison_pictures(comparison.methods, comparison.summary_tables)
     title = f"{', '.join(comparison.methods)}: {split}"
     parts = [f"<h1>{html.escape(split)}: comparison of {len(comparison.methods)} methods</h1>"]
     parts += [html_table(table) for table in tables]
     parts += [f'<p class="note">{html.escape(line)}</p>' for line in comparison.notes]
-    parts.append(
-        gallery(figure(path.read_bytes(), name, _see(name)) for name, path in plots.items())
-    )
+    parts.append(gallery(picture.write(folder) for picture in drawn))
     parts += [html_table(table) for table in matrices]
+    parts += side_by_side(comparison.methods, comparison.wins)
     parts += _pair_details(comparison)
     path = folder / "report.html"
-    atomic_write(path, page(title, parts).encode("utf-8"))
+    atomic_write(path, page(title, parts, STYLE).encode("utf-8"))
     return path
-
-
-_SEE = {
-    "metrics": "Each panel is a metric, each bar a method; a thin line is the deviation over "
-    "seeds.",
-    "recall": "The share of queries with a right answer among the first K: the further up, the "
-    "better; a band is from the least to the most of several seeds.",
-    "ASP": "How well the order by score follows that by relevance among the first N.",
-    "validation": "RSUM while the methods learn: a line that still rises at its end would go on.",
-}
-
-
-def _see(name: str) -> str:
-    """What there is to see in a plot."""
-    return _SEE[name.split()[0].rstrip(",")]
 
 
 def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:
@@ -194,8 +180,8 @@ def _pair_cells(pair: Pair) -> list[str]:
     d = pair.difference
     return [
         HEADLINES[pair.metric],
-        f"{100 * d.value:+.2f}",
-        f"{100 * d.low:+.2f} to {100 * d.high:+.2f}",
+        signed(100 * d.value, 2),
+        f"{signed(100 * d.low, 2)} to {signed(100 * d.high, 2)}",
         f"{d.p_value:.4f}",
         f"{pair.p_holm:.4f}",
         "real" if pair.is_real else "not told apart",

@@ -8,9 +8,12 @@ import numpy as np
 
 from keras_xmr.evaluation.attention_plots import attention_picture
 from keras_xmr.evaluation.curves import (
+    RANKED,
     ZETAS,
+    plausible_counts,
     plausible_match_by_zeta,
     precision_by_top,
+    relevance_by_rank,
     set_correlation,
 )
 from keras_xmr.evaluation.results import Evaluation
@@ -21,8 +24,12 @@ _SIDES = {"i2t": "image-to-text", "t2i": "text-to-image"}
 
 def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:
     """Every picture that the evaluation has numbers for."""
+    if (plausible := _plausible(evaluation)) is not None:
+        yield plausible
     if evaluation.ground_truth.has_label_vectors:
         yield _by_zeta(evaluation)
+    if (relevance := evaluation.ground_truth.relevance) is not None:
+        yield from (_by_rank(evaluation, relevance, side) for side in _SIDES)
     for side, curve in precision_by_top(evaluation.matchers[0].metrics.summary).items():
         if curve:
             yield _by_top(evaluation, side)
@@ -32,6 +39,49 @@ def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:
             yield _correlation(side, points)
     if evaluation.attention is not None:
         yield attention_picture(evaluation.attention)
+
+
+def _plausible(evaluation: Evaluation) -> Picture | None:
+    """How many answers are right, by all that is known beside the annotated ones."""
+    found = plausible_counts(evaluation.ground_truth)
+    if len(found) < 2:
+        return None
+    drawing, axis = panel("captions", "right images of a caption, at least", "captions (%)")
+    rows = []
+    for name, counts in found.items():
+        values, of = np.unique(counts, return_counts=True)
+        share = 100 * of[::-1].cumsum()[::-1] / len(counts)
+        axis.step(values, share, where="pre", label=name)
+        rows += [(name, *row) for row in zip(values.tolist(), share.tolist(), strict=True)]
+    axis.set(xscale="symlog", ylim=(0, 105), xlim=(0, None))
+    axis.legend(fontsize=8)
+    see = (
+        "Plausible matches: how many images are right for a caption. A line far to the right of "
+        "the annotated one says that most right answers were never annotated, and that R@1 calls "
+        "them wrong."
+    )
+    header = ("judgements", "right_images_at_least", "captions")
+    return Picture("plausible_matches", "plausible matches", see, drawing, header, rows)
+
+
+def _by_rank(evaluation: Evaluation, relevance: np.ndarray, side: str) -> Picture:
+    found = relevance_by_rank(evaluation.matchers[0].scores, relevance, side)
+    drawing, axis = panel(_SIDES[side], f"rank (the first {RANKED})", "relevance")
+    styles = {"by score": "-", "by relevance": "--", "random": ":"}
+    for name, values in found.items():
+        axis.plot(np.arange(1, len(values) + 1), values, styles[name], label=name)
+    axis.set_ylim(0, None)
+    axis.legend(fontsize=8)
+    see = (
+        "Relevance of the answers in the order of the model, mean over queries. The nearer the "
+        "line is to that of the best order, the more of what is nearly right stands where it "
+        "should; one that falls to the dotted line after a few ranks knows what was annotated "
+        "and no more."
+    )
+    ranks = range(1, len(found["by score"]) + 1)
+    rows = zip(ranks, *(values.tolist() for values in found.values()), strict=True)
+    title = f"relevance by rank, {_SIDES[side]}"
+    return Picture(f"relevance_rank_{side}", title, see, drawing, ("rank", *found), rows)
 
 
 def _by_zeta(evaluation: Evaluation) -> Picture:

@@ -14,6 +14,9 @@ from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
 
+RANKED = 100
+"""So many ranks are shown of the relevance by rank."""
+
 _QUERIES = 1000
 
 
@@ -63,6 +66,58 @@ def _precision(
     if not counts.any():
         return np.nan, np.nan
     return float(np.nanmean(values)), float(counts[counts > 0].mean() / scores.shape[1])
+
+
+def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
+    """How many images are right for each caption (Chun et al. 2021, Fig. 4).
+
+    Args:
+        truth: What is known.
+
+    Returns:
+        By what calls them right, such as "annotated", int (captions,).
+    """
+    found = {"annotated": truth.judgements.transpose().counts()}
+    for name, judgements in truth.extra.items():
+        if judgements.caption_query_mask is None:
+            found[name] = judgements.transpose().counts()
+    if truth.has_label_vectors:
+        labels = truth.label_vectors()
+        captions = labels[truth.caption_image]
+        for zeta in (0, 1, 2):
+            of_labels = Judgements.from_labels(labels, captions, zeta)
+            found[f"labels, zeta {zeta}"] = of_labels.transpose().counts()
+    return found
+
+
+def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[str, np.ndarray]:
+    """Relevance of what stands at each rank, mean over queries (Li et al. 2022, Fig. 1c).
+
+    Of more than 1,000 queries so many are drawn with a seed.
+
+    Args:
+        scores: Scores (images, captions).
+        relevance: Of each pair, (images, captions).
+        side: "i2t" or "t2i".
+
+    Returns:
+        For the order "by score", that "by relevance" and a "random" one, of the first `RANKED`.
+    """
+    matrices = ScoreMatrices.of(scores)
+    everyone = [np.arange(count) for count in matrices.shape]
+    own = 0 if side == "i2t" else 1
+    some = list(everyone)
+    some[own] = np.sort(np.random.default_rng(0).permutation(everyone[own])[:_QUERIES])
+    ranked = matrices.select(*some).by_query[own]
+    known = np.asarray(relevance)[np.ix_(*some)]
+    known = known if own == 0 else known.T
+    order = np.argsort(-ranked, axis=1, kind="stable")[:, :RANKED]
+    best = -np.sort(-known, axis=1)[:, :RANKED]
+    return {
+        "by score": np.take_along_axis(known, order, axis=1).mean(axis=0),
+        "by relevance": best.mean(axis=0),
+        "random": np.full(order.shape[1], known.mean()),
+    }
 
 
 def precision_by_top(summary: Mapping[str, float]) -> dict[str, list[tuple[int, float]]]:

@@ -58,10 +58,12 @@ class Probes:
     Attributes:
         damage: For "image" and "caption": what less of an item does to its sigma.
         coverage: How answer sets keep their promise, a `keras_xmr.index.coverage.Coverage`.
+        mixtures: What mixed images include, a `keras_xmr.evaluation.mixtures.Mixtures`.
     """
 
     damage: dict[str, Damage] = field(default_factory=dict)
     coverage: Any = None
+    mixtures: Any = None
 
 
 def erase_images(model: Embedder, pixels: np.ndarray, seed: int = 0) -> Damage | None:

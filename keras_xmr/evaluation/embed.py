@@ -175,3 +175,10 @@ def _joined_tokens(batches: Iterable[dict[str, np.ndarray]]) -> dict[str, Ragged
         counts = embedded["mask"] > 0
         parts.append((embedded["tokens"][counts], counts.sum(axis=1)))
     return join(parts)
+
+
+def embed_unknown(model: Retriever, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
+    """The embedding of a caption of five words that no vocabulary has."""
+    words = tokenizer(tf.constant([" ".join(["qxzvqx"] * 5)]))
+    found = model.text_tower(words, training=False)
+    return {name: np.asarray(values) for name, values in found.items()}

@@ -11,12 +11,14 @@ import numpy as np
 from data_pipelines.files import atomic_write, written_aside
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import components
+from keras_xmr.evaluation.answers import write_answers
 from keras_xmr.evaluation.card_plots import card_pictures
 from keras_xmr.evaluation.curve_plots import curve_pictures
 from keras_xmr.evaluation.files import write_figures
-from keras_xmr.evaluation.plots import SEE, write_plots
+from keras_xmr.evaluation.plots import plot_pictures
 from keras_xmr.evaluation.report_card import WORDS, report_card
 from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.shape_plots import shape_pictures
 from keras_xmr.evaluation.tables import embedding_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
@@ -25,7 +27,6 @@ from keras_xmr.metrics.glossary import glossary
 from keras_xmr.reporting.pages import (
     data_url,
     definitions,
-    figure,
     gallery,
     html_table,
     joined,
@@ -57,7 +58,7 @@ def write_report(
     verdict: str,
     tables: Sequence[Table],
 ) -> Path:
-    """Writes `metrics.json`, `queries-<split>.npz`, plots and `report.html`.
+    """Writes `metrics.json`, `queries-<split>.npz`, `answers-<split>.npz`, pictures, `report.html`.
 
     Args:
         evaluation: What was found.
@@ -71,13 +72,13 @@ def write_report(
         The page.
     """
     write_figures(evaluation, folder)
-    plots = write_plots(evaluation, folder)
+    write_answers(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
     parts.append(f'<p class="verdict">{html.escape(verdict)}</p>')
     parts += [html_table(joined(table)) for table in tables]
     parts += [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
-    shown = [figure(path.read_bytes(), name, SEE[name]) for name, path in plots.items()]
-    shown += [picture.write(folder) for picture in curve_pictures(evaluation)]
+    drawn = (plot_pictures, curve_pictures, shape_pictures)
+    shown = [picture.write(folder) for draw in drawn for picture in draw(evaluation)]
     parts += ["<h2>Pictures</h2>", gallery(shown), *_card(evaluation, folder)]
     parts += _examples(evaluation, records)
     parts += ["<h2>What the words mean</h2>", definitions(_meanings(evaluation))]

@@ -46,6 +46,19 @@ class Attention:
     maps: dict[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class GradientCounts:
+    """How many negatives of a query have a gradient.
+
+    Attributes:
+        batch_size: Pairs of a batch.
+        counts: By the name of a loss, int (2, queries): of images, and of captions.
+    """
+
+    batch_size: int
+    counts: dict[str, np.ndarray]
+
+
 class _Result:
     """Something that was measured."""
 
@@ -125,6 +138,8 @@ class Evaluation:
         paper: The row of a paper that the config aims at.
         probes: What was found of uncertainty by embedding again; None if there is no report card.
         attention: Where the model looks, on a few photos; None where it attends to no places.
+        gradients: How many negatives its losses still push away; None where that is not known.
+        unknown: The embedding of a caption of unknown words alone, of a model of the plane.
     """
 
     split: str
@@ -140,6 +155,8 @@ class Evaluation:
     paper: ReportedResults | None = None
     probes: Probes | None = None
     attention: Attention | None = None
+    gradients: GradientCounts | None = None
+    unknown: Arrays | None = None
 
     @property
     def judgements(self) -> Judgements:

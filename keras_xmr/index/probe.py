@@ -11,6 +11,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from keras_xmr.evaluation.damage import Damage, Probes, drop_from_captions, erase_images
+from keras_xmr.evaluation.mixtures import mix_images
 from keras_xmr.index.calibration import in_batches
 from keras_xmr.index.coverage import measure_coverage
 from keras_xmr.index.model import RunModel
@@ -45,7 +46,9 @@ def probe(run: Path, model: Retriever, records: Records, split: Any) -> Probes:
     damage = {side: growth for side, growth in found.items() if growth is not None}
     other = split != "val" and len(records.split("val")) > 0
     return Probes(
-        damage=damage, coverage=measure_coverage(again, records, split) if other else None
+        damage=damage,
+        coverage=measure_coverage(again, records, split) if other else None,
+        mixtures=mix_images(_InBatches(again), _pixels(again, records, split)),
     )
 
 
@@ -63,8 +66,11 @@ class _InBatches:
 
 
 def _erase(model: RunModel, records: Records, split: Any) -> Damage | None:
-    pixels = model.pixels_of_records(records, split, _some(len(records.split(split))))
-    return erase_images(_InBatches(model), pixels)
+    return erase_images(_InBatches(model), _pixels(model, records, split))
+
+
+def _pixels(model: RunModel, records: Records, split: Any) -> np.ndarray:
+    return model.pixels_of_records(records, split, _some(len(records.split(split))))
 
 
 def _drop(model: RunModel, records: Records, split: Any) -> Damage | None:

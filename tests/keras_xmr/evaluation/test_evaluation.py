@@ -40,6 +40,12 @@ PICTURES = {
     "sigma_damage_image",
     "sigma_damage_caption",
     "answer_sets",
+    "attention",
+    "gradient_counts",
+    "plausible_matches",
+    "relevance_rank_i2t",
+    "relevance_rank_t2i",
+    "set_algebra",
 }
 
 
@@ -184,6 +190,7 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     assert page.count("data:image/jpeg") > 10
     assert 'class="true"' in page or 'class="right"' in page
     assert {p.stem for p in folder.glob("*.png")} == PICTURES
+    assert {p.stem for p in folder.glob("*.csv")} >= PICTURES
     assert "sigma of captions, 70% dropped" in (folder / "report_card.csv").read_text("utf-8")
     for word in ("<dt>R@K</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page

@@ -11,7 +11,12 @@ import pytest
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.card_plots import card_pictures
 from keras_xmr.evaluation.curve_plots import curve_pictures
-from keras_xmr.evaluation.curves import plausible_match_by_zeta, set_correlation
+from keras_xmr.evaluation.curves import (
+    plausible_counts,
+    plausible_match_by_zeta,
+    relevance_by_rank,
+    set_correlation,
+)
 from keras_xmr.evaluation.damage import (
     SHARES,
     Probes,
@@ -205,16 +210,43 @@ def evaluation(random):
 def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path):
     pictures = list(curve_pictures(evaluation))
     assert [picture.name for picture in pictures] == [
+        "plausible_matches",
         "pmrp_zeta",
+        "relevance_rank_i2t",
+        "relevance_rank_t2i",
         "asp_top_i2t",
         "set_correlation_image",
     ]
     page = "".join(picture.write(tmp_path) for picture in pictures)
-    assert page.count("<figcaption>") == 3
+    assert page.count("<figcaption>") == 6
     lines = (tmp_path / "pmrp_zeta.csv").read_text("utf-8").splitlines()
     assert lines[0] == "zeta,i2t,i2t chance,t2i,t2i chance"
     assert len(lines) == 8
     assert (tmp_path / "set_correlation_image.png").stat().st_size > 1000
+
+
+def test_relevance_by_rank_is_that_of_the_definition(random):
+    scores, relevance = random.normal(size=(5, 7)), random.random((5, 7))
+    found = relevance_by_rank(scores, relevance, "i2t")
+    for rank in range(7):
+        of_rank = [relevance[i, np.argsort(-scores[i])[rank]] for i in range(5)]
+        assert found["by score"][rank] == pytest.approx(np.mean(of_rank))
+        best = [np.sort(relevance[i])[::-1][rank] for i in range(5)]
+        assert found["by relevance"][rank] == pytest.approx(np.mean(best))
+    other = relevance_by_rank(scores.T, relevance.T, "t2i")
+    np.testing.assert_allclose(other["by score"], found["by score"])
+
+
+def test_plausible_matches_grow_with_zeta(random):
+    truth = labelled(random)
+    found = plausible_counts(truth)
+    assert (found["annotated"] == 1).all()
+    labels = truth.label_vectors().toarray()
+    for zeta in (0, 1, 2):
+        apart = (labels[truth.caption_image][:, None] != labels[None]).sum(axis=2)
+        known = labels.any(axis=1)
+        expected = (apart <= zeta) & known & known[truth.caption_image][:, None]
+        np.testing.assert_array_equal(found[f"labels, zeta {zeta}"], expected.sum(axis=1))
 
 
 def test_a_model_without_sigma_has_a_card_of_its_probabilities_alone(evaluation):

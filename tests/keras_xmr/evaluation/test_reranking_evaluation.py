@@ -15,6 +15,7 @@ from keras_xmr.config.loader import ConfigError
 from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
+from keras_xmr.evaluation.tuning_plots import scale_pictures
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.reranking import FastReranking, build_rerankers
@@ -182,6 +183,21 @@ def test_search_says_what_to_write_and_when_the_grid_ends(retrieval):
     tables = search_tables(search, "val")
     assert [row[0] for table in tables for row in table.rows].count("none") == 2
     assert all("transductive" in table.title for table in tables)
+
+
+def test_the_scales_are_drawn_as_a_heat_map(retrieval, tmp_path):
+    search = search_scales(*retrieval, scales=(0.5, 2, 8))
+    pictures = {picture.name: picture for picture in scale_pictures(search)}
+    assert set(pictures) == {"rerank_scales_gamma", "rerank_scales_lambda"}
+    picture = pictures["rerank_scales_gamma"]
+    shown = picture.figure.axes[0].images[0].get_array()
+    best = search.settings["gamma"][0]
+    gain = 100 * (sum(best.recalls) - sum(search.plain["gamma"].recalls))
+    assert shown.max() == pytest.approx(gain)
+    row, column = np.unravel_index(shown.argmax(), shown.shape)
+    assert gain == pytest.approx(shown[row, column])
+    picture.write(tmp_path)
+    assert len((tmp_path / "rerank_scales_gamma.csv").read_text().splitlines()) == 10
 
 
 def test_search_refuses_what_it_cannot_search_by(retrieval):

@@ -1,0 +1,107 @@
+"""Two models side by side, in the report of a comparison."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import numpy as np
+import pytest
+from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run
+
+from keras_xmr.comparison.compare import compare
+from keras_xmr.comparison.pairs import signed, wins
+from keras_xmr.comparison.results import read_runs
+from keras_xmr.comparison.side_by_side import side_by_side
+from keras_xmr.evaluation.answers import RIGHT, TRUE, write_answers
+from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.metrics import measure
+from keras_xmr.metrics.score_matrices import ScoreMatrices
+
+
+def answers_of(folder, seed):
+    """Answers of random scores, as an evaluation leaves them."""
+    random = np.random.default_rng(seed)
+    arrays = {}
+    for side, (queries, candidates) in {
+        "i2t": (IMAGES, CAPTIONS),
+        "t2i": (CAPTIONS, IMAGES),
+    }.items():
+        arrays[side] = random.integers(0, candidates, (queries, 6)).astype(np.int32)
+        arrays[f"{side}_kind"] = random.integers(0, 3, (queries, 6)).astype(np.int8)
+    np.savez(folder.evaluation("test") / "answers-test.npz", **arrays)
+    return arrays
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs")
+    folders = [finished_run(output, name, 0, skill) for name, skill in (("a", 3.0), ("b", 2.0))]
+    return {folder.path.name: (folder.path, answers_of(folder, 5)) for folder in folders}
+
+
+def test_the_answers_of_both_models_to_what_one_wins(runs):
+    methods = read_runs([path for path, _ in runs.values()])["test"]
+    found = wins(methods)
+    parts = side_by_side(methods, found)
+    page = "".join(parts)
+    assert "<h2>Won by a, lost by b</h2>" in page
+    first = next(win for win in found if (win.direction, win.winner) == ("t2i", "a"))
+    query = int(first.query.split()[1])
+    part = next(part for part in parts if first.text in part)
+    names = re.findall(r"<span>image (\d+)</span>", part)
+    expected = [arrays["t2i"][query] for _, arrays in runs.values()]
+    assert list(map(int, names)) == [int(n) for row in expected for n in row]
+    assert part.count('<div class="answers">') == 2
+    kinds = re.findall(r'<div class="(wrong|true|right)"', part)
+    assert kinds[:6] == [("wrong", "true", "right")[k] for k in runs["a"][1]["t2i_kind"][query]]
+
+
+def test_the_page_and_every_picture_have_it(runs, tmp_path, capsys):
+    compare([], [path for path, _ in runs.values()], tmp_path)
+    capsys.readouterr()
+    page = (tmp_path / "test" / "report.html").read_text("utf-8")
+    assert "Won by a, lost by b" in page
+    pictures = {path.stem for path in (tmp_path / "test").glob("*.png")}
+    tables = {path.stem for path in (tmp_path / "test").glob("*.csv")}
+    assert pictures <= tables
+    with (tmp_path / "test" / "validation.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["method"] for row in rows} == {"a", "b"}
+    assert float(rows[0]["rsum"]) == 50.0
+
+
+def test_runs_without_answers_are_compared_all_the_same(runs, tmp_path):
+    old = finished_run(tmp_path, "old", 0, 1.0)
+    methods = read_runs([next(iter(runs.values()))[0], old.path])["test"]
+    assert side_by_side(methods, wins(methods)) == []
+
+
+def test_answers_are_kept_with_what_they_are(tmp_path, random):
+    right = np.eye(4)[:, np.repeat(np.arange(4), 2)]
+    truth = GroundTruth(
+        list("abcd"), list("01234567"), OWNER[:8], Judgements.from_pairs(OWNER[:8], 4)
+    )
+    truth.extra["truth"] = Judgements(Judgements.from_pairs(OWNER[:8], 4).grades + right[::-1])
+    scores = random.normal(size=(4, 8)).astype(np.float32)
+    own = MatcherEvaluation("cosine", ScoreMatrices(scores), measure(scores, truth))
+    evaluation = Evaluation("test", 4, 8, [own], EmbeddedSplit({}, {}), truth)
+    write_answers(evaluation, tmp_path)
+    with np.load(tmp_path / "answers-test.npz") as found:
+        np.testing.assert_array_equal(found["i2t"], np.argsort(-scores, axis=1)[:, :6])
+        np.testing.assert_array_equal(found["t2i"], np.argsort(-scores.T, axis=1)[:, :6])
+        for query, (numbers, kinds) in enumerate(zip(found["t2i"], found["t2i_kind"], strict=True)):
+            for number, kind in zip(numbers, kinds, strict=True):
+                annotated, other = right[number, query], right[::-1][number, query]
+                assert kind == (RIGHT if annotated else TRUE if other else 0)
+
+
+def test_a_difference_of_nothing_has_no_sign():
+    assert [signed(value) for value in (-0.04, 0.0, 0.04, -0.06, 1.25)] == [
+        "0.0",
+        "0.0",
+        "0.0",
+        "-0.1",
+        "+1.2",
+    ]

@@ -1,0 +1,99 @@
+"""Pictures of Gaussians in the plane, of mixtures, and of gradients."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import models
+import numpy as np
+import pytest
+import scipy.stats
+
+from keras_xmr.evaluation.damage import Probes
+from keras_xmr.evaluation.gradients import count_gradients
+from keras_xmr.evaluation.mixtures import PAIRS, divergence, mix_images
+from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, GradientCounts
+from keras_xmr.evaluation.shape_plots import shape_pictures
+from keras_xmr.judgements import GroundTruth, Judgements
+from keras_xmr.losses import Triplet
+from keras_xmr.model.objective import Objective
+
+
+def gaussians(random, count, dimension=2):
+    shape = (count, dimension)
+    return {"mean": random.normal(size=shape), "log_variance": random.normal(size=shape)}
+
+
+def test_the_divergence_is_that_of_the_integral(random):
+    inner, outer = gaussians(random, 1, 1), gaussians(random, 1, 1)
+    x = np.linspace(-30, 30, 300_001)
+    p, q = (
+        scipy.stats.norm.logpdf(x, e["mean"][0, 0], np.exp(0.5 * e["log_variance"][0, 0]))
+        for e in (inner, outer)
+    )
+    expected = np.sum(np.exp(p) * (p - q)) * (x[1] - x[0])
+    assert divergence(inner, outer)[0] == pytest.approx(expected, rel=1e-4)
+
+
+class Spread:
+    """A model whose sigma is the spread of the pixels, and whose mean is their mean."""
+
+    def embed_pixels(self, pixels):
+        flat = pixels.reshape(len(pixels), -1).astype(np.float64) / 255
+        mean, spread = flat.mean(axis=1, keepdims=True), flat.std(axis=1, keepdims=True)
+        return {"mean": mean, "log_variance": 2 * np.log(spread + 0.01)}
+
+
+def test_a_mixture_covers_its_halves(random):
+    plain = np.repeat(random.integers(0, 255, (12, 1, 1, 1)), 3, axis=3)
+    pixels = np.broadcast_to(plain, (12, 8, 8, 3)).astype(np.uint8)
+    found = mix_images(Spread(), pixels).divergence
+    assert set(found) == set(PAIRS)
+    halves, others, whole, others_of_half = (values.mean() for values in found.values())
+    assert halves < others
+    assert whole < others_of_half
+    assert mix_images(Spread(), pixels[:4]) is None
+
+
+def test_the_plane(random):
+    truth = GroundTruth(
+        list("abc"), list("012345"), np.repeat(np.arange(3), 2),
+        Judgements.from_pairs(np.repeat(np.arange(3), 2), 3),
+    )  # fmt: skip
+    embedded = EmbeddedSplit(gaussians(random, 3), gaussians(random, 6))
+    evaluation = Evaluation("test", 3, 6, [], embedded, truth, unknown=gaussians(random, 1))
+    evaluation.gradients = GradientCounts(4, {"triplet": np.array([[1, 0, 2, 1], [0, 0, 1, 1]])})
+    plane, gradients = shape_pictures(evaluation)
+    rows = list(plane.rows)
+    assert len(rows) == len(plane.figure.axes[0].patches) == 3 + 6 + 1
+    assert rows[-1][1] == "<unk>"
+    ellipse = plane.figure.axes[0].patches[0]
+    # Half of a Gaussian in the plane lies within 1.1774 deviations.
+    sigma = np.exp(0.5 * embedded.images["log_variance"][0, 0])
+    assert ellipse.width == pytest.approx(2 * 1.17741 * sigma, rel=1e-4)
+    assert next(iter(gradients.rows)) == ("triplet", "image", 1.0, 0.25)
+
+
+def test_mixtures_are_drawn(random):
+    values = {name: random.normal(size=5) for name in PAIRS}
+    probes = Probes(mixtures=SimpleNamespace(divergence=values))
+    empty = GroundTruth([], [], np.zeros(0, int), Judgements.from_pairs(np.zeros(0, int), 0))
+    evaluation = Evaluation("test", 0, 0, [], EmbeddedSplit({}, {}), empty, probes=probes)
+    (picture,) = shape_pictures(evaluation)
+    assert [row[0] for row in picture.rows] == list(PAIRS)
+
+
+@pytest.mark.parametrize(("mining", "most"), [("hardest", 2), ("sum", 7)])
+def test_hardest_negatives_alone_have_a_gradient(random, mining, most):
+    model = models.points()
+    model.objective = Objective([Triplet(mining=mining, margin=5.0, warmup_steps=0)], [1.0])
+    means = random.normal(size=(2, 8, 6)).astype(np.float32)
+    embedded = EmbeddedSplit({"mean": means[0]}, {"mean": means[1]})
+    part = SimpleNamespace(num_captions=8, caption_image=np.arange(8))
+    found = count_gradients(model, part, embedded, 8).counts["triplet"]
+    assert found.shape == (2, 8)
+    # A margin of 5 is never reached, so every negative counts, or the hardest of each query: of
+    # an image that of its own, and those of the captions of which it is the hardest.
+    assert found.sum() == 2 * 8 * 7 if mining == "sum" else found.min() >= 1
+    assert np.median(found) <= most
+    assert count_gradients(model, part, embedded, 9) is None
