@@ -48,7 +48,7 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
 def targets_read(y: dict[str, Any], judgements: MatchRule, objective: Any) -> dict[str, Any]:
     """What `relations` reads of it for an objective."""
     ids = "image_id" if judgements == "pairs" else "labels"
-    names = {ids, f"caption_{ids}", f"mix_{ids}", "mix_ratio"}
+    names = {ids, f"caption_{ids}", f"mix_{ids}", "mix_ratio", "judged"}
     if objective.needs_relevance:
         names.add("relevance")
     return {name: value for name, value in y.items() if name in names}

@@ -42,8 +42,8 @@ class MatcherSearcher(Searcher):
     def _answer(self, query: Any, scored: Any) -> None:
         del query, scored
 
-    def _notes(self, query: Any, scored: Any) -> list[str]:
-        del query
+    def _notes(self, query: Any, scored: Any, rerank: str | None) -> list[str]:
+        del query, rerank
         if not scored.searched:
             return ["No photo passes the filters."]
         notes = [f"Ranked by {self._name}; answer sets are those of {self.index.matcher} alone."]
