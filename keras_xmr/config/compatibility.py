@@ -440,6 +440,8 @@ def _without_variance(config: Config) -> list[str]:
 
 
 def _phases(config: Config) -> Iterator[Mistake]:
+    if not config.train.phases and config.train.start != "random":
+        yield ("train", "start"), "has no effect without phases of training; write start: random"
     parts = ["matcher", *(s for s in ("image", "text"))]
     parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
     for number, phase in enumerate(config.train.phases):

@@ -196,8 +196,9 @@ class TrainOptions(Section):
     optimizer: Annotated[Choice, OneOf("optimizer"), _BY_NAME]
     """The optimizer."""
 
-    phases: Annotated[tuple[PhaseOptions, ...], Field(min_length=1)]
-    """The phases of training, one after another."""
+    phases: tuple[PhaseOptions, ...]
+    """The phases of training, one after another. With none, `[]`, nothing is trained: the command
+    `train` keeps the model as it begins, to evaluate published weights (zero-shot)."""
 
     precompute_features: bool = False
     """Whether the features of the images are computed once, and training reads them in place of

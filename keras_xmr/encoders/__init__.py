@@ -4,6 +4,8 @@ from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.keras_applications import KerasApplications
 from keras_xmr.encoders.keras_hub_image import KerasHubImage
 from keras_xmr.encoders.keras_hub_text import KerasHubText
+from keras_xmr.encoders.prolip_image import ProlipImage
+from keras_xmr.encoders.prolip_text import ProlipText
 from keras_xmr.encoders.regions import Regions
 from keras_xmr.encoders.small_cnn import SmallCNN
 from keras_xmr.encoders.vsrn import VSRN
@@ -17,6 +19,8 @@ __all__ = [
     "KerasApplications",
     "KerasHubImage",
     "KerasHubText",
+    "ProlipImage",
+    "ProlipText",
     "Regions",
     "SmallCNN",
     "WordEmbedding",

@@ -10,10 +10,12 @@ from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
 from keras_xmr.layers.local_attention import LocalAttention
 from keras_xmr.layers.local_residual import LocalResidual
 from keras_xmr.layers.preprocessing import Preprocessing
+from keras_xmr.layers.prolip import ProlipImageTower, ProlipTextTower
 from keras_xmr.layers.region_mask import RegionMask, region_mask
 from keras_xmr.layers.rezero import ReZero
 from keras_xmr.layers.sine_positions import sine_positions
 from keras_xmr.layers.temperature import Temperature
+from keras_xmr.layers.transformer import TransformerBlock
 
 __all__ = [
     "GRU",
@@ -26,10 +28,13 @@ __all__ = [
     "LocalResidual",
     "MaskedBatchNormalization",
     "Preprocessing",
+    "ProlipImageTower",
+    "ProlipTextTower",
     "ReZero",
     "RegionMask",
     "Temperature",
     "TextBackbone",
+    "TransformerBlock",
     "batch_normalization",
     "l2_normalize",
     "region_mask",

@@ -56,8 +56,8 @@ def at_start(config: Config) -> LeftOut:
 
     It is what the first phase freezes and files hold that the config names.
     """
-    first = config.train.phases[0]
-    frozen = [side for side in SIDES if first.freezes_encoder(side)]
+    first = config.train.phases[:1]
+    frozen = [side for side in SIDES for phase in first if phase.freezes_encoder(side)]
     found = {side: _checksum(config, side) for side in frozen}
     return LeftOut({side: digest for side, digest in found.items() if digest})
 

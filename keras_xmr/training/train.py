@@ -349,7 +349,7 @@ class _Trainer:
         """Keeps the last weights, and loads those that the config asks for."""
         self.model.feature_tower = None
         self.model.caption_feature_tower = None
-        if done >= self.spans()[-1].end:
+        if done and done >= self.spans()[-1].end:
             self.checkpoints.restore_model()
         if not self.distribution.is_chief:
             return

@@ -119,8 +119,8 @@ def clip(folder: Path, size: int = 32) -> Path:
     return folder
 
 
-def siglip(folder: Path, size: int = 32) -> Path:
-    """A SigLIP of one layer a tower, 8 wide."""
+def siglip_pieces() -> bytes:
+    """A model of SentencePiece with 34 pieces, the end being 1."""
     proto = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([WORDS, "a red circle", "the green square"]),
@@ -132,6 +132,11 @@ def siglip(folder: Path, size: int = 32) -> Path:
         unk_id=0,
         minloglevel=2,
     )
+    return proto.getvalue()
+
+
+def siglip(folder: Path, size: int = 32) -> Path:
+    """A SigLIP of one layer a tower, 8 wide."""
     tower = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
     keras.utils.set_random_seed(4)
     backbone = keras_hub.models.SigLIPBackbone(
@@ -141,7 +146,7 @@ def siglip(folder: Path, size: int = 32) -> Path:
         ),
     )
     backbone.save_to_preset(str(folder))
-    keras_hub.tokenizers.SigLIPTokenizer(proto.getvalue()).save_to_preset(str(folder))
+    keras_hub.tokenizers.SigLIPTokenizer(siglip_pieces()).save_to_preset(str(folder))
     keras_hub.layers.SigLIPImageConverter(
         image_size=(size, size), scale=1 / 127.5, offset=-1.0
     ).save_to_preset(str(folder))

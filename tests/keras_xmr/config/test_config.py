@@ -102,7 +102,6 @@ def test_overrides_reach_any_key():
             ["cosine_epochs", "no effect", "schedule: cosine"],
         ),
         ("train.phases.0.cosine_epochs=5", ["cosine_epochs", "5.0", "6 epochs", "rate of 0"]),
-        ("train.phases=[]", ["train.phases", "at least 1"]),
         ("train.sampler=one_per_class", ["train.sampler", "'scenes'", "one class"]),
         ("data.judgements=classes", ["data.judgements", "'scenes'"]),
         ("data.image.resize=32", ["data.image", "resize (32)", "size (64)"]),

@@ -1,0 +1,269 @@
+"""The towers of ProLIP as one layer each (Chun et al. 2025, section 3.1)."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.layers.transformer import Activation, TransformerBlock
+
+# Of the pixels that CLIP was trained with, from 0 to 1.
+_PIXEL_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_PIXEL_DEVIATION = (0.26862954, 0.26130258, 0.27577711)
+
+_LOG_VARIANCE = -10.0
+"""Where the log-variance starts."""
+
+
+class ProlipTower(keras.layers.Layer):
+    """What both towers share: a transformer with a [CLS] and an [UNC] token.
+
+    The output (B, 2, D) is, in this order, what becomes the mean, and the log-variance.
+
+    Args:
+        width: F of its tokens.
+        blocks: Transformer blocks.
+        heads: Heads of each.
+        hidden: Width of the hidden layer of each.
+        dimension: D of the joint space.
+        activation: That of the hidden layers.
+        epsilon: Of the LayerNorms.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    projection: keras.layers.Dense
+
+    def __init__(
+        self,
+        width: int,
+        blocks: int,
+        heads: int,
+        hidden: int,
+        dimension: int,
+        *,
+        activation: Activation = "gelu",
+        epsilon: float = 1e-5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.width = width
+        self.heads = heads
+        self.hidden = hidden
+        self.dimension = dimension
+        self.activation = activation
+        self.epsilon = epsilon
+        self.blocks = [
+            TransformerBlock(
+                heads,
+                hidden,
+                activation=activation,
+                epsilon=epsilon,
+                dtype=self.dtype_policy,
+                name=f"block_{number}",
+            )
+            for number in range(blocks)
+        ]
+        self.final_norm = self.norm("final_norm")
+        self.log_variance = keras.layers.Dense(
+            dimension,
+            kernel_initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
+            bias_initializer=keras.initializers.Constant(_LOG_VARIANCE),
+            dtype=self.dtype_policy,
+            name="log_variance",
+        )
+
+    def norm(self, name: str) -> keras.layers.LayerNormalization:
+        """A LayerNorm with the epsilon of the tower."""
+        return keras.layers.LayerNormalization(
+            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
+        )
+
+    def linear(self, bias: bool) -> keras.layers.Dense:
+        """The linear layer into the joint space."""
+        return keras.layers.Dense(
+            self.dimension,
+            use_bias=bias,
+            kernel_initializer=keras.initializers.RandomNormal(stddev=self.width**-0.5),
+            dtype=self.dtype_policy,
+            name="projection",
+        )
+
+    def vectors(self, name: str, deviation: float, *shape: int) -> Any:
+        """Learned vectors (..., F)."""
+        return self.add_weight(
+            name=name,
+            shape=(*shape, self.width),
+            initializer=keras.initializers.RandomNormal(stddev=deviation),
+        )
+
+    @abc.abstractmethod
+    def build(self, shape: tuple[Any, ...]) -> None:
+        """Makes the tokens, the positions and the layers."""
+
+    def build_parts(self, length: int) -> None:
+        """Builds what both towers share."""
+        tokens = (None, length, self.width)
+        for layer in (*self.blocks, self.final_norm, self.projection):
+            layer.build(tokens)
+
+    def token(self, vector: Any, features: Any) -> Any:
+        """A learned vector as a token (B, 1, F) of every item."""
+        vector = ops.cast(vector, features.dtype)
+        return ops.broadcast_to(vector, (ops.shape(features)[0], 1, self.width))
+
+    def transformed(self, tokens: Any) -> Any:
+        """Tokens (B, L, F) after all blocks."""
+        for block in self.blocks:
+            tokens = block(tokens)
+        return tokens
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "width": self.width,
+            "blocks": len(self.blocks),
+            "heads": self.heads,
+            "hidden": self.hidden,
+            "dimension": self.dimension,
+            "activation": self.activation,
+            "epsilon": self.epsilon,
+        }
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class ProlipImageTower(ProlipTower):
+    """The image tower of ProLIP: pixels from 0 to 255 (B, H, W, 3) to (B, 2, D).
+
+    The tokens are [CLS], [UNC], and the patches row by row. As in the released code, the last
+    LayerNorm sees all tokens, and the [CLS] token a second time.
+
+    Args:
+        width: F of its tokens.
+        blocks: Transformer blocks.
+        heads: Heads of each.
+        hidden: Width of the hidden layer of each.
+        dimension: D of the joint space.
+        patch: Height and width of a patch, in pixels.
+        **kwargs: Those of `ProlipTower`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        blocks: int,
+        heads: int,
+        hidden: int,
+        dimension: int,
+        patch: int,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(width, blocks, heads, hidden, dimension, **kwargs)
+        self.patch = patch
+        self.patches = keras.layers.Conv2D(
+            width, patch, strides=patch, use_bias=False, dtype=self.dtype_policy, name="patches"
+        )
+        self.first_norm = self.norm("first_norm")
+        self.projection = self.linear(bias=False)
+
+    def build(self, shape: tuple[Any, ...]) -> None:
+        length = (shape[1] // self.patch) * (shape[2] // self.patch) + 2
+        deviation = self.width**-0.5
+        self.class_token = self.vectors("class_token", deviation)
+        self.uncertainty_token = self.vectors("uncertainty_token", deviation)
+        self.positions = self.vectors("positions", deviation, length)
+        self.patches.build((None, *shape[1:3], 3))
+        self.first_norm.build((None, length, self.width))
+        self.log_variance.build((None, self.width))
+        self.build_parts(length)
+
+    def call(self, pixels: Any) -> Any:
+        patches = self.patches(_normalized(pixels))
+        patches = ops.reshape(patches, (-1, self.positions.shape[0] - 2, self.width))
+        first = [self.token(v, patches) for v in (self.class_token, self.uncertainty_token)]
+        tokens = ops.concatenate([*first, patches], axis=1)
+        tokens = self.first_norm(tokens + ops.cast(self.positions, tokens.dtype))
+        tokens = self.final_norm(self.transformed(tokens))
+        mean = self.projection(self.final_norm(tokens[:, 0]))
+        return ops.stack([mean, self.log_variance(tokens[:, 1])], axis=1)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"patch": self.patch}
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class ProlipTextTower(ProlipTower):
+    """The text tower of ProLIP: ids int32 (B, L), with -1 behind a caption, to (B, 2, D).
+
+    It always reads as many tokens as it can, and fills up with the last one of a caption. [UNC] and
+    [CLS] come behind them. As in the released code, the log-variance is made of the projected
+    [CLS] token, so that D is also the width F; [UNC] is only attended to.
+
+    Args:
+        width: F of its tokens.
+        blocks: Transformer blocks.
+        heads: Heads of each.
+        hidden: Width of the hidden layer of each.
+        dimension: D of the joint space.
+        vocabulary: How many ids there are.
+        length: How many tokens of a caption are read.
+        **kwargs: Those of `ProlipTower`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        blocks: int,
+        heads: int,
+        hidden: int,
+        dimension: int,
+        vocabulary: int,
+        length: int,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(width, blocks, heads, hidden, dimension, **kwargs)
+        self.vocabulary = vocabulary
+        self.length = length
+        self.embedding = keras.layers.Embedding(
+            vocabulary,
+            width,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02),
+            dtype=self.dtype_policy,
+            name="embedding",
+        )
+        self.projection = self.linear(bias=True)
+
+    def build(self, shape: tuple[Any, ...]) -> None:
+        self.class_token = self.vectors("class_token", 0.01)
+        self.uncertainty_token = self.vectors("uncertainty_token", 0.01)
+        self.positions = self.vectors("positions", 0.01, self.length + 2)
+        self.embedding.build(shape)
+        self.log_variance.build((None, self.dimension))
+        self.build_parts(self.length + 2)
+
+    def call(self, ids: Any) -> Any:
+        words = self.embedding(filled(ids, self.length))
+        last = [self.token(v, words) for v in (self.uncertainty_token, self.class_token)]
+        tokens = ops.concatenate([words, *last], axis=1)
+        tokens = self.transformed(tokens + ops.cast(self.positions, tokens.dtype))
+        mean = self.projection(self.final_norm(tokens[:, -1]))
+        return ops.stack([mean, self.log_variance(mean)], axis=1)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"vocabulary": self.vocabulary, "length": self.length}
+
+
+def filled(ids: Any, length: int) -> Any:
+    """Ids (B, L), with -1 behind each caption, as (B, length): filled with the last of each."""
+    known = ids >= 0
+    last = ops.maximum(ops.sum(ops.cast(known, "int32"), axis=1) - 1, 0)[:, None]
+    end = ops.maximum(ops.take_along_axis(ids, last, axis=1), 0)
+    spare = ops.tile(end, (1, length))
+    return ops.concatenate([ops.where(known, ids, end), spare], axis=1)[:, :length]
+
+
+def _normalized(pixels: Any) -> Any:
+    shares = ops.cast(pixels, "float32") / 255.0
+    mean, deviation = (ops.convert_to_tensor(v) for v in (_PIXEL_MEAN, _PIXEL_DEVIATION))
+    return (shares - mean) / deviation

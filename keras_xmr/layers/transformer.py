@@ -1,0 +1,91 @@
+"""A block of a transformer that normalises before each of its halves."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import keras
+from keras import ops
+
+Activation = Literal["gelu", "quick_gelu"]
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class TransformerBlock(keras.layers.Layer):
+    """Self-attention, then a hidden layer, each added to what it is made of.
+
+    Both see their inputs through a LayerNorm, as the vision transformers of CLIP do. Every position
+    attends to every other.
+
+    Args:
+        heads: Heads of the attention; they divide the width.
+        hidden: Width of the hidden layer.
+        activation: "gelu", exact, or "quick_gelu", x sigmoid(1.702 x).
+        epsilon: Of the LayerNorms.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        hidden: int,
+        *,
+        activation: Activation = "gelu",
+        epsilon: float = 1e-5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.heads = heads
+        self.hidden = hidden
+        self.activation = activation
+        self.epsilon = epsilon
+        self.attention_norm = self._norm("attention_norm")
+        self.hidden_norm = self._norm("hidden_norm")
+        self.hidden_linear = self._linear(hidden, "hidden_linear")
+
+    def _norm(self, name: str) -> keras.layers.LayerNormalization:
+        return keras.layers.LayerNormalization(
+            epsilon=self.epsilon, dtype=self.dtype_policy, name=name
+        )
+
+    def _linear(self, width: int, name: str) -> keras.layers.Dense:
+        return keras.layers.Dense(width, dtype=self.dtype_policy, name=name)
+
+    def build(self, shape: tuple[Any, ...]) -> None:
+        width = shape[-1]
+        self.queries_keys_values = self._linear(3 * width, "queries_keys_values")
+        self.attention_linear = self._linear(width, "attention_linear")
+        self.output_linear = self._linear(width, "output_linear")
+        for layer in (self.attention_norm, self.queries_keys_values, self.attention_linear):
+            layer.build(shape)
+        self.hidden_norm.build(shape)
+        self.hidden_linear.build(shape)
+        self.output_linear.build((*shape[:-1], self.hidden))
+
+    def call(self, features: Any) -> Any:
+        """Features (B, L, F) to features of the same shape."""
+        features = features + self._attended(self.attention_norm(features))
+        hidden = self.hidden_linear(self.hidden_norm(features))
+        return features + self.output_linear(activate(hidden, self.activation))
+
+    def _attended(self, features: Any) -> Any:
+        length, width = ops.shape(features)[1], features.shape[-1]
+        mixed = self.queries_keys_values(features)
+        split = ops.reshape(mixed, (-1, length, 3, self.heads, width // self.heads))
+        attended = ops.dot_product_attention(split[:, :, 0], split[:, :, 1], split[:, :, 2])
+        return self.attention_linear(ops.reshape(attended, (-1, length, width)))
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "heads": self.heads,
+            "hidden": self.hidden,
+            "activation": self.activation,
+            "epsilon": self.epsilon,
+        }
+
+
+def activate(hidden: Any, activation: Activation) -> Any:
+    """The activation of a hidden layer; see `TransformerBlock`."""
+    if activation == "gelu":
+        return ops.gelu(hidden, approximate=False)
+    return hidden * ops.sigmoid(1.702 * hidden)
