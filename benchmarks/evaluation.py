@@ -18,9 +18,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from metrics import Peak
+from measuring import Peak, Row, compare
 
 CAPTIONS_PER_IMAGE = 5
 TILE = (256, 1024)
@@ -50,6 +51,19 @@ def measure_way(way: str, images: int, dimension: int) -> dict[str, float]:
     Returns:
         Seconds, CPU seconds, gigabytes and the sum of the recalls.
     """
+    rank = ranking(images, dimension)[way]
+    with Peak() as peak:
+        rsum = rank()
+    return {
+        "seconds": peak.seconds,
+        "cpu": peak.cpu_seconds,
+        "gigabytes": peak.gigabytes,
+        "rsum": 100 * rsum,
+    }
+
+
+def ranking(images: int, dimension: int) -> dict[str, Callable[[], float]]:
+    """Both ways to score and rank made-up embeddings; each gives the sum of the recalls."""
     import keras_xmr
     from keras_xmr.evaluation.scoring import score_tiles
     from keras_xmr.judgements import Judgements
@@ -60,15 +74,27 @@ def measure_way(way: str, images: int, dimension: int) -> dict[str, float]:
     matcher = keras_xmr.matchers.Cosine()
     few = slice(TILE[0])
     matcher({"mean": image[few]}, {"mean": caption[few]})
-    with Peak() as peak:
+
+    def rank(dense: bool) -> float:
         scores = score_tiles(matcher, {"mean": image}, {"mean": caption}, TILE)
-        metrics = evaluate_scores(scores.dense() if way == "dense" else scores, judgements)
-    return {
-        "seconds": peak.seconds,
-        "cpu": peak.cpu_seconds,
-        "gigabytes": peak.gigabytes,
-        "rsum": 100 * metrics.summary["rsum"],
-    }
+        found = evaluate_scores(scores.dense() if dense else scores, judgements)
+        return found.summary["rsum"]
+
+    return {"dense": lambda: rank(True), "streamed": lambda: rank(False)}
+
+
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """Ranks counted tile by tile, beside those of the whole matrix."""
+    images, dimension = (20, 8) if smoke else (2000, 256)
+    ways = ranking(images, dimension)
+    size = f"{images:,} x {CAPTIONS_PER_IMAGE * images:,}, D {dimension}"
+    yield compare(
+        "scores and ranks, tile by tile",
+        size,
+        ways["streamed"],
+        ways["dense"],
+        "from the whole matrix",
+    )
 
 
 def in_a_process(way: str, images: int, dimension: int) -> dict[str, float]:

@@ -1,10 +1,13 @@
-"""A server under load: clients that search at once, how long they wait, and how it ends.
+"""Serving: what an exported model takes to embed, and a server of an index under load.
 
-Every client asks as the page does: a search by words, now and then by a photo of the index or one
-of its own, and two thumbnails of what was found; then at once the next. With `--index` a server is
-started for it, and told to end (SIGTERM) while all clients are still asking: what was asked by
-then has to be answered. Clients and server share the machine.
+The table has the signatures `embed_text` and `embed_image` of the demo's model, asked in this
+process, without a network. Under load, every client asks as the page does: a search by words, now
+and then by a photo of the index or one of its own, and two thumbnails of what was found; then at
+once the next. With `--index` a server is started for it, and told to end (SIGTERM) while all
+clients are still asking: what was asked by then has to be answered. Clients and server share the
+machine.
 
+    python benchmarks/table.py serving
     python benchmarks/serving.py --index=saved_models/csv_pretrained/index
     python benchmarks/serving.py --url=http://127.0.0.1:8000 --clients=32 --seconds=60
 """
@@ -17,15 +20,18 @@ import io
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
+from measuring import Row, compare
 from PIL import Image
 
 MAIN = Path(__file__).parent.parent / "main.py"
@@ -132,6 +138,57 @@ def _photo(random: np.random.Generator) -> bytes:
     small = Image.fromarray(random.integers(0, 256, (6, 8, 3), np.uint8))
     small.resize((640, 480)).save(buffer, "JPEG")
     return buffer.getvalue()
+
+
+def rows(smoke: bool = False) -> Iterator[Row]:
+    """What a served model takes for texts and photos: one alone, and many at once."""
+    random = np.random.default_rng(0)
+    texts = [" ".join(words).strip() for words in product(SUBJECTS, PLACES)]
+    many = len(texts)
+    inputs = {
+        "embed_text": ("captions", texts),
+        "embed_image": ("image_bytes", [_photo(random) for _ in range(1 if smoke else many)]),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        served = _endpoints_of_words() if smoke else _exported(Path(folder))
+        for name, ask in served.items():
+            key, items = inputs[name]
+            yield compare(f"served {name}", "one", lambda k=key, i=items, a=ask: a(k, i[:1]))
+            yield compare(
+                f"served {name}, an item",
+                f"{len(items)} at once",
+                lambda k=key, i=items, a=ask: a(k, i),
+                lambda k=key, i=items, a=ask: [a(k, [each]) for each in i],
+                "one after another",
+                items=len(items),
+            )
+
+
+Asked = Callable[[str, list[Any]], Any]
+
+
+def _exported(folder: Path) -> dict[str, Asked]:
+    """Signatures of the demo's model, exported for TF Serving but not trained."""
+    import tensorflow as tf
+    from start import untrained_run
+
+    import keras_xmr
+    from keras_xmr.serving import export_saved_model
+
+    run = keras_xmr.load(untrained_run(folder))
+    path = folder / "serving" / "1"
+    export_saved_model(run.model, run.tokenizer, run.config.data.image, path)
+    signatures = tf.saved_model.load(str(path)).signatures
+
+    def asks(name: str) -> Asked:
+        return lambda key, items: signatures[name](**{key: tf.constant(items)})
+
+    return {name: asks(name) for name in ("embed_text", "embed_image")}
+
+
+def _endpoints_of_words() -> dict[str, Asked]:
+    """What takes the place of a model where nothing but the benchmark is tried."""
+    return {"embed_text": lambda key, items: [len(item.split()) for item in items]}
 
 
 def wait_until_ready(url: str, seconds: float) -> None:

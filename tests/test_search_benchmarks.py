@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,13 +78,12 @@ def test_coverage_is_measured(random, shift):
     assert (high >= 90) == (shift == 0)
 
 
-def test_a_photo_that_fits_every_query_comes_later():
+def test_what_a_reranker_adds_has_an_interval(random):
     quality = load("search_quality")
-    right = np.zeros((4, 40), bool)
-    right[:, :10] = True
-    scores = np.where(right, 1.0, 0.0)
-    scores[:, 30:] = 2.0  # These are near to all captions.
-    of_sample = np.where(np.arange(40)[:, None] >= 30, 2.0, np.zeros((1, 50)))
-    assert quality.precision(scores, right) == 0
-    scale = quality.best_scale(of_sample, scores, right)
-    assert quality.precision(scores - quality.held_against(of_sample, scale), right) == 1
+    right = np.eye(30, dtype=bool)
+    asked = SimpleNamespace(right=right, groups=np.arange(30))
+    before = random.normal(size=right.shape)
+    told = quality.gain(before, before + 9 * right, asked)
+    added, low, high = map(float, re.findall(r"[+-][\d.]+", told))
+    assert 0 < low < added < high <= 100
+    assert "+0.0 [+0.0, +0.0]" in quality.gain(before, before, asked)

@@ -84,6 +84,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.since and arguments.until and arguments.since > arguments.until:
         raise ConfigError(f"--since={arguments.since} is later than --until={arguments.until}")
+    if arguments.html and arguments.html.is_dir():
+        raise ConfigError(f"--html={arguments.html} is a folder; name a file, such as page.html")
     asked = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     index = PhotoIndex.open(arguments.index)

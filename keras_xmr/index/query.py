@@ -104,7 +104,7 @@ class Filters:
             for tag in self.tags
             if tag not in known
         ]
-        folders = index.folders() if folder not in ("", ".") else []
+        folders = [f for f in index.folders() if f] if folder not in ("", ".") else []
         if folders and not any(f"{f}/".startswith(f"{folder}/") for f in folders):
             found.append(f"No photo is in the folder {folder!r}.{nearest(folder, folders)}")
         return found

@@ -90,7 +90,12 @@ def tune(scores: np.ndarray, of_sample: np.ndarray, right: np.ndarray) -> Rerank
 
 def mean_recall(scores: np.ndarray, right: np.ndarray) -> float:
     """The mean of recall at 1, 5 and 10 of captions (captions, photos) that have a right photo."""
+    return float(first_hits(scores, right).mean())
+
+
+def first_hits(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Whether a right photo is among the first 1, 5 and 10, bool (captions that have one, 3)."""
     asked = right.any(axis=1)
     order = np.argsort(-scores[asked], axis=1, kind="stable")[:, :10]
     hits = np.take_along_axis(right[asked], order, axis=1)
-    return float(np.mean([hits[:, :k].any(axis=1).mean() for k in (1, 5, 10)]))
+    return np.stack([hits[:, :k].any(axis=1) for k in (1, 5, 10)], axis=1)

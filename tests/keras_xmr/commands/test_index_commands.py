@@ -123,6 +123,8 @@ def test_mistakes_of_a_search_are_told(indexed, tmp_path):
     (tmp_path / "queries.txt").write_bytes(b"\xff\xd8")
     with pytest.raises(UserError, match=r"queries.txt is no text in UTF-8"):
         indexed.call(search, "--index=run/index", "--queries=queries.txt")
+    with pytest.raises(ConfigError, match="--html=photos is a folder; name a file"):
+        indexed.call(search, "--index=run/index", "red", "--html=photos")
     days = ("--since=2021-01-02", "--until=2021-01-01")
     with pytest.raises(ConfigError, match="--since=2021-01-02 is later than --until=2021-01-01"):
         indexed.call(search, "--index=run/index", "red", *days)
