@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from data_pipelines.errors import UserError
 from keras_xmr.index import PhotoIndex, Searcher
 
 
@@ -23,7 +24,7 @@ class _Scoring:
 class MatcherSearcher(Searcher):
     """Scores by another matcher what the index finds by its own.
 
-    Answer sets were calibrated for the matcher of the index, so there are none.
+    Answer sets and re-ranking were calibrated for the matcher of the index, so there are none.
 
     Args:
         index: The index.
@@ -34,6 +35,10 @@ class MatcherSearcher(Searcher):
     def __init__(self, index: PhotoIndex, embedder: Any, name: str) -> None:
         super().__init__(index, embedder=_Scoring(embedder, embedder.with_matcher(name)))
         self._name = name
+
+    def _check_rerank(self, query: Any, rerank: str) -> None:
+        del query
+        raise UserError(f"{rerank} was tuned for {self.index.matcher}, not for {self._name}")
 
     def _certify(self, scored: Any, lowest: np.ndarray | None, count: int) -> bool | None:
         del scored, count

@@ -54,6 +54,7 @@ def _facts(service: Service) -> dict[str, Any]:
         "attends": service.attends,
         "matcher": index.matcher,
         "matchers": service.matchers,
+        "reranking": index.reranking,
         "max_text": MAX_TEXT,
         "max_parts": MAX_PARTS,
         "max_images": service.settings.max_images,

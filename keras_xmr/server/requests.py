@@ -59,12 +59,14 @@ class SearchRequest(SampleRequest):
         ids: Photos of the index that it should be like.
         unlike: Texts that it should not fit.
         matcher: What ranks the photos; empty for the matcher of the index.
+        rerank: What orders the first photos of a text anew; empty for nothing.
     """
 
     texts: Texts = ()
     ids: Annotated[tuple[PhotoId, ...], Field(max_length=MAX_PARTS)] = ()
     unlike: Texts = ()
     matcher: Annotated[str, StringConstraints(max_length=100)] = ""
+    rerank: Annotated[str, StringConstraints(max_length=100)] = ""
 
     def query(self, images: Sequence[bytes] = ()) -> Query:
         """The same for the index, with image files that the photo should be like."""

@@ -111,7 +111,7 @@ class Service:
         query, searcher = request.query(images), self._searcher
         if request.matcher not in ("", self._index.matcher):
             searcher = self._ranking_by(request.matcher)
-        return searcher.search(query, count=request.count, filters=request.filters())
+        return searcher.search(query, request.count, request.filters(), request.rerank or None)
 
     def looks(self, id_: int) -> dict[str, bytes]:
         """Where the model looks in a photo: by names of maps, JPEGs of it under the maps.

@@ -59,7 +59,7 @@ function filters() {
 function request() {
   const text = byId("query").value.trim();
   const unlike = byId("unlike").value.split(",").map((part) => part.trim()).filter(Boolean);
-  return {
+  const wanted = {
     texts: text ? [text] : [],
     ids: asked.ids,
     unlike: unlike.slice(0, maxParts),
@@ -67,6 +67,17 @@ function request() {
     matcher: byId("matcher") ? byId("matcher").value : "",
     ...filters(),
   };
+  return {...wanted, rerank: reranks(wanted) ? "fast_reranking" : ""};
+}
+
+/* Re-ranking is for a single text, ranked as the index does. */
+function reranks({texts, ids, unlike, matcher}) {
+  const box = byId("rerank");
+  const others = ids.length + asked.files.length + unlike.length;
+  if (box) {
+    box.disabled = Boolean(others || matcher);
+  }
+  return Boolean(box && box.checked && !box.disabled && texts.length);
 }
 
 function isEmpty(wanted) {
@@ -80,7 +91,7 @@ function toAddress(wanted) {
   if (wanted.unlike.length) {
     search.set("not", byId("unlike").value);
   }
-  for (const name of ["matcher", "folder", "since", "until"]) {
+  for (const name of ["matcher", "rerank", "folder", "since", "until"]) {
     if (wanted[name]) {
       search.set(name, wanted[name]);
     }
@@ -103,6 +114,9 @@ function fromAddress() {
     if (byId(name)) {
       byId(name).value = search.get(name) || "";
     }
+  }
+  if (byId("rerank")) {
+    byId("rerank").checked = search.has("rerank");
   }
   const tags = new Set(search.getAll("tag"));
   for (const box of document.querySelectorAll("input[name=tag]")) {
@@ -391,7 +405,13 @@ function drawCutoff(list, hits, answer) {
   if (answer.size > inside || answer.verdict === "nothing") {
     return;
   }
-  [...list.children].slice(inside).forEach((item) => item.classList.add("after"));
+  [...list.children].forEach((item, place) => item.classList.toggle("after", !hits[place].in_answer));
+  if (hits.slice(0, inside).some((hit) => !hit.in_answer)) {
+    // Re-ranked, those of the set do not stand in a row.
+    const said = `${answer.sentence} They are the bright ones: re-ranking has mixed them with others.`;
+    list.append(make("li", {className: "cutoff"}, make("span", {textContent: said})));
+    return;
+  }
   const line = make("li", {className: "cutoff"}, make("span", {textContent: answer.sentence}));
   const filler = make("li", {className: "filler", ariaHidden: "true"});
   const next = list.children[inside] || null;
@@ -602,7 +622,7 @@ byId("files").addEventListener("change", (event) => {
   event.target.value = "";
 });
 byId("filters").addEventListener("change", () => search());
-for (const name of ["count", "matcher"]) {
+for (const name of ["count", "matcher", "rerank"]) {
   if (byId(name)) {
     byId(name).addEventListener("change", () => search());
   }

@@ -16,6 +16,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from small_index import StubEmbedder, small_index
 
+from keras_xmr.index.rerank import Reranking
 from keras_xmr.judgements.files import read_csv, read_judgements
 from keras_xmr.server.app import create_app
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
@@ -104,6 +105,26 @@ def test_another_matcher_promises_nothing_of_photos_that_it_has_not_scored(servi
     found = service.find(request)
     assert found.certified is None
     assert "4 of 15 photos, the best by cosine, were scored by mean_only" in found.notes[1]
+
+
+def test_a_text_is_reranked(client, service, monkeypatch):
+    asked = {"texts": ["red"], "rerank": "fast_reranking"}
+    assert "keeps no captions" in error_of(client.post("/search", json=asked), 422)
+    index = service.index
+    monkeypatch.setattr(index, "reranking", Reranking(4.0, 0.1, 0.2))
+    monkeypatch.setitem(index.content, "reranking", {})
+    monkeypatch.setitem(index.content, "log_sigma", None)
+    index.__dict__["captions"] = StubEmbedder().embed_texts(["red", "red", "blue"])
+    found = client.post("/search", json=asked).json()
+    plain = client.post("/search", json={"texts": ["red"]}).json()
+    assert {hit["id"] for hit in found["hits"]} == {hit["id"] for hit in plain["hits"]}
+    assert any("Re-ranked" in note for note in found["notes"])
+    monkeypatch.setattr(service, "matchers", ["mean_only"])
+    both = {**asked, "matcher": "mean_only"}
+    assert "tuned for cosine" in error_of(client.post("/search", json=both), 422)
+    assert "re-ranks no search" in error_of(
+        client.post("/search", json={**asked, "rerank": "x"}), 422
+    )
 
 
 def test_where_the_model_looks(client, service, monkeypatch):
@@ -382,7 +403,7 @@ def test_an_index_that_was_changed_is_opened_again(client, service, monkeypatch)
 
 ODD = [None, True, -1, 0, 7, 2**70, 1e308, "", "\0", "a" * 3000, "é\u202e", "a dog", [], {}, [[]]]
 FIELDS = {
-    "/search": ["texts", "ids", "unlike", "count", "folder", "since", "tags", "matcher"],
+    "/search": ["texts", "ids", "unlike", "count", "folder", "since", "tags", "matcher", "rerank"],
     "/words": ["text", "count", "folder", "until"],
     "/marks": ["id", "caption", "grade"],
     "/embed": ["texts", "images"],

@@ -12,6 +12,7 @@ from browser import Page, start_browser
 from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.index import Answer
+from keras_xmr.index.rerank import Reranking
 from keras_xmr.judgements.files import read_csv
 from keras_xmr.server.app import create_app
 from keras_xmr.server.run import listen
@@ -27,7 +28,7 @@ WIDTHS = (1280, 500)
 class Promising(Service):
     """A service that has an answer set of four photos, and knows how vague texts are."""
 
-    verdict = "found"
+    verdict, inside = "found", frozenset(range(4))
 
     def find(self, request, images=()):
         result = super().find(request, images)
@@ -35,7 +36,7 @@ class Promising(Service):
             return result
         answer = Answer(4, False, 0.5, 0.8, 0.9, self.verdict, "These 4 photos hold what is right.")
         hits = tuple(
-            replace(hit, in_answer=place < 4, probability=0.9 - 0.05 * place)
+            replace(hit, in_answer=place in self.inside, probability=0.9 - 0.05 * place)
             for place, hit in enumerate(result.hits)
         )
         vague = 100.0 - 10 * len(request.texts[0].split())
@@ -235,6 +236,31 @@ def test_another_matcher(page):
     page.until("return document.querySelector('#matcher').value === ''")
     page.open("/?q=red&matcher=no+such+matcher")
     assert page.run("return document.querySelector('#matcher').value") == ""
+
+
+def test_reranking(page, service, monkeypatch):
+    page.open("/?q=red")
+    assert not page.all("#rerank")
+    index = service.index
+    monkeypatch.setattr(index, "reranking", Reranking(4.0, 0.1, 0.2))
+    monkeypatch.setitem(index.content, "reranking", {})
+    monkeypatch.setitem(index.content, "log_sigma", None)
+    monkeypatch.setitem(index.__dict__, "captions", StubEmbedder().embed_texts(["red", "blue"]))
+    page.open("/?q=red")
+    page.click("#rerank")
+    page.until("return document.querySelector('#summary').innerText.includes('Re-ranked against')")
+    assert "rerank=fast_reranking" in page.run("return location.search")
+    choose(page, "#matcher", "mean_only")
+    page.until("return document.querySelector('#rerank').disabled")
+    page.until("return document.querySelector('#summary').innerText.includes('Ranked by mean')")
+
+
+def test_an_answer_set_that_reranking_has_mixed(page, service, monkeypatch):
+    monkeypatch.setattr(service, "inside", {0, 1, 3, 5})
+    page.open("/?q=red")
+    dimmed = page.run("return [...document.querySelectorAll('.hit')].map(h => h.className)")
+    assert [name == "hit" for name in dimmed[:7]] == [True, True, False, True, False, True, False]
+    assert "They are the bright ones" in page.text("li.cutoff")
 
 
 def test_where_the_model_looks(page):
