@@ -20,7 +20,7 @@ _DAMAGE = {"image": "part of the pixels erased (%)", "caption": "part of the wor
 def card_pictures(card: ReportCard) -> Iterator[Picture]:
     """Every picture that the card has numbers for."""
     for side, selective in card.selective.items():
-        yield _risk(side, selective)
+        yield _risk(side, selective, card.by_gap.get(side))
     for side, bins in card.bins.items():
         yield _bins(side, bins)
     for name, reliability in card.reliability.items():
@@ -31,12 +31,15 @@ def card_pictures(card: ReportCard) -> Iterator[Picture]:
         yield _coverage(card.probes.coverage)
 
 
-def _risk(side: str, found: RiskCoverage) -> Picture:
+def _risk(side: str, found: RiskCoverage, by_gap: RiskCoverage | None) -> Picture:
     drawing, axis = panel(SIDES[side], "queries answered, surest first (%)", "wrong answers (%)")
     coverage = 100 * found.coverage
     axis.plot(
         coverage, 100 * found.risk, color=COLOURS[side], label=f"by sigma, area {found.area:.3f}"
     )
+    if by_gap is not None:
+        label = f"by the gap of scores, area {by_gap.area:.3f}"
+        axis.plot(100 * by_gap.coverage, 100 * by_gap.risk, color="0.4", label=label)
     axis.plot(
         coverage, 100 * found.best, "--", color="0.4", label=f"oracle, area {found.best_area:.3f}"
     )
@@ -49,8 +52,16 @@ def _risk(side: str, found: RiskCoverage) -> Picture:
         "Risk and coverage. If sigma knows which queries fail, the line begins far below the "
         f"dotted one; here it is {found.gain:.0%} of the way from a random order to the oracle."
     )
-    rows = zip(found.coverage.tolist(), found.risk.tolist(), found.best.tolist(), strict=True)
-    header = ("coverage", "risk", "risk_of_oracle")
+    columns = [found.coverage, found.risk, found.best]
+    header: tuple[str, ...] = ("coverage", "risk", "risk_of_oracle")
+    if by_gap is not None:
+        see += (
+            f" The gap between the first two scores, for which no model needs a sigma, is "
+            f"{by_gap.gain:.0%} of it."
+        )
+        columns.append(by_gap.risk)
+        header += ("risk_by_gap",)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     title = f"risk and coverage, {SIDES[side]}"
     return Picture(f"risk_coverage_{side}", title, see, drawing, header, rows)
 

@@ -14,7 +14,12 @@ from keras_xmr.evaluation.reliability import (
     reliability_of_pairs,
 )
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.selective import RiskCoverage, bin_intervals, risk_coverage
+from keras_xmr.evaluation.selective import (
+    RiskCoverage,
+    bin_intervals,
+    narrow_gaps,
+    risk_coverage,
+)
 from keras_xmr.evaluation.uncertainty import SIDES, Bins, log_sigma
 from keras_xmr.metrics import Table
 
@@ -49,12 +54,14 @@ class ReportCard:
 
     Attributes:
         selective: For "image" and "caption" queries: what sigma says about wrong first answers.
+        by_gap: For each, what the gap between the first two scores says about them.
         bins: For each, recall at 1 in bins of sigma.
         reliability: For "all pairs" and the first answers of each side, what probabilities say.
         probes: What was found by embedding again.
     """
 
     selective: dict[str, RiskCoverage] = field(default_factory=dict)
+    by_gap: dict[str, RiskCoverage] = field(default_factory=dict)
     bins: dict[str, SigmaBins] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
     probes: Probes = field(default_factory=Probes)
@@ -76,6 +83,10 @@ class ReportCard:
             rows.append(
                 [f"{title}: gain over a random order", f"{found.gain:+.3f}", "1 is the oracle"]
             )
+            if side in self.by_gap:
+                gap = self.by_gap[side]
+                name = f"{title}: the same by the gap of the first two scores"
+                rows.append([name, f"{gap.gain:+.3f}", f"AURC {gap.area:.3f}; needs no sigma"])
             low, high = bins.interval
             interval = f"95 % interval {low:+.2f} to {high:+.2f}; below 0 it tells something"
             name = f"{title}: rank correlation of sigma and R@1"
@@ -108,15 +119,26 @@ def report_card(evaluation: Evaluation, probes: Probes) -> ReportCard:
         evaluation: The evaluation.
         probes: What was found by embedding again; see `keras_xmr.index.probe`.
     """
-    selective, by_sigma = {}, {}
+    selective, by_gap, by_sigma = {}, {}, {}
     for side, found in evaluation.uncertainty_bins.items():
         uncertainty = log_sigma(getattr(evaluation.embedded, f"{side}s"))
         if uncertainty is not None:
             correct, groups = _recall(evaluation, side), _groups(evaluation, side)
             selective[side] = risk_coverage(uncertainty, correct)
+            if (scores := _scores(evaluation, side)) is not None:
+                by_gap[side] = risk_coverage(narrow_gaps(scores), correct)
             by_sigma[side] = SigmaBins(found, *bin_intervals(uncertainty, correct, groups))
     said = _reliability(evaluation)
-    return ReportCard(selective, by_sigma, said, probes)
+    return ReportCard(selective, by_gap, by_sigma, said, probes)
+
+
+def _scores(evaluation: Evaluation, side: str) -> np.ndarray | None:
+    """The scores of the queries of a side; None if they are not in memory, or one answers all."""
+    scores = evaluation.matchers[0].scores
+    if not scores.is_dense:
+        return None
+    found: np.ndarray = scores.by_query[0 if side == "image" else 1]
+    return found if found.shape[1] > 1 else None
 
 
 def _reliability(evaluation: Evaluation) -> dict[str, Reliability]:

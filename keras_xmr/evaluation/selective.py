@@ -63,6 +63,18 @@ def risk_coverage(uncertainty: np.ndarray, correct: np.ndarray) -> RiskCoverage:
     )
 
 
+def narrow_gaps(scores: np.ndarray) -> np.ndarray:
+    """How unsure a query is by its scores alone: minus the gap between the first two (queries,).
+
+    The plain way to be unsure, to which sigma compares: it takes no training.
+
+    Args:
+        scores: Scores (queries, candidates), of two candidates or more.
+    """
+    second, first = np.partition(scores, (-2, -1), axis=1)[:, -2:].T
+    return second - first
+
+
 def bin_intervals(
     uncertainty: np.ndarray, metric: np.ndarray, groups: np.ndarray, count: int = 10
 ) -> tuple[np.ndarray, np.ndarray]:

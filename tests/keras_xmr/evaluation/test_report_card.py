@@ -28,7 +28,7 @@ from keras_xmr.evaluation.damage import (
 from keras_xmr.evaluation.reliability import reliability_of_best, reliability_of_pairs
 from keras_xmr.evaluation.report_card import report_card
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
-from keras_xmr.evaluation.selective import bin_intervals, risk_coverage
+from keras_xmr.evaluation.selective import bin_intervals, narrow_gaps, risk_coverage
 from keras_xmr.evaluation.uncertainty import bins
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.coverage import ScoredSplit, coverage
@@ -69,6 +69,13 @@ def test_queries_that_are_as_sure_have_no_order(random):
     constant = risk_coverage(np.zeros(30), correct)
     assert (constant.area, constant.gain) == pytest.approx((constant.random_area, 0))
     assert risk_coverage(sigma, np.ones(30)).gain == 0
+
+
+def test_a_query_is_unsure_where_the_first_two_scores_are_close(random):
+    scores = random.normal(size=(30, 9))
+    ordered = np.sort(scores, axis=1)
+    np.testing.assert_array_equal(narrow_gaps(scores), ordered[:, -2] - ordered[:, -1])
+    assert narrow_gaps(np.array([[3.0, 1.0], [2.0, 2.0]])).tolist() == [-2, 0]
 
 
 def test_intervals_of_bins_hold_the_means_and_follow_groups(random):
