@@ -51,7 +51,7 @@ def _plausible(evaluation: Evaluation) -> Picture | None:
     for name, counts in found.items():
         values, of = np.unique(counts, return_counts=True)
         share = 100 * of[::-1].cumsum()[::-1] / len(counts)
-        axis.step(values, share, where="pre", label=name)
+        axis.step(values, share, where="pre", marker=".", ms=4, label=name)
         rows += [(name, *row) for row in zip(values.tolist(), share.tolist(), strict=True)]
     axis.set(xscale="symlog", ylim=(0, 105), xlim=(0, None))
     axis.legend(fontsize=8)

@@ -105,7 +105,8 @@ def _gradients(found: GradientCounts) -> Picture:
             rows.append((name, side, float(own.mean()), float((own == 0).mean())))
     axis.set_yticks(range(len(found.counts)), list(found.counts), fontsize=8)
     axis.set_xlim(0, None)
-    axis.legend(fontsize=8)
+    axis.margins(y=0.35)
+    axis.legend(fontsize=8, loc="upper right")
     see = (
         "Gradient counting: how many wrong candidates of a query the loss still pushes away, at "
         "least with 1 % of the largest push. Near 0 the loss has nothing to learn from most "

@@ -139,7 +139,7 @@ class RunModel:
     def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """The embeddings of texts, a row each."""
         with self._lock:
-            return _arrays(self._text_graph(self.tokenizer(list(texts))))
+            return _arrays(self._text_graph(self._ids(tf.constant(list(texts), tf.string))))
 
     def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
         """The embeddings of image files, a row each.
@@ -171,16 +171,12 @@ class RunModel:
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
         """The words of a text that the model does not know, each once."""
-        unknown = self.tokenizer.unknown
+        if self.tokenizer.unknown is None:
+            return ()
         with self._lock:
-            words = [word.decode() for word in split_words([text]).flat_values.numpy()]
-            words = list(dict.fromkeys(words))
-            if unknown is None or not words:
-                return ()
-            pieces = self.tokenizer.pieces(words)
-            return tuple(
-                w for w, ids in zip(words, pieces.to_list(), strict=True) if unknown in ids
-            )
+            words, are_unknown = self._words(tf.constant([text]))
+        found = (word.decode() for word in words.numpy()[are_unknown.numpy()])
+        return tuple(dict.fromkeys(found))
 
     def score(self, gallery: Arrays, query: Arrays) -> np.ndarray:
         """Scores float32 (images, queries) by the model's own matcher."""
@@ -255,6 +251,26 @@ class RunModel:
     @cached_property
     def _text_graph(self) -> Any:
         return self._function(self.text_tower)
+
+    @cached_property
+    def _ids(self) -> Any:
+        return self._of_texts(self.tokenizer)
+
+    @cached_property
+    def _words(self) -> Any:
+        """From texts to all of their words, and which of them are not known."""
+        tokenizer = self.tokenizer
+
+        def words(texts: Any) -> Any:
+            found = split_words(texts).flat_values
+            return found, tf.reduce_any(tf.equal(tokenizer.pieces(found), tokenizer.unknown), 1)
+
+        return self._of_texts(words)
+
+    def _of_texts(self, function: Any) -> Any:
+        """A function of texts as a graph: operations on strings are slow one by one."""
+        spec = tf.TensorSpec([None], tf.string)
+        return tf.function(function, input_signature=[spec]) if self._compiled else function
 
     @cached_property
     def _score(self) -> Any:

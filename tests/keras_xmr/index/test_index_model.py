@@ -89,6 +89,16 @@ def test_training_captions_are_stored(trained, model, index):
     assert found.notes[-1 if index.log_sigma is not None else -2] == index.reranking.sentence
 
 
+def test_texts_are_read_in_a_graph_as_one_by_one(trained, model):
+    plain = RunModel(trained.folder.path, compiled=False)
+    texts = ["A large red Circle, isn't it?", "qxz wombats wombats", "!", ""]
+    for text in texts:
+        assert model.unknown_words(text) == plain.unknown_words(text)
+    assert model.unknown_words(texts[1]) == ("qxz", "wombats")
+    for name, values in plain.embed_texts(texts).items():
+        np.testing.assert_allclose(model.embed_texts(texts)[name], values, rtol=1e-4, atol=1e-5)
+
+
 def test_another_matcher_scores_as_evaluation_does(trained, index, model):
     part = trained.records.split("test")
     embedded = embed_split(trained.model, part, trained.tokenizer, trained.config.data.image, 16)
