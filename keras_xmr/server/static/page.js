@@ -555,6 +555,7 @@ async function look() {
     return;
   }
   const {id} = shown.hits[shown.at];
+  strip.append(make("p", {className: "quiet", textContent: "Looking at the photo…"}));
   body.classList.add("busy");
   try {
     const {maps} = await ask(`/attention/${id}`);
