@@ -370,6 +370,9 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
             "features are computed once, of whole captions, but data.text.drop_words drops words "
             "at random; write data.text.drop_words: 0",
         )
+    for loss in config.objective:
+        if _constant("loss", loss, "NEEDS_CAPTION_IDS"):
+            yield key, f"{loss.name!r} reads the words of captions, which are not there then"
 
 
 def _start(config: Config) -> Iterator[Mistake]:

@@ -17,6 +17,8 @@ _RANKS = {
     "points": 3,
     "residuals": 3,
     "tokens": 3,
+    "features": 3,
+    "word_ids": 2,
     "samples": 3,
     "global": 2,
     "mask": 2,

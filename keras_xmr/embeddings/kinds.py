@@ -13,7 +13,9 @@ in its keys:
 The losses on sets need `residuals` (B, K, D), what local attention adds to the global vector, and
 `mask` (B, D), which coordinates count. The mask of tokens is 1 where one counts and 0 in the
 padding, where tokens are 0 too. A matcher may add `samples` (B, J, D) to a Gaussian embedding, and
-`global` vectors (B, D) to tokens.
+`global` vectors (B, D) to tokens. A head may keep for a loss the local `features` (B, L, F) that a
+point was made of, and the model adds the `word_ids` (B, L) of captions, with -1 or the id of the
+padding behind them, where a loss reads them.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ import keras
 
 Tensor = Any
 Embedding = dict[str, Tensor]
+
+_FOR_LOSSES = ("features", "word_ids")
 
 
 def kind(embedding: Embedding) -> str:
@@ -49,7 +53,9 @@ def points(embedding: Embedding) -> Tensor:
 
 def for_matching(embedding: Embedding) -> Embedding:
     """The embedding without what only losses need: all that is scored, stored and exported."""
-    return {"points": embedding["points"]} if "points" in embedding else dict(embedding)
+    if "points" in embedding:
+        return {"points": embedding["points"]}
+    return {key: part for key, part in embedding.items() if key not in _FOR_LOSSES}
 
 
 def as_distribution(embedding: Embedding) -> Any:

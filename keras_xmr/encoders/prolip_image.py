@@ -23,7 +23,7 @@ class ProlipImage(Encoder):
     SIDE = "image"
     INPUT = "pixels"
 
-    def __init__(self, *, folder: str, published: bool = True) -> None:
+    def __init__(self, *, folder: str = "data/raw/prolip", published: bool = True) -> None:
         self.folder = folder
         self.published = published
 

@@ -29,7 +29,7 @@ class ProlipText(Encoder):
     SIDE = "text"
     INPUT = "words"
 
-    def __init__(self, *, folder: str, published: bool = True) -> None:
+    def __init__(self, *, folder: str = "data/raw/prolip", published: bool = True) -> None:
         self.folder = folder
         self.published = published
 

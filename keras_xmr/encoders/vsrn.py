@@ -16,7 +16,7 @@ class VSRN(Encoder):
 
     A linear layer, blocks of graph reasoning, and a projection on the unit sphere. The second
     half, a GRU over the regions, is the pooling `gru`; the caption decoder that Li et al. train
-    beside the matching is left out, as Bleeker and de Rijke 2022 do.
+    beside the matching is the loss `captioning`, which Bleeker and de Rijke 2022 leave out.
 
     Args:
         dimension: Width of the regions; that of the joint space in the paper.

@@ -6,6 +6,7 @@ from keras_xmr.heads.dynamic_sub_embeddings import DynamicSubEmbeddings
 from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.pie_net import PIENet
 from keras_xmr.heads.point import Point
+from keras_xmr.heads.point_with_features import PointWithFeatures
 from keras_xmr.heads.prolip import Prolip
 from keras_xmr.heads.slot_attention import SlotAttention
 from keras_xmr.heads.tokens import Tokens
@@ -18,6 +19,7 @@ __all__ = [
     "HeadError",
     "PIENet",
     "Point",
+    "PointWithFeatures",
     "Prolip",
     "SlotAttention",
     "Tokens",

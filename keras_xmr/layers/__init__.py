@@ -2,6 +2,7 @@
 
 from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
 from keras_xmr.layers.batch_normalization import MaskedBatchNormalization, batch_normalization
+from keras_xmr.layers.caption_decoder import CaptionDecoder
 from keras_xmr.layers.global_attention import GlobalAttention
 from keras_xmr.layers.graph_reasoning import GraphReasoning
 from keras_xmr.layers.gru import GRU
@@ -19,6 +20,7 @@ from keras_xmr.layers.transformer import TransformerBlock
 
 __all__ = [
     "GRU",
+    "CaptionDecoder",
     "GlobalAttention",
     "GraphReasoning",
     "HypergraphConvolution",

@@ -1,6 +1,7 @@
 """Losses over the scores, the embeddings and the relations of one global batch. One file each."""
 
 from keras_xmr.losses.base import Loss, Relations
+from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
 from keras_xmr.losses.daa import DAA
 from keras_xmr.losses.diversity import Diversity
@@ -20,6 +21,7 @@ from keras_xmr.losses.variance_aware_weighting import VarianceAwareWeighting
 __all__ = [
     "DAA",
     "MMD",
+    "Captioning",
     "Diversity",
     "DynamicOrthogonality",
     "HypergraphContrastive",

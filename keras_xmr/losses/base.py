@@ -33,6 +33,8 @@ class Loss(keras.layers.Layer):
     * in `NEEDS_LOGITS` whether it reads the scores as log-odds of a match, and in `READS_SCORES`
       whether it reads them at all;
     * in `NEEDS_RELEVANCE` whether it reads `relevance`;
+    * in `NEEDS_CAPTION_IDS` whether it reads `word_ids` of the caption embedding, which the model
+      adds. Its constructor then takes how many ids there are and that of the padding, too;
     * in `READS_PAIRS` whether it learns from who matches whom, and in `ONE_IMAGE` whether it takes
       a caption to match one image alone;
     * in `TAKES_MIXED` whether it can be right about mixed images;
@@ -56,6 +58,7 @@ class Loss(keras.layers.Layer):
     NEEDS_KEYS_IF: ClassVar[tuple[tuple[str, str], ...]] = ()
     NEEDS_LOGITS: ClassVar[bool] = False
     NEEDS_RELEVANCE: ClassVar[bool] = False
+    NEEDS_CAPTION_IDS: ClassVar[bool] = False
     NEEDS_STEP: ClassVar[bool] = False
     READS_SCORES: ClassVar[bool] = True
     READS_PAIRS: ClassVar[bool] = True

@@ -38,6 +38,10 @@ def checked_inputs(
             raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
         matcher.check_kinds(kind(image), kind(caption))
     check_loss(loss, image, caption, matcher)
+    if loss.NEEDS_CAPTION_IDS:
+        raise ArgumentError(
+            f"{_name(loss)} reads the words of captions, and trains in a model only"
+        )
     relations = {"positives": _positives(image_of, positives, items(image), items(caption))}
     if loss.NEEDS_RELEVANCE:
         relations["relevance"] = _relevance(loss, relevance, relations["positives"].shape)

@@ -18,7 +18,7 @@ from data_pipelines.text import (
     make_vocabulary,
     read_vocabulary,
 )
-from keras_xmr.config.registry import build
+from keras_xmr.config.registry import Choice, build, components
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
 from keras_xmr.model.objective import Objective
@@ -99,7 +99,7 @@ def build_model(
         return replace(spec, pretrained=loads)
 
     options = config.model
-    losses = [build("loss", choice) for choice in config.objective]
+    losses = [build("loss", choice, **_words(choice, tokenizer)) for choice in config.objective]
     weights = [choice.weight for choice in config.objective]  # type: ignore[attr-defined]
     return Retriever(
         image_tower(options.image, options.dimension, of("image")),
@@ -112,3 +112,10 @@ def build_model(
         gradient_caching=config.train.gradient_caching,
         name="retriever",
     )
+
+
+def _words(choice: Choice, tokenizer: Tokenizer) -> dict[str, int]:
+    """What a loss that reads captions has to know of the tokenizer."""
+    if not components("loss")[choice.name].constants.get("NEEDS_CAPTION_IDS"):
+        return {}
+    return {"vocabulary": len(tokenizer), "pad": tokenizer.pad}

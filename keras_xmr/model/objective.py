@@ -27,6 +27,7 @@ class Objective(keras.layers.Layer):
     Attributes:
         names: For the log: the name of each loss, and the names of its parts after a slash.
         needs_relevance: Whether a loss learns from the semantic relevance of the pairs.
+        needs_caption_ids: Whether a loss reads the captions themselves.
 
     Raises:
         ValueError: If there are not as many weights as losses.
@@ -40,6 +41,7 @@ class Objective(keras.layers.Layer):
         self.weights_ = list(weights)
         self._loss_names = _unique([snake_case(type(loss).__name__) for loss in losses])
         self.needs_relevance = any(type(loss).NEEDS_RELEVANCE for loss in losses)
+        self.needs_caption_ids = any(type(loss).NEEDS_CAPTION_IDS for loss in losses)
         self.names: list[str] = []
         for name, loss in zip(self._loss_names, self.losses_, strict=True):
             self.names.append(name)

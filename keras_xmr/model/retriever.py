@@ -265,8 +265,8 @@ class Retriever(keras.Model):
 
         Its gradients, summed over the replicas, are those of one device.
         """
-        del x, sample_weight
-        loss, log = self._objective(y_pred, y, training)
+        del sample_weight
+        loss, log = self._objective(y_pred, x, y, training)
         self._add_up(loss, log)
         return loss
 
@@ -281,11 +281,13 @@ class Retriever(keras.Model):
         return loss, log, gradients
 
     def _objective(
-        self, embedded: dict[str, Embedding], y: Any, training: bool
+        self, embedded: dict[str, Embedding], x: Any, y: Any, training: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """What this replica adds to the objective, and to the numbers for the log."""
         y = targets_read(as_targets(y, self.judgements), self.judgements, self.objective)
         image, caption, step = embedded["image"], embedded["caption"], self.global_step.value
+        if self.objective.needs_caption_ids:
+            caption = caption | {"word_ids": tf.cast(as_inputs(x)["caption"], tf.float32)}
         if num_replicas() > 1:
             whole, rows, columns = self._shares(image, caption, y, training)
             loss, log = self.objective.of_replica(whole, rows, columns, num_replicas(), step)
@@ -361,7 +363,7 @@ class Retriever(keras.Model):
     def _plain_gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
         """What this replica adds to the objective and to the log, and the gradients of that."""
         with tf.GradientTape() as tape:
-            loss, log = self._objective(self(x, training=True), y, training=True)
+            loss, log = self._objective(self(x, training=True), x, y, training=True)
             scaled = self.optimizer.scale_loss(loss)
         variables = self.trainable_variables
         return loss, log, dense(tape.gradient(scaled, variables), variables)
@@ -375,7 +377,7 @@ class Retriever(keras.Model):
         embedded = {side: chunk.embed() for side, chunk in chunks.items()}
         with tf.GradientTape() as tape:
             tape.watch(embedded)
-            loss, log = self._objective(embedded, y, training=True)
+            loss, log = self._objective(embedded, x, y, training=True)
             scaled = self.optimizer.scale_loss(loss)
         variables = self.trainable_variables
         gradients, upstream = tape.gradient(scaled, (variables, embedded))
@@ -389,7 +391,7 @@ class Retriever(keras.Model):
     def test_step(self, data: Any) -> dict[str, Tensor]:
         """One step of `evaluate` on a batch `(x, y)` of this replica."""
         x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
-        loss, log = self._objective(self(x, training=False), y, training=False)
+        loss, log = self._objective(self(x, training=False), x, y, training=False)
         loss, _, _ = self._add_up(loss, log)
         self._loss_tracker.update_state(loss)
         return _logs(self.get_metrics_result())

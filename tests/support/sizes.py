@@ -50,7 +50,7 @@ def head(name: str, options: dict[str, Any], pool: int, width: int, dimension: i
     """A head, with its poolings."""
     norm = 2 * dimension
     local = attention(width) + linear(width, dimension)
-    if name == "point":
+    if name in ("point", "point_with_features"):
         return pool
     if name == "prolip":
         return 0
@@ -116,3 +116,17 @@ def prolip(width: int, blocks: int, tokens: int, entrance: int, projection: int)
     block += linear(4 * width, width)
     positions = (tokens + 2) * width
     return entrance + 2 * width + positions + blocks * block + 2 * width + projection
+
+
+def captions(width: int, words: int, units: int, word_dimension: int) -> int:
+    """A linear layer and a GRU over regions; word vectors, an attention of two layers that sees
+    the state beside a region, a GRU, and a linear layer to every word (Li et al. 2019)."""
+    reading = linear(width, units) + gru(units, units)
+    attention_ = linear(2 * units, units) + units
+    return (
+        reading
+        + words * word_dimension
+        + attention_
+        + gru(word_dimension + units, units)
+        + linear(units, words)
+    )

@@ -177,6 +177,10 @@ def losses(config):
     for loss in config.objective:
         if loss.name == "hypergraph_contrastive":
             return sizes.hypergraphs(config.model.dimension, loss.layers)
+        if loss.name == "captioning":
+            words = VOCABULARY[config.name.partition("_")[0]]
+            width = config.model.image.encoder.dimension
+            return sizes.captions(width, words, loss.units, loss.word_dimension)
     return 0
 
 

@@ -1,0 +1,91 @@
+"""Tells captions from local features of images, word by word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_xmr.layers.gru import GRU
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class CaptionDecoder(keras.layers.Layer):
+    """The text generation of VSRN (Li et al. 2019, section 3.4), as its released code has it.
+
+    A linear layer and a GRU read the regions. Before each word another GRU attends to what that
+    one put out, by its own last state, and goes on with the word before and what it attended to; a
+    linear layer makes of its state the log-odds of the next word. The dropout of the released code
+    is left out.
+
+    Args:
+        vocabulary: How many ids there are.
+        units: Width of both GRUs.
+        word_dimension: Width of the word vectors.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(self, vocabulary: int, units: int, word_dimension: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.vocabulary = vocabulary
+        self.units = units
+        self.word_dimension = word_dimension
+        dense, dtype = keras.layers.Dense, self.dtype_policy
+        self.region_linear = dense(units, dtype=dtype, name="region_linear")
+        self.region_gru = GRU(
+            units, return_sequences=True, return_state=True, dtype=dtype, name="region_gru"
+        )
+        self.embedding = keras.layers.Embedding(
+            vocabulary, word_dimension, dtype=dtype, name="embedding"
+        )
+        # Of the layer that sees a region beside the state: once for the regions, once a word.
+        self.attention_regions = dense(units, dtype=dtype, name="attention_regions")
+        self.attention_state = dense(units, use_bias=False, dtype=dtype, name="attention_state")
+        self.attention_scores = dense(1, use_bias=False, dtype=dtype, name="attention_scores")
+        self.word_cell = keras.layers.GRUCell(units, dtype=dtype, name="word_cell")
+        self.word_linear = dense(vocabulary, dtype=dtype, name="word_linear")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        states = (None, None, self.units)
+        self.region_linear.build(features_shape)
+        self.region_gru.build(states)
+        self.embedding.build((None, None))
+        self.word_cell.build((None, self.word_dimension + self.units))
+        for layer in (self.attention_regions, self.attention_scores, self.word_linear):
+            layer.build(states)
+        self.attention_state.build((None, self.units))
+
+    def read(self, features: Any) -> tuple[Any, Any, Any]:
+        """What the decoder knows of images (N, R, F), where a region of zeros is none.
+
+        Returns:
+            Their states (N, R, H), the last of them (N, H), and which count, boolean (N, R).
+        """
+        mask = ops.any(ops.not_equal(features, 0), axis=-1)
+        states, last = self.region_gru(self.region_linear(features), mask=mask)
+        return states, last, mask
+
+    def call(self, read: tuple[Any, Any, Any], ids: Any) -> Any:
+        """Log-odds (M, L, vocabulary) of the word after each of ids (M, L), by images (M)."""
+        states, last, mask = read
+        keys = self.attention_regions(states)
+        bias = ops.where(mask, 0.0, -1e9)
+
+        def step(state: Any, word: Any) -> Any:
+            hidden = ops.tanh(keys + self.attention_state(state)[:, None])
+            weights = ops.softmax(self.attention_scores(hidden)[..., 0] + bias, axis=-1)
+            context = ops.einsum("mr,mrh->mh", weights, states)
+            return self.word_cell(ops.concatenate([word, context], axis=-1), [state])[0]
+
+        words = ops.transpose(self.embedding(ids), (1, 0, 2))
+        after = tf.scan(step, words, initializer=last)
+        return self.word_linear(ops.transpose(after, (1, 0, 2)))
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "vocabulary": self.vocabulary,
+            "units": self.units,
+            "word_dimension": self.word_dimension,
+        }
