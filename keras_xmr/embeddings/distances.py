@@ -38,10 +38,19 @@ def euclidean(left: Tensor, right: Tensor) -> Tensor:
 
 
 def cosine(left: Tensor, right: Tensor) -> Tensor:
-    """Cosines of the angles between vectors (N, D) and (M, D)."""
-    left = ops.normalize(left, axis=-1, order=2, epsilon=1e-12)
-    right = ops.normalize(right, axis=-1, order=2, epsilon=1e-12)
-    return ops.matmul(left, ops.transpose(right))
+    """Cosines of the angles between vectors (N, D) and (M, D).
+
+    Products are divided by lengths, not the vectors, which are mostly more numbers, and more so in
+    the gradient. What is shorter than 1e-12 counts as if it were so long.
+    """
+    products = ops.matmul(left, ops.transpose(right))
+    return (products * _inverse_lengths(left)) * ops.transpose(_inverse_lengths(right))
+
+
+def _inverse_lengths(vectors: Tensor) -> Tensor:
+    """One over the Euclidean length of each vector (N, 1)."""
+    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
+    return ops.rsqrt(ops.maximum(squares, 1e-24))
 
 
 def set_cosines(left: Tensor, right: Tensor) -> Tensor:

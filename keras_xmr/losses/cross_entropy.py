@@ -77,10 +77,11 @@ class NTXent(_CrossEntropy):
         super().__init__(temperature, learnable, **kwargs)
 
     def entropy(self, logits: Any, positives: Any) -> Any:
-        # Large logits would lose the digits by which they differ in the sum of their exponentials.
-        logits = logits - ops.stop_gradient(ops.max(logits, axis=1, keepdims=True))
-        negatives = ops.logsumexp(ops.where(positives, LOWEST, logits), axis=1, keepdims=True)
-        return ops.softplus(negatives - logits)
+        negatives = ops.where(positives, LOWEST, logits)
+        highest = ops.stop_gradient(ops.max(negatives, axis=1, keepdims=True))
+        sums = ops.sum(ops.exp(negatives - highest), axis=1, keepdims=True)
+        # Large logits would lose the digits by which they differ in a sum with the logarithm.
+        return ops.softplus(ops.log(sums) + (highest - logits))
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

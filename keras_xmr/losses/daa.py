@@ -11,6 +11,7 @@ from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.queries_loss import Queries, QueriesLoss, both_ways
+from keras_xmr.losses.smooth_ranks import smooth_asp, smooth_ranks
 
 Tensor = Any
 
@@ -24,8 +25,9 @@ class DAA(QueriesLoss):
     a sigmoid stands for the comparison of two candidates, and a candidate is not compared with
     itself (Eq. 10; Eq. 11 as printed adds half a rank).
 
-    Every query is worked off alone, with its gradient, so memory is a few times that of the
-    similarities, and not that times the number of candidates.
+    Queries are worked off a few at a time, with their gradients, so memory is a few times that of
+    the similarities, and not that times the number of candidates. See `smooth_ranks` for how the
+    sums over many candidates are taken.
 
     Args:
         similarity: What is ranked. "cosine" (Eq. 5) and "dot" compare the samples, each as a
@@ -96,66 +98,6 @@ class DAA(QueriesLoss):
             "relevance_temperature": self.relevance_temperature,
             "directions": self.directions,
         }
-
-
-def smooth_ranks(values: Tensor, temperature: float, copies: Any = 1) -> Tensor:
-    """Smooth ranks within each row, without a gradient.
-
-    Args:
-        values: Float32 (N, M); the largest of a row has the lowest rank.
-        temperature: What differences of values are divided by.
-        copies: How often every candidate is there.
-
-    Returns:
-        Ranks from 1 to M * copies, float32 (N, M), shared by the copies of a candidate.
-    """
-
-    def rank(row: Tensor) -> Tensor:
-        return ops.sum(_before(row, temperature), axis=1)
-
-    ranks = ops.map(rank, ops.stop_gradient(values))
-    # The sums count half of each candidate itself, and its rank begins at 1.
-    return 0.5 + ops.cast(copies, "float32") * ranks
-
-
-def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tensor:
-    """Smooth Average Semantic Precision of each row, with a gradient by the values.
-
-    Args:
-        values: Similarities, float32 (N, M).
-        other_ranks: The ranks to compare theirs with, float32 (N, M).
-        temperature: What differences of similarities are divided by.
-
-    Returns:
-        Float32 (N,).
-    """
-
-    def row_with_gradient(inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        row, other = inputs
-        before = _before(row, temperature)
-        ranks = 0.5 + ops.sum(before, axis=1)
-        smaller, larger = ops.minimum(ranks, other), ops.maximum(ranks, other)
-        by_rank = ops.where(ranks < other, 1.0 / other, -other / (ranks * ranks))
-        by_rank = ops.where(ranks == other, 0.0, by_rank)
-        # Differences of i and j, and of j and i, have one and the same slope.
-        slope = before * (1.0 - before)
-        sums = ops.matmul(slope, ops.stack([by_rank, ops.ones_like(by_rank)], axis=1))
-        gradient = sums[:, 0] - by_rank * sums[:, 1]
-        count = ops.cast(ops.shape(row)[0], "float32")
-        return ops.mean(smaller / larger), gradient / (temperature * count)
-
-    @ops.custom_gradient
-    def asp(values: Tensor) -> tuple[Tensor, Any]:
-        value, gradient = ops.map(row_with_gradient, (values, other_ranks))
-        return value, lambda upstream: upstream[:, None] * gradient
-
-    return asp(values)
-
-
-def _before(row: Tensor, temperature: float) -> Tensor:
-    """How far candidate j stands before candidate i, from 0 to 1: (M, M)."""
-    row = row / temperature
-    return ops.sigmoid(row[None, :] - row[:, None])
 
 
 def _vectors(embedding: Embedding) -> Tensor:

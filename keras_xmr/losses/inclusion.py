@@ -78,12 +78,48 @@ def inclusion(inner: Embedding, outer: Embedding, reading: str = "exact") -> Ten
         outer: N others, one for each.
         reading: "exact" or "released", as `Inclusion` has it.
     """
-    wider = outer["log_variance"] - inner["log_variance"]
-    # Of both variances only their ratio and, for the distance, the inner one count.
-    inner_sum = ops.log1p(2.0 * ops.exp(wider))
-    outer_sum = wider + ops.log1p(2.0 * ops.exp(-wider))
-    distance = ops.square(inner["mean"] - outer["mean"]) * ops.exp(-inner["log_variance"])
-    nearness = distance * (ops.exp(-outer_sum) - ops.exp(-inner_sum))
-    if reading == "released":
-        return wider - 0.5 * (inner_sum - outer_sum) + math.exp(-10.0) * nearness
-    return 0.5 * (wider - inner_sum + outer_sum) + nearness
+    parts = (inner["mean"], inner["log_variance"], outer["mean"], outer["log_variance"])
+    return _released(*parts) if reading == "released" else _exact(*parts)
+
+
+def _exact(mean: Tensor, log_variance: Tensor, other: Tensor, log_other: Tensor) -> Tensor:
+    """H of Gaussians and those that are to include them; its gradient takes half the operations."""
+
+    @ops.custom_gradient
+    def included(mean: Tensor, log_variance: Tensor, other: Tensor, log_other: Tensor) -> Any:
+        apart, precision = mean - other, ops.exp(-log_variance)
+        share, rest, product, nearness = _shares(log_other - log_variance)
+        by_mean = apart * precision * nearness
+        value = 0.5 * (log_other - log_variance + ops.log((1.0 + rest) / (1.0 + share)))
+
+        def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
+            both = 2.0 + product
+            steep = (3.0 * rest - share) * both + rest * ops.square(share - rest)
+            distance = ops.square(apart) * precision
+            by_other = (1.0 - product + distance * product * steep / both) / both
+            by_own = -by_other - apart * by_mean
+            by_mean_2 = 2.0 * upstream * by_mean
+            return by_mean_2, upstream * by_own, -by_mean_2, upstream * by_other
+
+        return value + apart * by_mean, gradient
+
+    return included(mean, log_variance, other, log_other)
+
+
+def _released(mean: Tensor, log_variance: Tensor, other: Tensor, log_other: Tensor) -> Tensor:
+    """What the released code calls H."""
+    wider = log_other - log_variance
+    share, rest, _, nearness = _shares(wider)
+    log_ratio = ops.log((1.0 + rest) / (1.0 + share))
+    distance = ops.square(mean - other) * ops.exp(-log_variance)
+    return wider + 0.5 * log_ratio + math.exp(-10.0) * distance * nearness
+
+
+def _shares(wider: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Parts that two variances have of their sum, their product, and what distances count for.
+
+    The last is v / (w + 2v) - v / (v + 2w). Parts do not overflow, nor do quotients of them.
+    """
+    share, rest = ops.sigmoid(wider), ops.sigmoid(-wider)
+    product = share * rest
+    return share, rest, product, rest * (share - rest) / (2.0 + product)

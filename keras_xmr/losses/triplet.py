@@ -10,6 +10,7 @@ from keras import ops
 from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import (
+    LOWEST,
     hardest_negatives,
     number_of_pairs,
     positive_pairs,
@@ -100,9 +101,21 @@ class Triplet(QueriesLoss):
 
 def _over_all(scores: Any, positives: Any, margin: float) -> Any:
     """The sum of the hinges of all pairs of a query and a positive, and all its negatives."""
-    pairs = positive_pairs(scores, positives)
-    hinges = ops.relu(margin + (pairs.scores - pairs.own))
-    return ops.sum(ops.where(pairs.positives, 0.0, hinges))
+
+    def of_one() -> Any:
+        own = ops.sum(ops.where(positives, scores, 0.0), axis=1, keepdims=True)
+        # A query without a positive has no hinge, as if it had one far above.
+        own = ops.where(ops.any(positives, axis=1, keepdims=True), own, -LOWEST)
+        return ops.sum(ops.where(positives, 0.0, ops.relu(margin + (scores - own))))
+
+    def of_several() -> Any:
+        pairs = positive_pairs(scores, positives)
+        hinges = ops.relu(margin + (pairs.scores - pairs.own))
+        return ops.sum(ops.where(pairs.positives, 0.0, hinges))
+
+    # Where no query has several, all pairs are the scores as they stand.
+    most = ops.max(ops.sum(ops.cast(positives, "int32"), axis=1))
+    return ops.cond(most <= 1, of_one, of_several)
 
 
 def _over_hardest(scores: Any, positives: Any, margin: float) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gradients
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -76,3 +77,14 @@ def test_it_widens_captions_narrows_images_and_stays_finite(reading):
             assert float(value) == pytest.approx(np.log(2.0), rel=1e-6)
             assert (gradient[0].numpy() > 0).all()
             assert (gradient[1].numpy() < 0).all()
+
+
+def test_gradients_equal_central_differences(random):
+    def value(mean, log_variance, other, log_other):
+        inner = {"mean": mean, "log_variance": log_variance}
+        return tf.reduce_sum(
+            inclusion(inner, {"mean": other, "log_variance": log_other})
+            * tf.constant([1.0, -2.0, 0.5])
+        )
+
+    gradients.check(value, [random.normal(size=(4, 3)) for _ in range(4)], random)
