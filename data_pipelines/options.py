@@ -144,7 +144,8 @@ class DataOptions(Section):
 
     max_skipped: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Largest part of the images that may be missing or broken. They are skipped, counted and
-    reported; above this, the run stops."""
+    reported; above this, the run stops and names them. A few, up to 5, stop it only if this is
+    0."""
 
     prepare: PrepareOptions = PrepareOptions()
     """Who writes the records."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections.abc import Iterable
@@ -36,39 +37,66 @@ from data_pipelines.sources.text_files import only_text
 
 PLAN = "plan.json"
 
+_FEW = 5
+"""So many broken images, at most a quarter, never stop a run, unless `max_skipped` is 0."""
+
+_NAMED = 200
+"""So many are named at most; more are not looked for."""
 
 _WORTH = 4096
 """So many images are worth the seconds in which further processes start."""
 
 
 class _Allowance:
-    """Counts skipped images, and stops the preparation when there are too many."""
+    """Counts skipped images, and stops the preparation when there are too many.
 
-    def __init__(self, total: int, share: float) -> None:
-        self.limit, self.total, self.share = int(share * total), total, share
-        self.problems = Problems()
+    All of them are looked at before, so that they are named at once.
+    """
+
+    def __init__(self, share: float, total: int) -> None:
+        few = min(_FEW, total // 4) if share else 0
+        self.limit, self.total, self.share = max(few, int(share * total + 1e-9)), total, share
+        self.skipped: list[str] = []
 
     @property
     def left(self) -> int:
-        """How many more may be skipped."""
-        return self.limit - self.problems.total
+        """How many more are skipped before the others are no longer looked at."""
+        return max(_NAMED, self.limit + 1) - 1 - len(self.skipped)
 
     def take(self, job: Future[Skipped]) -> None:
-        """Counts what was skipped for one shard."""
+        """Counts what was skipped for one shard.
+
+        Raises:
+            SourceError: If so many were skipped that the others are not looked at.
+        """
         try:
             skipped = job.result()
         except TooManyError as error:
             skipped = error.skipped
-        for reason, what in skipped:
-            self.problems.add(reason, what)
-            if self.left < 0:
-                examples = [e for found in self.problems.examples.values() for e in found]
-                raise SourceError(
-                    f"more than {self.limit} of {self.total} images cannot be used "
-                    f"(data.max_skipped: {self.share:g}). The first ones:\n  "
-                    + "\n  ".join(examples)
-                    + "\nRepair or remove them, or raise data.max_skipped"
-                )
+        # Half of a character could not be printed.
+        self.skipped += [w.encode("utf-8", "backslashreplace").decode() for _, w in skipped]
+        if self.left < 0:
+            raise self._error("at least ")
+
+    def check(self) -> None:
+        """Says which were skipped, if they are too many.
+
+        Raises:
+            SourceError: If they are.
+        """
+        if len(self.skipped) > self.limit:
+            raise self._error()
+
+    def _error(self, about: str = "") -> SourceError:
+        count = len(self.skipped)
+        needed = math.ceil(1000 * count / self.total) / 1000
+        named = sorted(self.skipped)[:_NAMED]
+        return SourceError(
+            f"{about}{count:,} of {self.total:,} images cannot be used, and {self.limit:,} may be "
+            f"left out (data.max_skipped: {self.share:g}):\n  "
+            + "\n  ".join(named)
+            + f"\nRepair them, or go on without them: --set data.max_skipped={needed:g}"
+        )
 
 
 class _Executor(Protocol):
@@ -179,7 +207,7 @@ def _made_from(options: DataOptions) -> dict[str, Any]:
 
 
 def _write_all(plan: ShardPlan, options: DataOptions) -> None:
-    allowance = _Allowance(plan.images, options.max_skipped)
+    allowance = _Allowance(options.max_skipped, plan.images)
     stop = threading.Event()
     with (
         Progress("writing records", plan.images, "images") as bar,
@@ -205,6 +233,7 @@ def _write_all(plan: ShardPlan, options: DataOptions) -> None:
             executor.close()
             pool.shutdown(cancel_futures=True)
             raise
+    allowance.check()
 
 
 def _executor(plan: ShardPlan, options: DataOptions) -> _Executor:

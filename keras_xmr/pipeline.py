@@ -41,6 +41,7 @@ from keras_xmr.serving.onnx_export import check_packages, export_onnx
 from keras_xmr.serving.samples import some_inputs
 from keras_xmr.training.cluster import cluster_of
 from keras_xmr.training.distribution import LOST, Distribution, lost_worker
+from keras_xmr.training.initial_weights import check_initial_weights
 from keras_xmr.training.train import load_trained, train
 
 _LOGGER = logging.getLogger(__name__)
@@ -112,6 +113,7 @@ class Run:
 
         Of several workers all train, and the chief does the rest.
         """
+        check_initial_weights(self.config)
         distribution = self.distribution
         if distribution.is_chief and not self.config.data.is_prepared:
             self.prepare()
@@ -138,6 +140,7 @@ class Run:
         distribution = self.distribution
         if distribution.is_chief:
             self.folder.check(self.config)
+        check_initial_weights(self.config)
         tokenizer = build_tokenizer(self.config, self.records, self._own_tokenizer)
         if distribution.is_chief and self.folder.has_begun:
             kept = restore_tokenizer(self.config, self.folder.path)

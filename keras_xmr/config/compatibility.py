@@ -379,6 +379,11 @@ def _start(config: Config) -> Iterator[Mistake]:
     """What begins at CCA has the linear maps that are set."""
     if config.train.start != "cca":
         return
+    if config.train.initial_weights is not None:
+        yield (
+            ("train", "initial_weights"),
+            "the weights of a run would be replaced by those of CCA; write train.start: random",
+        )
     for side in ("image", "text"):
         tower = getattr(config.model, side)
         if tower.pooling is None or tower.pooling.name != "projection":

@@ -220,6 +220,11 @@ class TrainOptions(Section):
     cca: CCAOptions = CCAOptions()
     """For `start: cca`: what is tried."""
 
+    initial_weights: Path | None = None
+    """The folder of a finished run with the same `model` section, such as
+    saved_models/csv_pretrained: training begins with its weights, and with its words. Null begins
+    anew."""
+
     devices: PositiveInt | None = None
     """How many devices of this machine share a batch; null takes all GPUs."""
 

@@ -38,6 +38,8 @@ def own_tokenizer(config: Config) -> Tokenizer | None:
 def build_tokenizer(config: Config, records: Records, own: Tokenizer | None = None) -> Tokenizer:
     """The tokenizer of the text encoder, or one with the vocabulary of the training captions.
 
+    A training that begins with the weights of a run keeps the tokenizer of that.
+
     Args:
         config: The config.
         records: The records.
@@ -45,7 +47,10 @@ def build_tokenizer(config: Config, records: Records, own: Tokenizer | None = No
 
     Raises:
         EncoderError: If that of the text encoder cannot be loaded.
+        UserError: If a run is to be gone on from that does not hold it.
     """
+    if config.train.initial_weights is not None:
+        return restore_tokenizer(config, config.train.initial_weights)
     own = own_tokenizer(config) if own is None else own
     if own is not None:
         return own

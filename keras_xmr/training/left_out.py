@@ -54,8 +54,11 @@ class LeftOut(tf.train.experimental.PythonState):
 def at_start(config: Config) -> LeftOut:
     """What a training that begins now may leave out, for as long as it stays frozen.
 
-    It is what the first phase freezes and files hold that the config names.
+    It is what the first phase freezes and files hold that the config names: nothing of a model that
+    begins with the weights of a run.
     """
+    if config.train.initial_weights is not None:
+        return LeftOut()
     first = config.train.phases[:1]
     frozen = [side for side in SIDES for phase in first if phase.freezes_encoder(side)]
     found = {side: _checksum(config, side) for side in frozen}

@@ -32,6 +32,7 @@ from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.features import frozen_features
+from keras_xmr.training.initial_weights import load_initial_weights
 from keras_xmr.training.judged import Judged, judged_training
 from keras_xmr.training.left_out import SIDES, LeftOut, at_start, changed
 from keras_xmr.training.parts import freeze, learning_rate_factors
@@ -276,6 +277,9 @@ class _Trainer:
         elif done == span.start > 0:
             self.checkpoints.restore_model()
         self.checkpoints.go_on(self.folder.best_weights)
+        if self.config.train.initial_weights is not None and done == 0 == span.start:
+            load_initial_weights(self.checkpoints.bare, self.config)
+            self.distribution.share([variable.value for variable in self.model.variables])
         self._take_features()
         if self.config.train.start == "cca" and done == 0 == span.start:
             start_from_cca(self.model, self.records, self.tokenizer, self.config)

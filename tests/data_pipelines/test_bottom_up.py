@@ -113,7 +113,7 @@ def test_broken_rows_are_skipped_and_counted(options, tmp_path):
 def test_too_many_broken_rows_stop_the_run(options, tmp_path):
     section = datasets.bottom_up(tmp_path / "data")
     (tmp_path / "data" / "features.tsv.1").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"more than 2 of 6 .*(?s:.*)has no row in"):
+    with pytest.raises(SourceError, match=r"3 of 6 images .*2 may be left(?s:.*)has no row in"):
         prepare(options(section))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shutil
 
 import datasets
 import numpy as np
@@ -354,9 +356,23 @@ class TestBadItems:
         for name in ("photo_001.jpg is a broken", "photo_002.jpg is not an", "photo_003.jpg does"):
             assert name in examples
 
-    def test_too_many_stop_the_run(self, options, photos):
-        with pytest.raises(SourceError, match=r"more than 2 of 24 .*(?s:.*)data\.max_skipped"):
+    def test_a_few_stop_no_run_unless_none_is_allowed(self, options, photos):
+        assert len(prepare(options(photos, max_skipped=0.01)).split("train")) == 13
+        shutil.rmtree(options(photos).records)
+        with pytest.raises(SourceError, match=r"^3 of 24 images cannot be used, and 0 may be left"):
+            prepare(options(photos, max_skipped=0))
+
+    def test_too_many_are_named_at_once_with_what_goes_on(self, options, photos, tmp_path):
+        for number in range(4, 9):
+            (tmp_path / f"photos/images/photo_{number:03d}.jpg").write_bytes(b"")
+        with pytest.raises(SourceError) as told:
             prepare(options(photos, max_skipped=0.1))
+        assert str(told.value).startswith("8 of 24 images cannot be used, and 5 may be left out")
+        for number in range(1, 9):
+            assert f"photo_{number:03d}.jpg" in str(told.value)
+        (setting,) = re.findall(r"--set data\.max_skipped=(\S+)$", str(told.value))
+        records = prepare(options(photos, max_skipped=float(setting)))
+        assert sum(len(records.split(split)) for split in ("train", "val", "test")) == 16
 
     def test_a_second_start_counts_the_same(self, options, photos):
         first = data_report(prepare(options(photos)), TextOptions(min_count=1))

@@ -1,0 +1,62 @@
+"""Training that begins with the weights of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data_pipelines.errors import UserError
+from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.schema import Config
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.run_folder import RunFolder, load_run
+
+_KEY = "train.initial_weights"
+
+
+def check_initial_weights(config: Config) -> None:
+    """Checks that the run that `train.initial_weights` names is there, and has the same model.
+
+    Raises:
+        UserError: If not.
+    """
+    if config.train.initial_weights is not None:
+        _run_of(config, config.train.initial_weights)
+
+
+def load_initial_weights(model: Retriever, config: Config) -> None:
+    """Gives a model the weights of the run that `train.initial_weights` names, if it names one.
+
+    Args:
+        model: The model, without an optimizer.
+        config: Its config.
+
+    Raises:
+        UserError: If there are none, or they are of another model.
+    """
+    run = config.train.initial_weights
+    if run is None:
+        return
+    other = _run_of(config, run)
+    folder = RunFolder(other)
+    path = folder.trained_weights(other)
+    folder.verify(path)
+    try:
+        model.load_weights(path)
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise UserError(f"{_KEY}: the weights of {run} do not fit this model: {why}") from None
+
+
+def _run_of(config: Config, run: Path) -> Config:
+    try:
+        other = load_run(run)
+    except ConfigError as error:
+        raise ConfigError(f"{_KEY}: {error}") from None
+    if not RunFolder(other).done.exists():
+        raise UserError(f"{_KEY}: {run} holds no finished training")
+    ours, theirs = (c.model.model_dump(mode="json") for c in (config, other))
+    if changed := [key for key in ours if ours[key] != theirs[key]]:
+        raise ConfigError(
+            f"{_KEY}: {run} has another model (model.{changed[0]}); take its model section"
+        )
+    return other
