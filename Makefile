@@ -55,9 +55,9 @@ bench: $(VENV)/.installed  ## How fast everything is, into docs/benchmarks.md: h
 load: $(VENV)/.installed  ## 32 clients for a minute at the server of an index: INDEX=FOLDER
 	$(BIN)/python benchmarks/serving.py --index='$(INDEX)'
 
-bench-search: $(VENV)/.installed  ## The backends of the search with a million made-up vectors
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/search.py --sizes=1000000 --dimension=64 \
-		--backends=exact,faiss_hnsw,faiss_ivf_pq
+bench-search: $(VENV)/.installed  ## The backends of the search with a million vectors: half an hour
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/search.py --sizes=1000000 --drawn=200000 \
+		--backends=exact,faiss_ivf_pq,faiss_hnsw
 
 bench-records: $(VENV)/.installed  ## Records of a million tiny photos: written, opened, read
 	$(BIN)/python benchmarks/records.py

@@ -62,7 +62,7 @@ def test_what_it_cannot_begin_with_is_said_before_anything_is_done(trained, tmp_
     nowhere = f"train.initial_weights={tmp_path / 'nowhere'}"
     with pytest.raises(ConfigError, match=r"^train\.initial_weights: .*nowhere holds no run"):
         tuned(trained, tmp_path, nowhere).all()
-    other = tuned(trained, tmp_path, "model.dimension=7")
+    other = tuned(trained, tmp_path, "model.dimension=14")
     with pytest.raises(ConfigError, match=r"has another model \(model\.dimension\)"):
         check_initial_weights(other.config)
     half = copy_of(trained, tmp_path / "half")
