@@ -372,7 +372,7 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
         )
     for loss in config.objective:
         if _constant("loss", loss, "NEEDS_CAPTION_IDS"):
-            yield key, f"{loss.name!r} reads the words of captions, which are not there then"
+            yield key, f"{loss.name!r} reads the words of captions; leave this out"
 
 
 def _start(config: Config) -> Iterator[Mistake]:
