@@ -88,7 +88,7 @@ def test_too_many_broken_images_leave_no_shard(options):
         result_of(perform(common(made), told_of_task(task_of(made, limit=0)), lambda count: None))
     assert len(error.value.skipped) == 1
     assert os.listdir(made.records) == []
-    with pytest.raises(SourceError, match=r"more than 0 of 24 .*(?s:.*)photo_003"):
+    with pytest.raises(SourceError, match=r"1 of 24 images .*0 may be left(?s:.*)photo_003"):
         prepare(options(max_skipped=0))
 
 
