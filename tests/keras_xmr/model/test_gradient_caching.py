@@ -52,7 +52,7 @@ def test_gradients_are_those_of_the_whole_batch_with_dropout_and_samples():
     for state, value in zip(states, begin, strict=True):
         state.assign(value)
     with tf.GradientTape() as tape:
-        plain, parts = model._objective(in_chunks(model, x, 3), y, training=True)
+        plain, parts = model._objective(in_chunks(model, x, 3), x, y, training=True)
     expected = tape.gradient(plain, model.trainable_variables)
     assert len(begin) == 2
     assert (end[0] != begin[0]).any()

@@ -48,7 +48,7 @@ def second(monkeypatch):
 def test_a_step_gathers_twice_and_adds_up_once(second):
     model, (x, y) = models.pcme(), models.batch(4)
     with tf.GradientTape() as tape:
-        loss, log = model._objective(model(x, training=True), y, training=True)
+        loss, log = model._objective(model(x, training=True), x, y, training=True)
     gradients = tape.gradient(loss, model.trainable_variables)
     assert [tensor.dtype for tensor in second.gathered] == [tf.float32, tf.int64]
     # Means and log-variances of both sides; whose the items are, and of which image.

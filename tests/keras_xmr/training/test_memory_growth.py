@@ -22,8 +22,8 @@ MEGABYTE = 2**20
 
 def held() -> tuple[int, int]:
     """Bytes of memory, and Python objects, that this process holds."""
-    while gc.collect():
-        pass  # What is freed may free more.
+    for _ in range(3):  # What is freed may free more.
+        gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     with open("/proc/self/statm") as file:
