@@ -63,8 +63,9 @@ def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tenso
         scaled = values / temperature
         cells = _cells(scaled)
         value, gradient = tf.cond(
-            # Also not where one is no number, and whoever looks should find it.
-            _NODES * cells < tf.cast(tf.shape(values)[1], cells.dtype),
+            # Nodes are compared once for all queries, so there may be more of them than candidates.
+            # Not where a value is no number: whoever looks should find it.
+            _NODES * cells < 2.0 * tf.cast(tf.shape(values)[1], cells.dtype),
             lambda: _on_a_grid(scaled, other_ranks, tf.cast(cells, tf.int32)),
             lambda: ops.map(_one_by_one, (scaled, other_ranks)),
         )
