@@ -124,7 +124,7 @@ def test_the_gradient_attracts_what_is_right_and_repels_what_is_wrong(name, grad
         with tf.GradientTape(persistent=True) as tape:
             out = model(x, training=False)
             targets = {name: tf.constant(value) for name, value in {**y, **more}.items()}
-            loss, _ = model._objective(out, x, targets, training=False)
+            loss = model.compute_loss(x, targets, out, training=False)
             score = model.score(out["image"], out["caption"])[pair]
         weights = [model.image_tower.get_layer("encoder").kernel]
         of_loss, of_score = tape.gradient(loss, weights), tape.gradient(score, weights)
