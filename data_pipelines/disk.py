@@ -13,7 +13,8 @@ def disk_message(folder: Path, error: Exception) -> str:
     full = isinstance(error, tf.errors.ResourceExhaustedError) or (
         isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     )
-    if full or "No space left" in str(error):
+    # TensorFlow tells by its text alone.
+    if full or any(text in str(error) for text in ("No space left", "File too large")):
         return (
             f"the disk of {folder} is full. Finished shards are kept: free some space and run "
             "again, and the work goes on where it stopped"

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tensorflow as tf
+from pydantic import BaseModel, Field
 
 from data_pipelines.caption_features import CaptionFeatures
 from data_pipelines.columns import Strings, Tuples
@@ -28,6 +29,7 @@ from data_pipelines.open_files import OpenFiles
 from data_pipelines.options import MANIFEST
 from data_pipelines.shards import (
     HEADER,
+    Count,
     RecordsError,
     check_version,
     command_for,
@@ -217,6 +219,34 @@ def read_index(folder: Path, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
     return SplitIndex.of(sidecars())
 
 
+class _Shard(BaseModel):
+    file: Annotated[str, Field(pattern=r"^[\w-]+\.tfrecord$")]
+    bytes: Count
+    sha256: str
+    sidecar: str
+    images: Count
+    captions: Count
+
+
+class _Split(BaseModel):
+    shards: list[_Shard]
+    images: Count
+    captions: Count
+
+
+class _Manifest(BaseModel):
+    """What a manifest must hold, to tell it from a damaged one."""
+
+    holds: Literal["images", "regions"]
+    region_shape: tuple[Count | None, Count] | None
+    region_dtype: Literal["float16", "float32"] = "float32"
+    label_kind: Literal["none", "class", "set"]
+    num_labels: Count
+    splits: dict[Split, _Split]
+    problems: dict[str, dict[str, Any]]
+    files: dict[str, str]
+
+
 @dataclass(frozen=True)
 class Records:
     """All records of a data set.
@@ -252,9 +282,8 @@ class Records:
         way_out = (
             f"delete it and run the command `{command_for(folder)}`, which keeps finished shards"
         )
-        manifest = parse_object(path, content, way_out)
-        check_version(folder, manifest)
-        return cls(folder, manifest)
+        check_version(folder, parse_object(path, content, way_out))
+        return cls(folder, parse_object(path, content, way_out, _Manifest))
 
     @property
     def holds(self) -> str:

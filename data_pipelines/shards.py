@@ -10,10 +10,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tensorflow as tf
+from pydantic import BaseModel, Field, ValidationError
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write, checksum
@@ -30,6 +31,9 @@ HEADER, _FOOTER = 12, 4
 
 class RecordsError(UserError):
     """Records are missing, damaged, or made from something else; the message says what to do."""
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,21 @@ class Item:
 
     key: str
     captions: tuple[tuple[str, str], ...]
-    labels: tuple[int, ...]
-    offset: int
-    length: int
-    crc: int
-    digest: str
-    regions: tuple[int, ...] = ()
+    labels: tuple[Count, ...]
+    offset: Count
+    length: Count
+    crc: Annotated[int, Field(ge=0, lt=2**32)]
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    regions: tuple[Count, ...] = ()
+
+
+class Sidecar(BaseModel):
+    """What a sidecar must hold, to tell it from a damaged one."""
+
+    bytes: Count
+    sha256: str
+    items: list[Item]
+    skipped: list[tuple[str, str]] = []
 
 
 def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
@@ -152,20 +165,29 @@ class ShardWriter:
             self._aside.unlink(missing_ok=True)
 
 
-def parse_object(path: Path, content: bytes, way_out: str) -> dict[str, Any]:
+def parse_object(
+    path: Path, content: bytes, way_out: str, holds: type[BaseModel] | None = None
+) -> dict[str, Any]:
     """What a JSON file of the records holds.
 
     Args:
         path: The file, for the message.
         content: Its bytes.
         way_out: What to do if it is damaged, for the message.
+        holds: What it must hold.
 
     Raises:
-        RecordsError: If it is no JSON object.
+        RecordsError: If it is no JSON object, or holds something else.
     """
     try:
         parsed = json.loads(content)
-    except ValueError as error:
+        if holds is not None:
+            holds.model_validate(parsed)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        fault = f"{where}: {error.errors()[0]['msg']}"
+        raise RecordsError(f"{path} is damaged ({fault}); {way_out}") from None
+    except (ValueError, RecursionError) as error:
         raise RecordsError(f"{path} is damaged ({error}); {way_out}") from None
     if not isinstance(parsed, dict):
         raise RecordsError(f"{path} is damaged (no JSON object is in it); {way_out}")
@@ -201,14 +223,14 @@ def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | Non
         return None
     command = command_for(shard.parent)
     way_out = f"delete it and run the command `{command}`, which writes this shard again"
-    sidecar = parse_object(path, content, way_out)
+    sidecar = parse_object(path, content, way_out, Sidecar)
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise RecordsError(f"{path} is not as it was written; {way_out}")
     if size != sidecar.get("bytes"):
         raise RecordsError(
             f"{shard} is damaged: it has {size} bytes, not {sidecar.get('bytes')}; {way_out}"
         )
-    return sidecar
+    return {"skipped": [], **sidecar}
 
 
 def command_for(folder: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from data_pipelines.errors import UserError
 from keras_xmr.config.option_types import EvenInt, PositiveInt
 from keras_xmr.layers import GRU
 from keras_xmr.pooling.base import Pooling
@@ -68,7 +69,7 @@ class GPO(Pooling):
         if self.projection:
             self.linear.build((features_shape[0], features_shape[-1]))
         elif features_shape[-1] != self.dimension:
-            raise ValueError(
+            raise UserError(
                 f"gpo without projection keeps the width of the features, {features_shape[-1]}, "
                 f"but the dimension is {self.dimension}; set projection: true"
             )

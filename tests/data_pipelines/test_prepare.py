@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 
 import datasets
@@ -317,6 +318,24 @@ def test_a_full_disk_loses_nothing(options, monkeypatch):
     assert kept
     assert not [name for name in visible(made.records) if name.startswith(".")]
     prepare(made)
+
+
+@pytest.mark.parametrize("size", [300, 3_000, 5_000])
+def test_files_that_may_not_grow_lose_nothing(options, tmp_path, size):
+    """The system itself refuses to write on, in whichever file comes first."""
+    made = options()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        with pytest.raises(RecordsError, match=r"disk of .* is full"):
+            prepare(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(made.records.rglob(".*"))
+    prepare(made)
+    whole = made.model_copy(update={"records": tmp_path / "whole"})
+    prepare(whole)
+    assert visible(made.records) == visible(whole.records)
 
 
 def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):

@@ -1,0 +1,99 @@
+"""Kills the steps of a run at random moments, and lets each end at last.
+
+    python tests/support/faults.py CONFIG SEED KILLS
+
+It prints, as JSON, how long each step takes undisturbed and how often each was killed midway.
+Every attempt is a fork of this process, which has imported TensorFlow but not used it: an attempt
+begins at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from keras_xmr import cli
+from keras_xmr import pipeline as pipeline  # Imports TensorFlow before the first fork.
+from keras_xmr.config.loader import load_config
+
+STEPS = ("prepare", "train", "evaluate", "export")
+
+
+def attempt(step: str, config: Path, log: Path, seconds: float | None = None) -> int | None:
+    """Does a step in another process; returns its exit code, or None if it was killed.
+
+    Args:
+        step: The step.
+        config: The config.
+        log: Takes what the process writes.
+        seconds: When it is killed.
+    """
+    process = os.fork()
+    if process == 0:
+        _become(step, config, log)
+    begin = time.monotonic()
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if seconds is not None and time.monotonic() - begin > seconds:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            return None
+        time.sleep(0.001 if seconds is not None and seconds < 1 else 0.01)
+
+
+def _become(step: str, config: Path, log: Path) -> None:
+    """Does a step, and ends this process."""
+    code = 99
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        folder = load_config(config).folder
+        where = ["--config", str(config)] if step in STEPS[:2] else [f"--run={folder}"]
+        cli.main(["main.py", step, *where])
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def finish(step: str, config: Path, log: Path) -> float:
+    """Does a step undisturbed; returns how long it took, in seconds."""
+    begin = time.monotonic()
+    code = attempt(step, config, log)
+    if code != 0:
+        sys.exit(f"{step} ended with {code}:\n{log.read_text()[-3000:]}")
+    return time.monotonic() - begin
+
+
+def main() -> None:
+    """Does all steps of `whole` undisturbed, and kills those of `broken`."""
+    folder, seed, kills = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    chance = random.Random(seed)
+    took, killed = {}, {}
+    for step in STEPS:
+        took[step] = finish(step, folder / "whole.yaml", folder / "log.txt")
+        killed[step] = 0
+        for _ in range(kills):
+            moment = chance.uniform(0, took[step])
+            code = attempt(step, folder / "broken.yaml", folder / "log.txt", moment)
+            killed[step] += code is None
+            if code not in (0, None):
+                sys.exit(f"{step} ended with {code}:\n{(folder / 'log.txt').read_text()[-3000:]}")
+        finish(step, folder / "broken.yaml", folder / "log.txt")
+    print(json.dumps({"seconds": took, "killed": killed}))
+
+
+if __name__ == "__main__":
+    main()

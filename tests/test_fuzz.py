@@ -1,0 +1,208 @@
+"""Whatever comes in, nothing but errors with a name come out: few examples, or (heavy) many."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import keras
+import numpy as np
+import pytest
+import random_configs
+import tensorflow as tf
+
+from data_pipelines.caption_ids import CaptionIds
+from data_pipelines.errors import UserError
+from data_pipelines.images import to_jpeg
+from data_pipelines.options import DataOptions, PrepareOptions
+from data_pipelines.prepare import prepare
+from data_pipelines.records import Records
+from data_pipelines.sources import UnreadableError
+from data_pipelines.text import SPECIAL, WordTokenizer, count_words
+from keras_xmr.audit.labels import read_labels
+from keras_xmr.config.loader import ConfigError, load_config
+from keras_xmr.external_scores.arrays import load_matrix
+from keras_xmr.model.build import build_model
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed (extra `dev`)")
+st = hypothesis.strategies
+
+TOKENIZER = WordTokenizer([*SPECIAL, *datasets.WORDS.split()], 20)
+CONFIGS = 500
+COUNTS = [10, pytest.param(300, marks=pytest.mark.heavy)]
+
+# Where a file is cut, and what is put there in place of how much.
+DAMAGE = st.tuples(
+    st.floats(0, 1),
+    st.integers(0, 40),
+    st.one_of(st.binary(max_size=12), st.sampled_from([b"{", b'"', b"[" * 9000, b"9" * 30, b","])),
+)
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a.jpg", "b.jpg", "", "c"]),
+        st.sampled_from(["1", "2", "x"]),
+        st.one_of(st.sampled_from(["right", "wrong", "unsure"]), st.text(max_size=5)),
+        st.one_of(st.just(""), st.floats().map(str), st.text(max_size=5)),
+    ),
+    max_size=4,
+)
+
+
+def fuzz(check: Callable[..., None], count: int, *strategies: Any) -> None:
+    """Checks many examples, the same ones each time."""
+    settings = hypothesis.settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    settings(hypothesis.given(*strategies)(check))()
+
+
+@contextlib.contextmanager
+def named(what: object, kind: type[Exception] = UserError) -> Iterator[None]:
+    """Lets errors of one kind pass that name what is wrong."""
+    try:
+        yield
+    except kind as error:
+        if str(what) not in str(error):
+            raise
+
+
+def damaged(content: bytes, damage: tuple[float, int, bytes]) -> bytes:
+    place, length, put = damage
+    start = int(place * len(content))
+    return content[:start] + put + content[start + length :]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_captions(count):
+    def check(texts):
+        ids = TOKENIZER(texts).numpy()
+        assert ids.shape[0] == len(texts)
+        assert ids.shape[1] <= TOKENIZER.max_words + 2
+        assert ((ids >= 0) & (ids < len(TOKENIZER))).all()
+        captions = CaptionIds.of(texts, TOKENIZER)
+        np.testing.assert_array_equal(captions.batch(np.arange(len(texts))), ids)
+        assert all(word.strip() and found > 0 for word, found in count_words(texts).items())
+
+    text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=60)
+    fuzz(check, count, st.lists(text, min_size=1, max_size=4))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_images(count):
+    files = [
+        datasets.encoded(datasets.picture(1), kind)
+        for kind in ("JPEG", "PNG", "GIF", "WEBP", "BMP")
+    ]
+
+    def check(content, damage):
+        with named("x ", UnreadableError):
+            assert to_jpeg(damaged(content, damage), "x").startswith(b"\xff\xd8")
+
+    fuzz(check, count, st.sampled_from(files), DAMAGE)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_records(count, tmp_path):
+    options = DataOptions(
+        source=datasets.csv_photos(tmp_path / "photos", images=12, captions=1),
+        records=tmp_path / "records",
+        prepare=PrepareOptions(workers=1),
+    )
+    prepare(options)
+    names = sorted(path.name for path in options.records.iterdir())
+    whole = {name: (options.records / name).read_bytes() for name in names}
+
+    def check(name, damage):
+        path = options.records / name
+        path.write_bytes(damaged(whole[name], damage))
+        with named(options.records):
+            records = Records.open(options.records)
+            for split in map(records.split, records.splits):
+                read = [split.read(number) for number in range(len(split))]
+                assert len(read) == len(split.image_keys)
+            dict(records.word_counts())
+        with named(options.records):
+            prepare(options)
+        for each, held in whole.items():
+            (options.records / each).write_bytes(held)
+
+    fuzz(check, count, st.sampled_from(names), DAMAGE)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_scores_of_other_models(count, tmp_path):
+    buffers = io.BytesIO(), io.BytesIO()
+    np.save(buffers[0], np.eye(3))
+    np.savez(buffers[1], scores=np.eye(3, dtype=np.float32))
+
+    def check(kind, damage):
+        path = tmp_path / f"scores.{kind}"
+        content = buffers[kind == "npz"].getvalue()
+        path.write_bytes(damaged(content, damage))
+        with named(path):
+            assert load_matrix(path).ndim == 2
+
+    fuzz(check, count, st.sampled_from(["npy", "npz"]), DAMAGE)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_labels_of_an_audit(count, tmp_path):
+    path = tmp_path / "labels.csv"
+
+    def check(rows, damage):
+        lines = ["image,caption,label,grade", *(",".join(row) for row in rows)]
+        text = "\n".join(lines).encode("utf-8", "replace")
+        path.write_bytes(damaged(text, damage))
+        with named(path):
+            labels = read_labels(path, ["a.jpg", "b.jpg"], ["1", "2"])
+            assert all(image in (0, 1) and caption in (0, 1) for image, caption in labels)
+
+    fuzz(check, count, ROWS, DAMAGE)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_texts_in_place_of_configs(count, tmp_path):
+    path = tmp_path / "config.yaml"
+    demo = b"name: a\ndata: {source: {name: scenes}, records: r}\ntrain:\n  phases: [{epochs: 1}]\n"
+
+    def check(text, damage):
+        content = damaged(demo, damage) if text is None else text.encode("utf-8", "replace")
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"."):
+            load_config(path)
+
+    fuzz(check, count, st.one_of(st.none(), st.text(max_size=80)), DAMAGE)
+
+
+@pytest.mark.heavy
+def test_configs_that_pass_the_checks_train(tmp_path):
+    """Whatever the checks let through takes a step; what depends on widths may be refused then."""
+    records: Any = SimpleNamespace(holds="images", region_shape=None)
+    chance = np.random.default_rng(0)
+    ids = np.arange(4)
+    x = {
+        "image": chance.integers(0, 256, (4, 32, 32, 3), np.uint8),
+        "caption": TOKENIZER([datasets.sentence(number) for number in ids]),
+    }
+    y = {"image_id": ids, "caption_id": ids, "relevance": chance.random((4, 4), np.float32)}
+    refused: list[str] = []
+    for config in itertools.islice(random_configs.random_configs(tmp_path, seed=3), CONFIGS):
+        keras.backend.clear_session()
+        try:
+            model = build_model(config, records, TOKENIZER, pretrained=False)
+        except UserError as error:
+            refused.append(str(error))
+            continue
+        model.compile(optimizer=keras.optimizers.SGD(1e-3), run_eagerly=True)
+        batch = tf.nest.map_structure(tf.convert_to_tensor, (x, y))
+        assert model.train_step(batch), config.model
+    assert all("keeps the width of the features" in text for text in refused)
