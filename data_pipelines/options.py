@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -120,6 +122,15 @@ class PrepareOptions(Section):
     is part of, and `ray://HOST:10001` any other (`pip install 'keras-xmr[ray]'`, docs/data.md)."""
 
 
+def _folder_of(source: BaseModel | None) -> Path:
+    """Where records go by themselves: folders of one name have different digests."""
+    root = getattr(source, "root", None)
+    if root is None:  # Of a source that makes its data, or of one that is wrong anyway.
+        return Path("data") / getattr(source, "name", "records")
+    digest = hashlib.sha256(os.path.abspath(root).encode()).hexdigest()[:6]
+    return Path("data") / f"{getattr(source, 'name', 'records')}-{root.name}-{digest}"
+
+
 class DataOptions(Section):
     """What is read, and how it becomes records and batches."""
 
@@ -136,8 +147,9 @@ class DataOptions(Section):
     was annotated. A caption goes by its id or its text; a new text becomes a caption of every
     image that it is right for. Pairs of other splits are left out. The run keeps a copy."""
 
-    records: Path
-    """Folder of the records. They are written once, by the command `prepare`."""
+    records: Path = Field(default_factory=lambda data: _folder_of(data.get("source")))
+    """Folder of the records. They are written once, by the command `prepare`. Without one it is
+    named after the folder of the data, so that each has its own: data/csv-my_photos-1a2b3c."""
 
     images_per_shard: Annotated[int, Field(ge=1)] = 1024
     """How many images one TFRecord file holds."""

@@ -123,8 +123,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     try:
         config = Config.model_validate(draft.data)
     except ValidationError as error:
-        messages = [_explain(draft, item) for item in error.errors(include_url=False)]
-        raise ConfigError(_several(messages)) from None
+        items = error.errors(include_url=False)
+        # A default that follows from another key, which is wrong itself, is no mistake of its own.
+        items = [item for item in items if item["type"] != "default_factory_not_called"]
+        raise ConfigError(_several([_explain(draft, item) for item in items])) from None
     mistakes = [f"{draft.place(key)}: {dotted(key)}: {text}" for key, text in check(config)]
     if mistakes:
         raise ConfigError(_several(mistakes))

@@ -139,6 +139,25 @@ def test_mistakes_name_key_value_and_the_way_out(override, says):
         assert part in message
 
 
+def test_every_folder_of_photos_has_records_of_its_own():
+    def records(name: str, *overrides: str) -> str:
+        return str(load_config(find_config(name), list(overrides)).data.records)
+
+    roots = ("my_photos", "/elsewhere/my_photos", "more_photos")
+    found = [records("csv_pretrained", f"data.source.root={root}") for root in roots]
+    assert len(set(found)) == 3
+    assert [Path(path).name.rpartition("-")[0] for path in found] == [
+        "csv-my_photos",
+        "csv-my_photos",
+        "csv-more_photos",
+    ]
+    assert records("csv_pcme", "data.source.root=my_photos") == found[0]
+    assert records("csv_pcme", "data.records=data/mine") == "data/mine"
+    with pytest.raises(ConfigError) as error:
+        records("csv_pcme", "data.source=null")
+    assert "data.records" not in str(error.value)
+
+
 def test_all_mistakes_are_told_at_once():
     message = mistakes("train.batchsize=3", "model.dimension=-2", "seed=x")
     assert len(message.splitlines()) == 3
