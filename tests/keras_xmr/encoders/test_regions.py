@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import torch_layout
 
+from data_pipelines.errors import UserError
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.layers import GraphReasoning
@@ -228,6 +229,6 @@ def test_gpo_weights_by_rank_and_takes_any_mask(random):
 def test_gpo_says_what_does_not_fit():
     with pytest.raises(ValueError, match="so it is even: 7"):
         GPO(4, encoding=7)
-    with pytest.raises(ValueError, match=r"5, but the dimension is 4; set projection: true"):
+    with pytest.raises(UserError, match=r"5, but the dimension is 4; set projection: true"):
         GPO(4, projection=False)(np.zeros((1, 2, 5), np.float32))
     assert GPO(4)(np.zeros((1, 2, 5), np.float32)).shape == (1, 4)
