@@ -54,7 +54,7 @@ def share(name: str, inputs: Any, replicas: int) -> Callable[[Any], Any]:
     import tensorflow as tf
 
     from keras_xmr import losses, matchers
-    from keras_xmr.losses.queries_loss import Queries
+    from keras_xmr.losses.queries_base import Queries
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.replicas import Part, shares
 

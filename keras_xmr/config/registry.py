@@ -125,7 +125,8 @@ def components(family: str) -> Mapping[str, Component]:
     """
     folder, base = FAMILIES[family].folder, FAMILIES[family].base
     own, plugins = read_classes(_files_of_folder(folder)), plugin_classes()
-    modules = [module for module in own if not module.endswith(".base")]
+    # Classes that others are made of, such as those of base.py and queries_base.py, are none.
+    modules = [module for module in own if not module.endswith("base")]
     found: dict[str, Component] = {}
     for module in (*modules, *plugins):
         # A base of ours is not to be hidden by one of the same name in a plugin.

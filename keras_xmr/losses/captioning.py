@@ -10,7 +10,7 @@ from keras import ops
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.errors import ArgumentError
 from keras_xmr.layers import CaptionDecoder
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 Tensor = Any
 

@@ -12,7 +12,7 @@ from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import LOWEST, query_weights
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
 class _CrossEntropy(QueriesLoss):

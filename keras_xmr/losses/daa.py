@@ -10,7 +10,7 @@ from keras import ops
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss, both_ways
+from keras_xmr.losses.queries_base import Queries, QueriesLoss, both_ways
 from keras_xmr.losses.smooth_ranks import smooth_asp, smooth_ranks
 
 Tensor = Any

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_xmr.embeddings.distances import root
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

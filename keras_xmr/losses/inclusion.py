@@ -11,7 +11,7 @@ from keras import ops
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 Tensor = Any
 

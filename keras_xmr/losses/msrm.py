@@ -16,7 +16,7 @@ from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import HypergraphConvolution
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 Tensor = Any
 

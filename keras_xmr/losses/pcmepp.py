@@ -10,7 +10,7 @@ from keras import ops
 from keras_xmr.config.option_types import NonNegativeFloat, NonNegativeInt
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import with_warm_up
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 Tensor = Any
 

@@ -10,7 +10,7 @@ from keras import ops
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import positive_pairs
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

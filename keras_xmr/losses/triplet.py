@@ -16,7 +16,7 @@ from keras_xmr.losses.queries import (
     positive_pairs,
     with_warm_up,
 )
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

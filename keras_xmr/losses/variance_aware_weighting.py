@@ -12,7 +12,7 @@ from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.distances import root
 from keras_xmr.embeddings.kinds import points
 from keras_xmr.losses.queries import LOWEST, hardest_negatives, number_of_pairs, with_warm_up
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss, both_ways
+from keras_xmr.losses.queries_base import Queries, QueriesLoss, both_ways
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

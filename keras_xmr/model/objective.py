@@ -10,7 +10,7 @@ import keras
 from keras_xmr.config.registry import snake_case
 from keras_xmr.embeddings.kinds import Embedding, for_matching
 from keras_xmr.losses import Loss, Relations
-from keras_xmr.losses.queries_loss import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 Tensor = Any
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.queries_loss import Queries
+from keras_xmr.losses.queries_base import Queries
 
 Tensor = Any
 

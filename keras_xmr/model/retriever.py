@@ -13,7 +13,7 @@ from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.errors import ArgumentError
 from keras_xmr.losses import Loss
-from keras_xmr.losses.queries_loss import Queries
+from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
 from keras_xmr.model.given import (

@@ -14,7 +14,7 @@ from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.errors import ArgumentError
 from keras_xmr.heads import Point, PointWithFeatures
 from keras_xmr.losses import Captioning
-from keras_xmr.losses.queries_loss import Queries
+from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.replicas import Part, shares
 from keras_xmr.model.retriever import Retriever

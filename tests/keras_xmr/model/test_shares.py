@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_xmr import losses
-from keras_xmr.losses.queries_loss import Queries
+from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import MatchProbability, MaxCosine
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.replicas import Part, shares
