@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keras_xmr.config.compatibility import embedding_kinds
+from keras_xmr.config.model_compatibility import embedding_kinds
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config
 

@@ -1,0 +1,247 @@
+"""What a training and an evaluation can do with the data and the model of a config, and why not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from data_pipelines.sources import Source
+from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.model_compatibility import Mistake, constant, embedding_kinds
+from keras_xmr.config.registry import components
+from keras_xmr.judgements import EXTENDED_COCO, TRUTH, name_clashes
+
+if TYPE_CHECKING:
+    from keras_xmr.config.schema import Config
+
+PARTS = ("encoder", "pooling", "head", "log_variance")
+"""The parts of a tower, which can be frozen or have a learning rate of their own."""
+
+
+def check_run(config: Config) -> Iterator[Mistake]:
+    """Yields what cannot work of the data, the training and the evaluation."""
+    yield from _mixing(config)
+    yield from _data(config)
+    yield from _phases(config)
+    yield from _precomputed(config)
+    yield from _precomputed_captions(config)
+    yield from _start(config)
+    yield from _judgements(config)
+    yield from _training_judgements(config)
+    yield from _paper(config)
+
+
+def _mixing(config: Config) -> Iterator[Mistake]:
+    if not config.data.image.mixes:
+        return
+    key = "mixup" if config.data.image.mixup else "cutmix"
+    if config.data.source.holds == "regions":
+        yield ("data", "image", key), "images are mixed as pixels, and the source holds regions"
+    for loss in config.objective:
+        if not constant("loss", loss, "TAKES_MIXED"):
+            names = [n for n, c in components("loss").items() if c.constants.get("TAKES_MIXED")]
+            yield (
+                ("data", "image", key),
+                f"{loss.name!r} knows pairs that match and pairs that do not, and a mixed image "
+                f"matches in part; losses that know of this are: {', '.join(names)}",
+            )
+
+
+def _data(config: Config) -> Iterator[Mistake]:
+    classes = config.data.source.label_kind == "class"
+    for key, value, wanted in (
+        (("data", "judgements"), config.data.judgements, "classes"),
+        (("train", "sampler"), config.train.sampler, "one_per_class"),
+    ):
+        if value == wanted and not classes:
+            yield (
+                key,
+                f"{wanted!r} needs one class an image, which the source "
+                f"{config.data.source.name!r} does not have",
+            )
+
+
+def _training_judgements(config: Config) -> Iterator[Mistake]:
+    """Pairs that people have judged: who of the losses can learn from them."""
+    if config.data.training_judgements is None:
+        return
+    key = ("data", "training_judgements")
+    if not any(constant("loss", loss, "READS_PAIRS") for loss in config.objective):
+        names = ", ".join(loss.name for loss in config.objective)
+        yield key, f"no loss of the objective ({names}) learns from who matches whom; leave it out"
+    for number, loss in enumerate(config.objective):
+        if constant("loss", loss, "ONE_IMAGE"):
+            yield (
+                ("objective", number, "name"),
+                f"{loss.name!r} takes a caption to match one image, and data.training_judgements "
+                "may name several, or none; leave one of the two out",
+            )
+    if config.data.image.mixes:
+        yield key, "says nothing of mixed images; write data.image: {mixup: 0, cutmix: 0}"
+
+
+def _precomputed(config: Config) -> Iterator[Mistake]:
+    """Features that are computed once do not change, nor do the pixels that they are made of."""
+    if not config.train.precompute_features:
+        return
+    key = ("train", "precompute_features")
+    if constant("encoder", config.model.image.encoder, "INPUT") != "pixels":
+        yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
+        return
+    if not any(phase.freezes_encoder("image") for phase in config.train.phases):
+        yield (
+            key,
+            "every phase trains image.encoder, so features change with every step; freeze it in a "
+            "phase (freeze: [image.encoder])",
+        )
+    image = config.data.image
+    random = {"crop": image.crop == "random_resized", "flip": image.flip, "cutout": image.cutout}
+    random |= {"mixup": image.mixup, "cutmix": image.cutmix}
+    if changed := [f"data.image.{name}" for name, is_on in random.items() if is_on]:
+        yield (
+            key,
+            f"features are computed once, of images as evaluation sees them, but "
+            f"{', '.join(changed)} changes them at random; write data.image: {{crop: center, "
+            "flip: false, cutout: 0, mixup: 0, cutmix: 0}",
+        )
+
+
+def _precomputed_captions(config: Config) -> Iterator[Mistake]:
+    """Features of captions, likewise."""
+    if not config.train.precompute_captions:
+        return
+    key = ("train", "precompute_captions")
+    if not any(phase.freezes_encoder("text") for phase in config.train.phases):
+        yield (
+            key,
+            "every phase trains text.encoder, so features change with every step; freeze it in a "
+            "phase (freeze: [text.encoder])",
+        )
+    if config.data.text.drop_words:
+        yield (
+            key,
+            "features are computed once, of whole captions, but data.text.drop_words drops words "
+            "at random; write data.text.drop_words: 0",
+        )
+    for loss in config.objective:
+        if constant("loss", loss, "NEEDS_CAPTION_IDS"):
+            yield key, f"{loss.name!r} reads the words of captions; leave this out"
+
+
+def _start(config: Config) -> Iterator[Mistake]:
+    """What begins at CCA has the linear maps that are set."""
+    if config.train.start != "cca":
+        return
+    if config.train.initial_weights is not None:
+        yield (
+            ("train", "initial_weights"),
+            "the weights of a run would be replaced by those of CCA; write train.start: random",
+        )
+    for side in ("image", "text"):
+        tower = getattr(config.model, side)
+        if tower.pooling is None or tower.pooling.name != "projection":
+            yield (
+                ("train", "start"),
+                f"'cca' sets the pooling `projection`, which model.{side} does not have; write "
+                f"model.{side}.pooling: projection",
+            )
+        if getattr(tower.head, "rezero", True) is False:
+            yield (
+                ("train", "start"),
+                f"'cca' begins at the pooling, but the LayerNorm of model.{side}.head undoes it; "
+                f"write model.{side}.head.rezero: true",
+            )
+        if getattr(tower.head, "keep_mean", False):
+            yield (
+                ("train", "start"),
+                f"'cca' sets the mean, which `keep_mean` of model.{side}.head leaves as it is; "
+                "leave out one of the two",
+            )
+
+
+def _judgements(config: Config) -> Iterator[Mistake]:
+    for number, source in enumerate(config.evaluation.judgements):
+        key = ("evaluation", "judgements", number)
+        if source not in EXTENDED_COCO:
+            if not os.path.isfile(source):
+                yield (
+                    key,
+                    f"there is no file {cut(repr(source))}; it should be a CSV file, or one of "
+                    f"{', '.join(EXTENDED_COCO)}",
+                )
+        elif config.data.source.name != "coco":
+            yield key, f"{source!r} judges COCO, not the source {config.data.source.name!r}"
+        elif find_spec("eccv_caption") is None:
+            yield key, f"{source!r} needs a package: pip install 'keras-xmr[eccv]'"
+    knows_truth = type(config.data.source).truth is not Source.truth
+    for number, clash in name_clashes(config.evaluation.judgements, [TRUTH] if knows_truth else ()):
+        yield ("evaluation", "judgements", number), clash
+
+
+def _paper(config: Config) -> Iterator[Mistake]:
+    """Names in the figures of a paper. What is not evaluated has no figure of ours, no more."""
+    for number, figures in enumerate(config.paper.figures if config.paper else ()):
+        for family in ("matcher", "reranker"):
+            name = getattr(figures, family)
+            if name is not None and name not in components(family):
+                yield (
+                    ("paper", "figures", number, family),
+                    f"there is no {family} {cut(repr(name))}.{nearest(name, components(family))}",
+                )
+
+
+def _unpooled(config: Config) -> list[str]:
+    sides = [side for side in ("image", "text") if getattr(config.model, side).pooling is None]
+    return [f"{side}.pooling" for side in sides]
+
+
+def _without_variance(config: Config) -> list[str]:
+    kinds = zip(("image", "text"), embedding_kinds(config), strict=True)
+    return [f"{side}.log_variance" for side, kind in kinds if kind != "gaussian"]
+
+
+def _phases(config: Config) -> Iterator[Mistake]:
+    if not config.train.phases and config.train.start != "random":
+        yield ("train", "start"), "has no effect without phases of training; write start: random"
+    parts = ["matcher", *(s for s in ("image", "text"))]
+    parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
+    for number, phase in enumerate(config.train.phases):
+        key = ("train", "phases", number)
+        for name in (*phase.freeze, *phase.learning_rates):
+            where = "freeze" if name in phase.freeze else "learning_rates"
+            if name not in parts:
+                yield (
+                    (*key, where),
+                    f"there is no part {cut(repr(name))}. There are: {', '.join(parts)}",
+                )
+            if name in _unpooled(config):
+                yield (*key, where), f"the tower of {name!r} has no pooling"
+            if name in _without_variance(config):
+                yield (*key, where), f"the head of {name!r} has no log-variance"
+        if {"image", "text"} <= set(phase.freeze):
+            yield (*key, "freeze"), "both towers are frozen: nothing is left to train"
+        if phase.warmup_epochs > phase.epochs:
+            yield (
+                (*key, "warmup_epochs"),
+                f"{phase.warmup_epochs} is more than the {phase.epochs} epochs of the phase",
+            )
+        if phase.schedule == "step" and not phase.decay_epochs:
+            yield (*key, "decay_epochs"), "schedule 'step' needs the epochs of its steps"
+        if phase.cosine_epochs and phase.schedule != "cosine":
+            yield (
+                (*key, "cosine_epochs"),
+                f"has no effect with schedule {phase.schedule!r}; write schedule: cosine",
+            )
+        elif phase.cosine_epochs and phase.cosine_epochs < phase.epochs:
+            yield (
+                (*key, "cosine_epochs"),
+                f"{phase.cosine_epochs} is less than the {phase.epochs} epochs of the phase, the "
+                "last of which would have a learning rate of 0",
+            )
+        if phase.schedule != "step" and phase.decay_epochs:
+            yield (
+                (*key, "decay_epochs"),
+                f"has no effect with schedule {phase.schedule!r}; write schedule: step",
+            )
