@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -34,6 +35,7 @@ MEAN_LENGTH, LENGTH_DEVIATION, SHORTEST = 10.5, 2.4, 7
 WORDS, PHRASES, PHRASES_PER_IMAGE = 9000, 60000, 15
 
 
+@lru_cache(maxsize=1)
 def generate(images: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
     """Captions, and the image of each.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import graphs
 import numpy as np
 import pytest
 
@@ -53,24 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (longest.get(item.path.name, len(LONGEST)), item.path not in slow))
 
 
-def optimize_graphs(on: bool) -> None:
-    """Sets whether TensorFlow optimises graphs, if it has been imported."""
-    if "tensorflow" in sys.modules:
-        optimizer = sys.modules["tensorflow"].config.optimizer
-        optimizer.set_experimental_options({"disable_meta_optimizer": not on})
-
-
 def pytest_collection_finish() -> None:
-    """The graphs of tests are small, and take longer to optimise than to run."""
-    optimize_graphs(False)
+    """The graphs of tests are small."""
+    graphs.optimize(False)
 
 
 @pytest.fixture
 def optimized_graphs() -> Iterator[None]:
-    """Graphs are optimised, as in a process of its own, whose numbers are the same to the bit."""
-    optimize_graphs(True)
-    yield
-    optimize_graphs(False)
+    """See `graphs.optimized`."""
+    with graphs.optimized():
+        yield
 
 
 class Golden:

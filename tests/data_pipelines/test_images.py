@@ -77,7 +77,7 @@ def test_a_cameras_rotation_is_applied():
         (datasets.encoded(PICTURE)[:400], "broken image"),
         (datasets.encoded(PICTURE, "PNG")[:-200], "broken image"),
         (b"image,caption\nphoto.jpg,a dog\n", "not an image"),
-        (b"", "not an image"),
+        (b"", "empty: its file has no bytes"),
     ],
     ids=["truncated jpeg", "truncated png", "text", "empty"],
 )

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import graphs
 import models
 from filelock import FileLock
 
@@ -22,7 +23,8 @@ def trained_once(folder: Path) -> Run:
         run = Run(models.tiny_config(folder, RECURRENT))
         if not run.folder.done.exists():
             run.prepare()
-            run.train()
+            with graphs.optimized():
+                run.train()
     return run
 
 

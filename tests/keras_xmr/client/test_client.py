@@ -134,7 +134,7 @@ def webp():
     [
         (b"text", r"image 1 \(counted from 0\) is not an image of a known format"),
         (PHOTO[:20], r"image 1 .* is a broken image"),
-        (b"", "image 1 .* is not an image"),
+        (b"", "image 1 .* is empty"),
         (webp(), "image 1 .* is a WEBP file, which exported models do not read"),
     ],
 )

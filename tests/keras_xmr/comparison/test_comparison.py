@@ -457,6 +457,7 @@ def test_mistakes_on_the_command_line(tmp_path, monkeypatch, capsys, arguments, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized_graphs")
 def test_from_a_config_and_a_run_to_a_report(tmp_path, trained):
     other = copy_of(trained, tmp_path)
     other.evaluate()

@@ -20,6 +20,15 @@ STEPS = 25
 MEGABYTE = 2**20
 
 
+@pytest.fixture(autouse=True)
+def little_garbage():
+    """What other tests have left is not looked at, which would take seconds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def held() -> tuple[int, int]:
     """Bytes of memory, and Python objects, that this process holds."""
     for _ in range(3):  # What is freed may free more.
