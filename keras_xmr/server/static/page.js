@@ -333,7 +333,7 @@ function vagueness(percentile) {
   const level = Math.min(4, Math.floor(percentile / 20));
   const scale = make("span", {className: "scale", ariaHidden: "true"});
   vague.forEach((_, step) => scale.append(make("i", {className: step <= level ? "on" : ""})));
-  const title = `More uncertain than ${Math.round(percentile)} % of the captions that the model was checked with`;
+  const title = `More uncertain than ${Math.round(percentile)} % of the captions of training`;
   return [make("span", {title}, scale, ` ${vague[level]}`)];
 }
 
@@ -363,8 +363,8 @@ function wordTable({uncertainty, words}) {
   return [
     make("h2", {textContent: "Which words matter"}),
     make("p", {className: "quiet", textContent:
-      "Each word is dropped in turn. Points are percentiles of uncertainty among the captions that "
-      + "the model was checked with; photos are compared among the first 20."}),
+      "Each word is dropped in turn. Points are percentiles of uncertainty among the captions of "
+      + "training; photos are compared among the first 20."}),
     make("table", {},
       make("tr", {}, ...head.map((text) => make("th", {textContent: text}))), ...rows),
   ];
