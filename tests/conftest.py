@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,8 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The graphs of tests are small."""
+    """What tests are made of need not be looked at for garbage, again and again."""
     graphs.optimize(False)
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

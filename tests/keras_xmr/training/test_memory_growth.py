@@ -21,12 +21,10 @@ MEGABYTE = 2**20
 
 
 @pytest.fixture(autouse=True)
-def little_garbage():
+def little_garbage() -> None:
     """What other tests have left is not looked at, which would take seconds."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def held() -> tuple[int, int]:
