@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from measuring import ROOT, Row, by_memory
+from measuring import ROOT, Row, by_memory, bytes_a_second
 from search_vectors import Embedded, Vectors, made_up, of_file
 
 from data_pipelines.tables import table
@@ -192,21 +192,10 @@ def print_table(made: Vectors, names: list[str]) -> None:
     print(table(HEADER, [each.cells() for each in found]))
     seconds, cpu = by_numpy(vectors, queries)
     print(f"\nNumPy: p50 {1e3 * np.median(seconds):.2f} ms, CPU {1e3 * cpu:.2f} ms")
-    copy = copied_bytes_a_second() / 1e9
+    copy = bytes_a_second(time.process_time) / 1e9
     for scan in (vectors.nbytes / f.cpu / 1e9 for f in found if f.name == "exact, float32"):
         print(f"exact, float32, reads {scan:.1f} GB a second; a copy moves {copy:.1f}")
     sys.stdout.flush()
-
-
-def copied_bytes_a_second() -> float:
-    """Bytes that a copy of a large array reads and writes in a second of processor time."""
-    array = np.ones(2**24, np.float32)
-    other, times = np.empty_like(array), []
-    for _ in range(6):
-        begin = time.process_time()
-        np.copyto(other, array)
-        times.append(time.process_time() - begin)
-    return 2 * array.nbytes / min(times)
 
 
 def measured(made: Vectors, names: list[str], apart: bool = True) -> Iterator[Measured]:

@@ -140,29 +140,20 @@ class ProlipImageTower(ProlipTower):
     LayerNorm sees all tokens, and the [CLS] token a second time.
 
     Args:
-        width: F of its tokens.
-        blocks: Transformer blocks.
-        heads: Heads of each.
-        hidden: Width of the hidden layer of each.
-        dimension: D of the joint space.
         patch: Height and width of a patch, in pixels.
         **kwargs: Those of `ProlipTower`.
     """
 
-    def __init__(
-        self,
-        width: int,
-        blocks: int,
-        heads: int,
-        hidden: int,
-        dimension: int,
-        patch: int,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(width, blocks, heads, hidden, dimension, **kwargs)
+    def __init__(self, *, patch: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.patch = patch
         self.patches = keras.layers.Conv2D(
-            width, patch, strides=patch, use_bias=False, dtype=self.dtype_policy, name="patches"
+            self.width,
+            patch,
+            strides=patch,
+            use_bias=False,
+            dtype=self.dtype_policy,
+            name="patches",
         )
         self.first_norm = self.norm("first_norm")
         self.projection = self.linear(bias=False)
@@ -201,33 +192,18 @@ class ProlipTextTower(ProlipTower):
     [CLS] token, so that D is also the width F; [UNC] is only attended to.
 
     Args:
-        width: F of its tokens.
-        blocks: Transformer blocks.
-        heads: Heads of each.
-        hidden: Width of the hidden layer of each.
-        dimension: D of the joint space.
         vocabulary: How many ids there are.
         length: How many tokens of a caption are read.
         **kwargs: Those of `ProlipTower`.
     """
 
-    def __init__(
-        self,
-        width: int,
-        blocks: int,
-        heads: int,
-        hidden: int,
-        dimension: int,
-        vocabulary: int,
-        length: int,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(width, blocks, heads, hidden, dimension, **kwargs)
+    def __init__(self, *, vocabulary: int, length: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.vocabulary = vocabulary
         self.length = length
         self.embedding = keras.layers.Embedding(
             vocabulary,
-            width,
+            self.width,
             embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02),
             dtype=self.dtype_policy,
             name="embedding",

@@ -8,11 +8,11 @@ import keras
 from keras import ops
 
 from keras_xmr.embeddings.distances import root
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class Diversity(QueriesLoss):
+class Diversity(ItemsLoss):
     """How alike the K residuals of an item are, images and captions added.
 
     The Frobenius norm of their cosines, the diagonal aside, divided by K^2, and averaged over the
@@ -20,27 +20,15 @@ class Diversity(QueriesLoss):
     global vector; a side without them adds nothing.
     """
 
-    PARTS = ("image", "caption")
-    READS_SCORES = False
-    READS_PAIRS = False
-    TAKES_MIXED = True
     NEEDS_KEYS = ("residuals",)
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        del step
-        return {
-            "image": _side(rows),
-            "caption": _side(columns),
-        }
-
-
-def _side(queries: Queries) -> Any:
-    embedding = queries.queries
-    if "residuals" not in embedding:
-        return ops.zeros(())
-    residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
-    size = residuals.shape[1]
-    cosines = ops.matmul(residuals, ops.transpose(residuals, (0, 2, 1)))
-    others = cosines * (1.0 - ops.eye(size))
-    alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
-    return queries.share * alike / size**2
+    def of_items(self, items: Queries) -> Any:
+        embedding = items.queries
+        if "residuals" not in embedding:
+            return ops.zeros(())
+        residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
+        size = residuals.shape[1]
+        cosines = ops.matmul(residuals, ops.transpose(residuals, (0, 2, 1)))
+        others = cosines * (1.0 - ops.eye(size))
+        alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
+        return items.share * alike / size**2

@@ -8,11 +8,11 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import NonNegativeFloat, Reduction
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class DynamicOrthogonality(QueriesLoss):
+class DynamicOrthogonality(ItemsLoss):
     """How far the sub-embeddings of an item are from orthogonal, beyond a margin.
 
     The sum of |<m v_i, m v_j>| over all ordered pairs of different sub-embeddings, less the
@@ -45,10 +45,6 @@ class DynamicOrthogonality(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("image", "caption")
-    READS_SCORES = False
-    READS_PAIRS = False
-    TAKES_MIXED = True
     NEEDS_KEYS = ("residuals",)
     NEEDS_KEYS_IF = (("masked", "mask"),)
 
@@ -67,15 +63,8 @@ class DynamicOrthogonality(QueriesLoss):
         self.normalize = normalize
         self.reduction = reduction
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        del step
-        return {
-            "image": self._side(rows),
-            "caption": self._side(columns),
-        }
-
-    def _side(self, queries: Queries) -> Any:
-        embedding = queries.queries
+    def of_items(self, items: Queries) -> Any:
+        embedding = items.queries
         if "residuals" not in embedding or (self.masked and "mask" not in embedding):
             return ops.zeros(())
         vectors = embedding["residuals"]
@@ -88,7 +77,7 @@ class DynamicOrthogonality(QueriesLoss):
         hinges = ops.relu(others - self.beta)
         if self.reduction == "sum":
             return ops.sum(hinges)
-        return queries.share * ops.mean(hinges)
+        return items.share * ops.mean(hinges)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

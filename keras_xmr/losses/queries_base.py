@@ -1,4 +1,4 @@
-"""Losses that are sums over queries, of which every replica can take its own."""
+"""Losses that are sums over queries, or over items, of which every replica can take its own."""
 
 from __future__ import annotations
 
@@ -118,6 +118,26 @@ class QueriesLoss(Loss):
     ) -> dict[str, Tensor]:
         rows = Queries(lambda: scores, image, caption, relations)
         return self.of_queries(rows, rows.turned(), step)
+
+
+class ItemsLoss(QueriesLoss):
+    """A loss over the items of each side by themselves, images and captions added.
+
+    A subclass implements `of_items` in place of `of_queries`.
+    """
+
+    PARTS = ("image", "caption")
+    READS_SCORES = False
+    READS_PAIRS = False
+    TAKES_MIXED = True
+
+    def of_items(self, items: Queries) -> Tensor:
+        """What the items that are the queries add."""
+        raise NotImplementedError
+
+    def of_queries(self, rows: Queries, columns: Queries, step: Tensor | None) -> dict[str, Tensor]:
+        del step
+        return {"image": self.of_items(rows), "caption": self.of_items(columns)}
 
 
 def both_ways(

@@ -8,11 +8,11 @@ import keras
 from keras import ops
 
 from keras_xmr.config.option_types import PositiveFloat
-from keras_xmr.losses.queries_base import Queries, QueriesLoss
+from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class SetUniformity(QueriesLoss):
+class SetUniformity(ItemsLoss):
     """Mean of exp(-t |x - y|^2) over the pairs of residuals of an item, both sides added.
 
     The diversity loss of Kim et al. 2023, section 3.4, on residuals of unit length: what the
@@ -24,25 +24,14 @@ class SetUniformity(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("image", "caption")
-    READS_SCORES = False
-    READS_PAIRS = False
-    TAKES_MIXED = True
     NEEDS_KEYS = ("residuals",)
 
     def __init__(self, *, temperature: PositiveFloat = 2.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        del step
-        return {
-            "image": self._side(rows),
-            "caption": self._side(columns),
-        }
-
-    def _side(self, queries: Queries) -> Any:
-        embedding = queries.queries
+    def of_items(self, items: Queries) -> Any:
+        embedding = items.queries
         if "residuals" not in embedding or embedding["residuals"].shape[1] == 1:
             return ops.zeros(())
         residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
@@ -51,7 +40,7 @@ class SetUniformity(QueriesLoss):
         # |x - y|^2 of unit vectors is 2 - 2 cos.
         kernel = ops.exp(-2.0 * self.temperature * (1.0 - cosines)) * (1.0 - ops.eye(size))
         mean = ops.mean(ops.sum(kernel, axis=(1, 2)))
-        return queries.share * mean / (size * (size - 1))
+        return items.share * mean / (size * (size - 1))
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"temperature": self.temperature}

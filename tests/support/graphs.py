@@ -18,5 +18,7 @@ def optimize(on: bool) -> None:
 def optimized() -> Iterator[None]:
     """Graphs are optimised, as in a process of its own, whose numbers are the same to the bit."""
     optimize(True)
-    yield
-    optimize(False)
+    try:
+        yield
+    finally:
+        optimize(False)
