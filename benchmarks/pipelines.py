@@ -79,6 +79,15 @@ def rows(smoke: bool = False) -> Iterator[Row]:
             items=count,
             **bound,
         )
+        resizing = compare("", "", _stream(jpegs, _resized, count)).seconds / count
+        yield compare(
+            "the same",
+            size,
+            ours,
+            items=count,
+            bound=resizing,
+            bound_by="decoding and one antialiased resize",
+        )
         train = records.split("train")
         tokenizer = WordTokenizer(sorted(set(CAPTION.split())), 64)
         batches = training_batches(
@@ -122,6 +131,14 @@ def _stream(items: list[bytes] | list[str], work: Callable, count: int) -> Calla
 def _decoded(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     del number
     return tf.shape(tf.io.decode_jpeg(jpeg))
+
+
+def _resized(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """What training cannot do without: the largest square, 224 x 224, without aliases."""
+    del number
+    image = tf.io.decode_jpeg(jpeg, channels=3)
+    side = tf.reduce_min(tf.shape(image)[:2])
+    return tf.image.resize(image[:side, :side], (224, 224), antialias=True)
 
 
 def _augmented(jpeg: tf.Tensor, number: tf.Tensor, options: ImageOptions) -> tf.Tensor:

@@ -22,6 +22,8 @@ def nearest(word: str, names: Iterable[str], least: float = 0.5) -> str:
         least: How similar one must be, from 0 to 1, to be asked about.
     """
     names = list(names)
+    if not names:
+        return " There are none."
     near = difflib.get_close_matches(cut(word), names, n=1, cutoff=least)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"{hint} There are: {', '.join(names)}."

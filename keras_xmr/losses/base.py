@@ -41,7 +41,7 @@ class Loss(keras.layers.Layer):
     * in `SHARES` which of its learned scalars a matcher of the same model scores with, if it has
       an option of that name; see `Matcher.follow`;
     * in `NEEDS_STEP` whether its `call` also takes `step`, how many steps were trained before
-      this one.
+      this one, and in `warmup_steps`, for how many first steps it is another loss than after them.
 
     Its options are the keyword-only parameters of its constructor. Weights of its own whose shape
     depends on the embeddings are made in `build`, which takes the shapes of the arguments of
@@ -65,6 +65,7 @@ class Loss(keras.layers.Layer):
     ONE_IMAGE: ClassVar[bool] = False
     SHARES: ClassVar[tuple[str, ...]] = ()
     TAKES_MIXED: ClassVar[bool] = False
+    warmup_steps: int = 0
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))

@@ -104,6 +104,11 @@ class Objective(keras.layers.Layer):
         return self._added(parts, whole.relations)
 
     @property
+    def warmup_steps(self) -> int:
+        """For how many first steps of a training a loss is another one than after them."""
+        return max((loss.warmup_steps for loss in self.losses_), default=0)
+
+    @property
     def reads_whole_scores(self) -> bool:
         """Whether a loss reads the scores of all pairs, wherever it is computed."""
         return any(loss.READS_SCORES and not loss.adds_up for loss in self.losses_)

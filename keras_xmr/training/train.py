@@ -393,6 +393,7 @@ class _Trainer:
                 options.validate_every,
                 self.steps_per_epoch,
                 self._epochs * self.steps_per_epoch,
+                self.model.objective.warmup_steps,
             )
         means = callbacks.EpochMeans(self.checkpoints, self.steps_per_epoch)
         checkpoint = callbacks.Checkpoint(

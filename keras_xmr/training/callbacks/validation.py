@@ -27,6 +27,8 @@ class Validation(StepCallback):
         every: Epochs between two validations.
         steps_per_epoch: Steps an epoch.
         end: The last step of the training, after which there always is a validation.
+        warmup_steps: For so many first steps the objective is another one; what they have trained
+            is validated, but not kept as best, so that a model is one of its own losses.
 
     Attributes:
         metrics: The metrics of the last validation.
@@ -43,6 +45,7 @@ class Validation(StepCallback):
         every: int,
         steps_per_epoch: int,
         end: int,
+        warmup_steps: int = 0,
     ) -> None:
         super().__init__()
         self.evaluate = evaluate
@@ -52,6 +55,7 @@ class Validation(StepCallback):
         self.every = every
         self.steps_per_epoch = steps_per_epoch
         self.end = end
+        self.warmup_steps = warmup_steps
         self.metrics: dict[str, float] = {}
         self.log_sigma: dict[str, np.ndarray] = {}
         self.last_step = -1
@@ -79,7 +83,9 @@ class Validation(StepCallback):
     def _keep_best(self, value: float) -> None:
         progress = self.checkpoints.progress
         word = ""
-        if value > progress.best:
+        if self.step <= self.warmup_steps and self.step != self.end:
+            word = f", not kept: its losses warm up until step {self.warmup_steps}"
+        elif value > progress.best:
             progress.best, progress.best_step = value, self.step
             self.checkpoints.save_best(self.weights)
             word = ", the best so far"

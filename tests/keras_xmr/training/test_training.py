@@ -265,6 +265,31 @@ def test_where_nan_is_only_warned_of_a_validation_is_left_out(caplog):
         validation.on_epoch_end(0, {})
 
 
+def test_what_a_warm_up_has_trained_is_not_the_best(caplog):
+    """Or a row would be named for a loss that did not train it."""
+    kept = []
+    checkpoints = SimpleNamespace(progress=Progress(), save_best=kept.append)
+    values = iter([0.9, 0.5, 0.6])
+    metrics = lambda: SimpleNamespace(summary={"rsum": next(values)})  # noqa: E731
+    embedded = SimpleNamespace(images={}, captions={})
+
+    def evaluate():
+        return SimpleNamespace(matchers=[SimpleNamespace(metrics=metrics())], embedded=embedded)
+
+    validation = callbacks.Validation(evaluate, checkpoints, "best", "rsum", 1, 10, 30, 10)
+    for step in (10, 20, 30):
+        validation.step = step
+        validation.on_epoch_end(0, {})
+    assert "step 10: validation rsum 0.9000, not kept: its losses warm up until step 10" in caplog.text
+    assert kept == ["best", "best"] and checkpoints.progress.best_step == 30
+    unchanged = callbacks.Validation(evaluate, checkpoints, "best", "rsum", 1, 10, 10, 10)
+    checkpoints.progress = Progress()
+    values = iter([0.4])
+    unchanged.step = 10
+    unchanged.on_epoch_end(0, {})
+    assert checkpoints.progress.best == 0.4  # A training that ends in its warm-up has a model, too.
+
+
 def test_a_damaged_record_is_named(start, records, tmp_path, monkeypatch):
     # The first batch is enough.
     monkeypatch.setattr(Retriever, "fit", lambda self, batches, **_: next(iter(batches)))
