@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import LogLocator
 from measuring import Row, compare, show
 
 DIMENSION, SAMPLES, BATCH = 256, 7, 64
@@ -63,31 +64,56 @@ def _evaluation(what: str, captions: int, dimension: int) -> Row:
     )
 
 
-def draw(found: list[Row], path: Path) -> None:
-    """Draws time and memory against what grows, both on logarithmic axes.
+def draw(found: list[Row], replicas: list[Row], path: Path) -> None:
+    """Draws what grows, all axes logarithmic: times, and the memory of an evaluation.
+
+    What a loss takes on top is not drawn: TensorFlow keeps what the first step took.
 
     Args:
         found: The rows.
+        replicas: Those of replicas.py: what one of several computes, beside the whole loss.
         path: A PNG.
     """
     from keras_xmr.reporting.plots import plt, save_plot
 
-    grown = sorted({row.what.rpartition(": ")[2] for row in found})
-    figure, axes = plt.subplots(2, len(grown), figsize=(4 * len(grown), 6.4), squeeze=False)
-    for (over, under), what in zip(axes.T, grown, strict=True):
+    figure, grid = plt.subplots(2, 3, figsize=(12, 7.5))
+    axes = [*grid.flat[:5]]
+    grid.flat[5].set_axis_off()
+    for axis, what in zip(axes, ("batch", "samples", "captions", "captions"), strict=False):
+        memory = axis is axes[3]
         rows = [row for row in found if row.what.endswith(f": {what}")]
         for name, group in groupby(rows, key=lambda row: row.what.rpartition(": ")[0]):
             lines: list[Any] = list(group)
-            sizes = [float(row.size) for row in lines]
-            over.plot(sizes, [1e3 * row.seconds for row in lines], marker="o", label=name)
-            under.plot(sizes, [max(row.memory, 1e5) / 1e6 for row in lines], marker="o")
-        over.set(title=f"against {what}", ylabel="ms")
-        under.set(xlabel=what, ylabel="MB on top (at least 0.1)")
-        over.legend(fontsize=8)
-        for axis in (over, under):
-            axis.loglog()
-            axis.grid(alpha=0.3)
+            sizes = [int(row.size) for row in lines]
+            ours = [row.memory / 1e6 if memory else 1e3 * row.seconds for row in lines]
+            axis.plot(sizes, ours, marker="o", label=name)
+            plain = [row.baseline_memory if memory else row.baseline for row in lines]
+            if None not in plain:
+                scale = 1e-6 if memory else 1e3
+                scaled = [scale * value for value in plain]
+                axis.plot(sizes, scaled, marker="o", label=lines[0].against)
+            _ticks(axis, sizes)
+        axis.set(xlabel=what, title="MB on top" if memory else "milliseconds")
+    for name, group in groupby(replicas, key=lambda row: row.what.partition(",")[0]):
+        lines = list(group)
+        counts = [int(row.what.split()[-2]) for row in lines]
+        axes[4].plot(counts, [row.seconds / row.baseline for row in lines], marker="o", label=name)
+        _ticks(axes[4], counts)
+    axes[4].set(xlabel="replicas", title="one replica's share of the time")
+    for axis in axes:
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
     save_plot(figure, path)
+
+
+def _ticks(axis: Any, sizes: list[int]) -> None:
+    """Names what was measured, and times as plain numbers."""
+    axis.loglog()
+    axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axis.set_xticks([], minor=True)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.yaxis.set_minor_formatter("")
 
 
 if __name__ == "__main__":

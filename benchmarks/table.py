@@ -185,8 +185,9 @@ def main() -> None:
         found = {name: found[name] for name in parts() if name in found}
         atomic_write(options.output / "benchmarks.md", page(found, failed).encode())
         atomic_write(csv_file, table(found).encode())
-        if part == "growth" and found[part]:
-            importlib.import_module(part).draw(found[part], options.output / GROWTH)
+        if part in ("growth", "replicas") and found.get("growth"):
+            drawn = found["growth"], found.get("replicas", [])
+            importlib.import_module("growth").draw(*drawn, options.output / GROWTH)
     minutes = (time.perf_counter() - begin) / 60
     print(f"{options.output / 'benchmarks.md'} after {minutes:.1f} minutes")
     if failed:

@@ -1,11 +1,10 @@
 """Tunes every method on the scenes with equal effort, on validation.
 
-A method is tuned by halving: five learning rates, then some values of what its loss is sensitive
-to (a margin, a temperature, a scale), each in a training of a third of the length; the best two of
-all settings are then trained to the end, and the better one is the method's. Where the best of the
-rates is at an edge, rates go on there until it is not. What the best validation RSUM of each
-training was stands in a JSON line of the file of results; what is there is not trained again, so a
-run that was stopped goes on. Afterwards `make compare` with fresh seeds measures what was chosen.
+A method is tuned by whole trainings of one seed: by learning rates, and at the best of them by what
+its loss is sensitive to (a margin, a temperature, a scale), each a factor of two apart, on and on
+until the best is at no edge. What the best validation RSUM of each training was stands in a JSON
+line of the file of results; what is there is not trained again, so a run that was stopped goes on.
+Afterwards `make compare` with fresh seeds measures what was chosen.
 
     OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 python benchmarks/tune_scenes.py
     python benchmarks/tune_scenes.py --methods scenes_pcme,scenes_vsepp
@@ -18,18 +17,14 @@ import json
 import multiprocessing
 import os
 import shutil
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-EPOCHS = 6
-SHORT = 2
-RATES = (2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3)
+START = 1e-3
 RATE = "train.phases.0.learning_rate"
 
 Setting = tuple[tuple[str, float], ...]
@@ -43,115 +38,96 @@ class Method:
     Attributes:
         config: Its name.
         keys: What the method is sensitive to; several keys have one value.
-        values: What is tried beside the value of the config.
+        value: Where that begins.
     """
 
     config: str
-    keys: tuple[str, ...] = ()
-    values: tuple[float, ...] = ()
+    keys: tuple[str, ...]
+    value: float
 
 
-_MARGINS = ("objective.0.margin",), (0.1, 0.4)
-_SCALES = "model.matcher.scale", "model.matcher.shift"
+_MARGIN = ("objective.0.margin",), 0.2
+_SCALE = "model.matcher.scale", "model.matcher.shift"
 _TEMPERATURE = ("objective.0.temperature",)
 METHODS = (
-    Method("scenes_nt_xent", _TEMPERATURE, (0.03, 0.2)),
-    Method("scenes_smooth_ap", _TEMPERATURE, (0.005, 0.02, 0.05)),
-    Method("scenes_vse0", *_MARGINS),
-    Method("scenes_vsepp", *_MARGINS),
-    Method("scenes_pcme", _SCALES, (5, 10, 40)),
-    Method("scenes_pcme_mean_only", _SCALES, (5, 10, 40)),
-    Method("scenes_pcme_daa", ("objective.2.weight",), (0.02, 0.2)),
-    Method("scenes_pcmepp", _SCALES, (5, 20, 40)),
-    Method("scenes_msrm", _TEMPERATURE, (5, 20)),
-    Method("scenes_pvse", *_MARGINS),
-    Method("scenes_pvse_k1", *_MARGINS),
-    Method("scenes_dvse", *_MARGINS),
-    Method("scenes_dvse_no_orthogonality", *_MARGINS),
-    Method("scenes_dive", *_MARGINS),
-    Method("scenes_nt_xent_attention", _TEMPERATURE, (0.03, 0.2)),
-    Method("scenes_smooth_ap_attention", _TEMPERATURE, (0.005, 0.02, 0.05)),
-    Method("scenes_vse0_attention", *_MARGINS),
-    Method("scenes_vsepp_attention", *_MARGINS),
-    Method("scenes_dive_k1", *_MARGINS),
-    Method("scenes_saf", *_MARGINS),
-    Method("scenes_sgr", *_MARGINS),
+    Method("scenes_nt_xent", _TEMPERATURE, 0.07),
+    Method("scenes_smooth_ap", _TEMPERATURE, 0.01),
+    Method("scenes_vse0", *_MARGIN),
+    Method("scenes_vsepp", *_MARGIN),
+    Method("scenes_pcme", _SCALE, 20),
+    Method("scenes_pcmepp", _SCALE, 10),
+    Method("scenes_msrm", _TEMPERATURE, 10),
+    Method("scenes_pvse", *_MARGIN),
+    Method("scenes_dvse", *_MARGIN),
+    Method("scenes_dive", *_MARGIN),
+    Method("scenes_pcme_mean_only", _SCALE, 20),
+    Method("scenes_pcme_daa", ("objective.2.weight",), 0.06),
+    Method("scenes_nt_xent_attention", _TEMPERATURE, 0.07),
+    Method("scenes_smooth_ap_attention", _TEMPERATURE, 0.01),
+    Method("scenes_vse0_attention", *_MARGIN),
+    Method("scenes_vsepp_attention", *_MARGIN),
+    Method("scenes_pvse_k1", *_MARGIN),
+    Method("scenes_dive_k1", *_MARGIN),
+    Method("scenes_dvse_no_orthogonality", *_MARGIN),
+    Method("scenes_saf", *_MARGIN),
+    Method("scenes_sgr", *_MARGIN),
 )
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One training: what is set in a config, for how many epochs, with which seed."""
-
-    config: str
-    setting: Setting
-    epochs: int
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """What it is called in the file of results."""
-        words = [f"{key.rpartition('.')[2]}={value:g}" for key, value in self.setting]
-        return " ".join([self.config, *words, f"epochs={self.epochs}", f"seed={self.seed}"])
-
-
-class Tuning:
-    """The tuning of one method, whose trials are read where they are done, and else trained.
+def tune(method: Method, results: Path, work: Path) -> list[tuple[float, Setting]]:
+    """Tunes a method, by what the file of results has and by what it lacks.
 
     Args:
         method: What is tuned.
         results: The file of results.
         work: A folder for the runs, which are removed.
+
+    Returns:
+        The validation RSUM of every setting, the best first.
     """
 
-    def __init__(self, method: Method, results: Path, work: Path) -> None:
-        self.method = method
-        self.results = results
-        self.work = work
+    def found(setting: Setting) -> float:
+        name = " ".join([method.config, *(f"{key}={value:g}" for key, value in setting)])
+        done = read(results)
+        if name in done:
+            return done[name]
+        rsum = train(method.config, setting, work)
+        with results.open("a") as file:
+            file.write(json.dumps({"name": name, "rsum": rsum}) + "\n")
+        print(f"{name}: {rsum:.1f}", flush=True)
+        return rsum
 
-    def best(self) -> tuple[Setting, list[tuple[Setting, float]]]:
-        """The best setting, and all that were trained to the end with their validation RSUM."""
-        rate, rates = self._best_rate()
-        settings = {((RATE, tried),): found for tried, found in rates.items()}
-        for value in self.method.values:
-            setting = ((RATE, rate), *((key, value) for key in self.method.keys))
-            settings[setting] = self._found(setting, SHORT)
-        first = sorted(settings, key=settings.__getitem__, reverse=True)[:2]
-        ended = [(setting, self._found(setting, EPOCHS)) for setting in first]
-        return max(ended, key=lambda pair: pair[1])[0], ended
+    rates = search(lambda rate: found(((RATE, rate),)), START)
+    best = max(rates, key=rates.__getitem__)
+    settings: dict[Setting, float] = {((RATE, rate),): rsum for rate, rsum in rates.items()}
 
-    def _best_rate(self) -> tuple[float, dict[float, float]]:
-        tried = {rate: self._found(((RATE, rate),), SHORT) for rate in RATES}
-        while True:
-            best = max(tried, key=tried.__getitem__)
-            if best not in (min(tried), max(tried)) or not 1e-5 < best < 0.05:
-                return best, tried
-            further = best / 2 if best == min(tried) else best * 2
-            tried[further] = self._found(((RATE, further),), SHORT)
+    def of(value: float) -> Setting:
+        if value == method.value:
+            return ((RATE, best),)
+        return ((RATE, best), *((key, value) for key in method.keys))
 
-    def _found(self, setting: Setting, epochs: int) -> float:
-        """The validation RSUM of a trial."""
-        trial = Trial(self.method.config, setting, epochs, seed=0)
-        done = read(self.results)
-        if trial.name not in done:
-            started = time.process_time()
-            rsum = train(trial, self.work)
-            line = {"trial": trial.name, "rsum": rsum, "seconds": time.process_time() - started}
-            with self.results.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(f"{trial.name}: {rsum:.1f} ({line['seconds']:.0f} s)", flush=True)
-            done = read(self.results)
-        return done[trial.name]
+    values = search(lambda value: found(of(value)), method.value)
+    settings |= {of(value): rsum for value, rsum in values.items()}
+    return sorted(((rsum, setting) for setting, rsum in settings.items()), reverse=True)
+
+
+def search(found: Callable[[float], float], start: float) -> dict[float, float]:
+    """What is found at values a factor of two apart, from one on until the best is at no edge."""
+    tried = {value: found(value) for value in (start / 2, start, 2 * start)}
+    while (best := max(tried, key=tried.__getitem__)) in (min(tried), max(tried)):
+        further = best / 2 if best == min(tried) else best * 2
+        tried[further] = found(further)
+    return tried
 
 
 def read(results: Path) -> dict[str, float]:
-    """The validation RSUM of every trial that was done."""
+    """The validation RSUM of everything that was trained, by name."""
     lines = results.read_text("utf-8").splitlines() if results.exists() else []
-    return {found["trial"]: found["rsum"] for found in map(json.loads, lines)}
+    return {found["name"]: found["rsum"] for found in map(json.loads, lines)}
 
 
-def train(trial: Trial, work: Path) -> float:
-    """Trains a config; its best RSUM on validation, in percent."""
+def train(name: str, setting: Setting, work: Path) -> float:
+    """Trains a config with seed 0; its best RSUM on validation, in percent."""
     import keras
 
     from keras_xmr.config.loader import find_config, load_config
@@ -160,15 +136,10 @@ def train(trial: Trial, work: Path) -> float:
     sets = [
         f"name=tuned-{os.getpid()}",
         f"output={work}",
-        f"seed={trial.seed}",
-        f"train.phases.0.epochs={trial.epochs}",
-        "train.validate_every=1",
         "train.checkpoint_steps=0",
-        *(f"{key}={value}" for key, value in trial.setting),
+        *(f"{key}={value}" for key, value in setting),
     ]
-    path = find_config(trial.config)
-    warmups = _warmups(load_config(path), trial.epochs / EPOCHS)
-    config = load_config(path, sets + warmups)
+    config = load_config(find_config(name), sets)
     shutil.rmtree(config.folder, ignore_errors=True)
     run = Run(config)
     run.train()
@@ -176,16 +147,6 @@ def train(trial: Trial, work: Path) -> float:
     keras.backend.clear_session()
     shutil.rmtree(config.folder)
     return rsum
-
-
-def _warmups(config: Any, part: float) -> list[str]:
-    """Warm-ups of losses that take the same part of a shorter training."""
-    found = []
-    for number, loss in enumerate(config.objective):
-        steps = loss.options().get("warmup_steps", 0)
-        if steps:
-            found.append(f"objective.{number}.warmup_steps={round(part * steps)}")
-    return found
 
 
 def _prepare() -> None:
@@ -198,15 +159,13 @@ def _prepare() -> None:
         Run(config).prepare()
 
 
-def _tune(method: Method, results: Path, work: Path) -> str:
-    setting, ended = Tuning(method, results, work).best()
-    return f"| {method.config} | {_words(setting)} | " + ", ".join(
-        f"{_words(tried)}: {rsum:.1f}" for tried, rsum in ended
-    )
-
-
-def _words(setting: Setting) -> str:
-    return ", ".join(f"{key.rpartition('.')[2]} {value:g}" for key, value in setting)
+def _line(method: Method, results: Path, work: Path) -> str:
+    """A row of a table in Markdown."""
+    cells = [
+        ", ".join(f"{key.rpartition('.')[2]} {value:g}" for key, value in setting) + f": {rsum:.1f}"
+        for rsum, setting in tune(method, results, work)
+    ]
+    return f"| `{method.config}` | **{cells[0]}** | {'; '.join(cells[1:])} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -215,7 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, default=Path("data/tune_scenes"))
-    parser.add_argument("--methods", default="", help="configs, with commas between; all by default")
+    parser.add_argument(
+        "--methods", default="", help="configs, with commas between; all by default"
+    )
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -226,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ProcessPoolExecutor(
         options.processes, mp_context=multiprocessing.get_context("spawn")
     ) as pool:
-        futures = [pool.submit(_tune, method, results, options.work) for method in chosen]
+        futures = [pool.submit(_line, method, results, options.work) for method in chosen]
         for future in futures:
             print(future.result(), flush=True)
 

@@ -85,9 +85,9 @@ def test_guide_can_be_followed_with_samples(arguments, folder, exported, monkeyp
     again = bool(exported)
     if again:
         monkeypatch.setattr(Run, "export", lambda self: None)
-        # The first report is whole; to arrange and to draw a dozen pictures takes seconds.
-        monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
-        monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
+    # test_evaluation.py draws a report; to arrange and to draw a dozen pictures takes seconds.
+    monkeypatch.setattr(plt.Figure, "tight_layout", lambda self: None)
+    monkeypatch.setattr(plt.Figure, "savefig", lambda self, path, dpi: path.write_bytes(b""))
     run(config, "prepare" if prepares else "all")
     printed = capsys.readouterr().out
     assert config.data.is_prepared

@@ -280,7 +280,9 @@ def test_what_a_warm_up_has_trained_is_not_the_best(caplog):
     for step in (10, 20, 30):
         validation.step = step
         validation.on_epoch_end(0, {})
-    assert "step 10: validation rsum 0.9000, not kept: its losses warm up until step 10" in caplog.text
+    assert (
+        "step 10: validation rsum 0.9000, not kept: its losses warm up until step 10" in caplog.text
+    )
     assert kept == ["best", "best"] and checkpoints.progress.best_step == 30
     unchanged = callbacks.Validation(evaluate, checkpoints, "best", "rsum", 1, 10, 10, 10)
     checkpoints.progress = Progress()
