@@ -22,6 +22,7 @@ from data_pipelines.sources.cub import CubSource
 from data_pipelines.sources.flickr30k import Flickr30kSource
 from data_pipelines.sources.huggingface import HuggingFaceSource
 from data_pipelines.sources.parquet import ParquetSource
+from data_pipelines.sources.photo_folder import PhotoFolderSource
 from data_pipelines.sources.regions import RegionsSource
 from data_pipelines.sources.scenes import ScenesSource
 from data_pipelines.sources.webdataset import WebDatasetSource
@@ -33,6 +34,7 @@ AnySource = Annotated[
         Flickr30kSource,
         CubSource,
         CsvSource,
+        PhotoFolderSource,
         RegionsSource,
         BottomUpSource,
         WebDatasetSource,

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
+PHOTO_SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
+        *(".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw"),
+    }
+)
+"""What the names of photos end in, in small letters. Those of the second line are not read: they
+are looked at to say so, and in case that the name is wrong."""
+
 
 @dataclass(frozen=True, slots=True)
 class Caption:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -91,3 +92,48 @@ def read_lines(path: Path, holds: str) -> list[str]:
         return lines_of(decode(content))
     except ValueError as error:
         raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+
+
+def csv_rows(
+    path: Path, columns: tuple[str, ...], problems: Problems
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the line number and the fields, by column, of every row of a CSV file that is whole.
+
+    Args:
+        path: The file, UTF-8.
+        columns: The columns that it must have.
+        problems: Where rows that are not whole are counted.
+
+    Raises:
+        SourceError: If it is missing, malformed, or without one of the columns.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = next(reader, None) or []
+            missing = [column for column in columns if column not in header]
+            if missing:
+                raise SourceError(
+                    f"{path} has no column {missing[0]!r}: its first line is {','.join(header)!r}. "
+                    f"Write a first line such as {','.join(columns)!r}, or name the columns of "
+                    "the file in the config"
+                )
+            for row in reader:
+                if len(row) != len(header):
+                    problems.add(
+                        "malformed CSV row",
+                        f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}",
+                    )
+                else:
+                    yield reader.line_num, dict(zip(header, row, strict=True))
+    except FileNotFoundError:
+        raise SourceError(f"{path} does not exist; it should hold {','.join(columns)}") from None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+    except csv.Error as error:
+        raise SourceError(
+            f"{path}:{reader.line_num}: not valid CSV ({error}). A caption that holds a comma or "
+            "a quote must stand in double quotes, with quotes inside it doubled"
+        ) from None

@@ -17,14 +17,7 @@ from PIL import Image
 from data_pipelines.errors import UserError
 from data_pipelines.pixels import naming, open_image, orientation, read_pixels
 from data_pipelines.sources import UnreadableError
-from data_pipelines.sources.base import inside
-
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"})
-"""What the names of photos end in, in small letters."""
-
-UNREAD = frozenset({".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
-"""What those of photos end in that are not read. They are looked at to say so, and in case that
-the name is wrong."""
+from data_pipelines.sources.base import PHOTO_SUFFIXES, inside
 
 _EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
 
@@ -83,7 +76,7 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
         )
         for name in sorted(files):
             path = Path(folder, name)
-            if path.suffix.lower() in SUFFIXES | UNREAD and not name.startswith("."):
+            if path.suffix.lower() in PHOTO_SUFFIXES and not name.startswith("."):
                 try:
                     yield path.relative_to(root).as_posix(), path.stat()
                 except OSError:

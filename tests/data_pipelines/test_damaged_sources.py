@@ -205,6 +205,7 @@ def test_entries_without_ids_are_skipped_and_told(tmp_path):
     ("make", "names"),
     [
         (functools.partial(datasets.csv_photos, images=10), ["captions.csv", "splits.csv"]),
+        (datasets.photo_folder, ["photo_0.txt", "photo_1.json"]),
         (datasets.flickr30k, ["dataset.json"]),
         (
             datasets.coco,

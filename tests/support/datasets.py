@@ -56,6 +56,21 @@ def csv_photos(root: Path, images: int = 24, captions: int = 2) -> dict[str, Any
     return {"name": "csv", "root": str(root), "splits": "splits.csv"}
 
 
+def photo_folder(root: Path, images: int = 6) -> dict[str, Any]:
+    """Photos with captions beside them: every second in JSON, some in a folder of the folder."""
+    (root / "more").mkdir(parents=True)
+    for i in range(images):
+        photo = root / ("more" if i % 3 == 2 else "") / f"photo_{i}.jpg"
+        photo.write_bytes(encoded(picture(i)))
+        texts = [sentence(100 * i), sentence(100 * i + 1)]
+        lines = "\n".join(texts) + "\n"
+        told = json.dumps({"captions": texts})
+        photo.with_suffix(".json" if i % 2 else ".txt").write_text(
+            told if i % 2 else lines, "utf-8"
+        )
+    return {"name": "photo_folder", "root": str(root), "val_share": 0, "test_share": 0}
+
+
 def karpathy(root: Path, images: list[dict[str, Any]]) -> Path:
     """A Karpathy split file."""
     path = root / "dataset.json"

@@ -1,0 +1,132 @@
+"""A folder of photos, each with a file of captions beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path, PurePath
+from typing import Literal
+
+from data_pipelines.sources.base import (
+    PHOTO_SUFFIXES,
+    Caption,
+    EncodedImage,
+    Entry,
+    Problems,
+    SourceError,
+    UnreadableError,
+    inside,
+    read_image_file,
+)
+from data_pipelines.sources.photos import PhotosSource, hashed_id
+from data_pipelines.sources.text_files import decode, lines_of
+
+_CAPTIONS = (".txt", ".caption", ".json")
+
+
+class PhotoFolderSource(PhotosSource):
+    """Photos with captions beside them, `dog.jpg` and `dog.txt`, in a folder and those within it.
+
+    Image generators are trained with such folders, and img2dataset writes them (`output_format:
+    files`). A text file has one caption a line; a JSON file has the key `caption` or `captions`, a
+    text or a list. Where a photo has both, the text file counts.
+    """
+
+    name: Literal["photo_folder"] = "photo_folder"
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the photos folder by folder, in the order of their names."""
+        splits = self.read_splits(problems)
+        missing = set(splits or ())
+        for photos, captions in self._stems(problems):
+            if not photos and captions is not None and self._holds_captions(captions):
+                problems.add("caption file without a photo", captions)
+            for photo in photos:
+                missing.discard(photo)
+                split = self.split_of(photo, splits, problems)
+                texts = self._texts(captions, problems) if split else None
+                if split and texts is not None:
+                    named = tuple(Caption(hashed_id(photo, text), text) for text in texts)
+                    yield Entry(photo, split, named, file=photo)
+        for photo in sorted(missing):
+            problems.add("missing photo of the split file", photo)
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the photo."""
+        return read_image_file(self.root, entry.file)
+
+    def _stems(self, problems: Problems) -> Iterator[tuple[list[str], str | None]]:
+        """Yields the photos of one name, all but the suffix, and the file of their captions.
+
+        Hidden files and folders are passed over, and links to folders are not followed.
+        """
+        if not os.path.isdir(self.root):
+            raise SourceError(f"{self.root} is no folder; it should hold photos with captions")
+
+        def failed(error: OSError) -> None:
+            problems.add("unreadable folder", f"{error.filename}: {error.strerror}")
+
+        for folder, folders, names in os.walk(self.root, onerror=failed):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            below = Path(folder).relative_to(self.root)
+            shown = sorted((below / name for name in names if name[0] != "."), key=_order)
+            for _, group in groupby(shown, key=lambda path: path.stem):
+                files = list(group)
+                photos = [path.as_posix() for path in files if _kind(path) in PHOTO_SUFFIXES]
+                captions = {_kind(path): path.as_posix() for path in files}
+                yield photos, next((captions[k] for k in _CAPTIONS if k in captions), None)
+
+    def _holds_captions(self, name: str) -> bool:
+        """Whether a file without a photo was meant to have one: JSON files may be anything."""
+        if not name.lower().endswith(".json"):
+            return True
+        with contextlib.suppress(OSError, ValueError, RecursionError, UnreadableError):
+            return bool(_read(inside(self.root, name)))
+        return False
+
+    def _texts(self, name: str | None, problems: Problems) -> list[str] | None:
+        """The captions of a file; none without a file, and None if the file cannot be used."""
+        if name is None:
+            return []
+        try:
+            texts = _read(inside(self.root, name))
+        except (OSError, ValueError, RecursionError, UnreadableError) as error:
+            problems.add("unreadable caption file", f"{name}: {error}")
+            return None
+        if not texts:
+            problems.add("empty caption file", name)
+            return None
+        return texts
+
+
+def _kind(path: PurePath) -> str:
+    return path.suffix.lower()
+
+
+def _order(path: PurePath) -> tuple[str, str]:
+    return path.stem, path.suffix
+
+
+def _read(path: Path) -> list[str]:
+    """The captions of a file.
+
+    Raises:
+        ValueError: If it is not what its name says.
+    """
+    text = decode(path.read_bytes())
+    texts = _values(json.loads(text)) if _kind(path) == ".json" else lines_of(text)
+    return [caption for caption in map(str.strip, texts) if caption]
+
+
+def _values(told: object) -> list[str]:
+    """The captions of what a JSON file holds."""
+    key = "captions" if isinstance(told, Mapping) and "captions" in told else "caption"
+    if not isinstance(told, Mapping) or key not in told:
+        raise ValueError("it is no JSON object with the key `caption` or `captions`")
+    texts = told[key] if isinstance(told[key], list) else [told[key]]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"its {key} should be a text or a list of texts: {told[key]!r:.80}")
+    return texts
