@@ -2,15 +2,18 @@
 
 A component says in its class attributes what it takes and what it gives:
 
-* an encoder: `SIDE` ("image" or "text") and `INPUT` ("pixels", "regions" or "words");
+* an encoder: `SIDE` ("image" or "text"), `INPUT` ("pixels", "regions" or "words"), `WIDTH`, the
+  option that says how wide its features are, `POSITIONS`, how many of them it always makes, and
+  `SMALLEST`, the least size of photos by `architecture`;
 * a pooling: `EVEN`, whether the dimension of the joint space must be even;
-* a head: `KIND`, the kind of embedding that it makes, `KEYS`, what it holds beyond that, and
-  `POOLS`, whether it needs a pooling;
+* a head: `KIND`, the kind of embedding that it makes, `KEYS`, what it holds beyond that, `POOLS`,
+  whether it needs a pooling, and `POSITIONS`, how many features it takes;
 * a matcher: `ACCEPTS`, the pairs of kinds (image, caption) that it can score, and `LOGITS`,
   whether its scores are log-odds of a match, and `DIRECTED`, whether a score depends on which
   side is the query;
 * a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), or `ACCEPTS`, the
-  pairs of kinds; `NEEDS_KEYS` and `NEEDS_KEYS_IF`, further keys of one of the embeddings;
+  pairs of kinds; `NEEDS_KEYS` and `NEEDS_KEYS_IF`, further keys of one of the embeddings, or of
+  that of one of `NEEDS_KEYS_OF`;
   `NEEDS_LOGITS`, `READS_SCORES`, and `TAKES_MIXED`, whether it can be right about mixed images.
 """
 
@@ -60,7 +63,10 @@ def _towers(config: Config) -> Iterator[Mistake]:
                 f"{encoder.name!r} encodes {made_for}s; for {side}s there are: {', '.join(names)}",
             )
         yield from _pooling(side, getattr(config.model, side))
+        yield from _positions(side, getattr(config.model, side))
+        yield from _width(side, getattr(config.model, side), config.model.dimension)
     yield from _dimension(config)
+    yield from _image_size(config)
     image = config.model.image.encoder
     takes, holds = constant("encoder", image, "INPUT"), config.data.source.holds
     if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
@@ -74,14 +80,68 @@ def _towers(config: Config) -> Iterator[Mistake]:
 def _dimension(config: Config) -> Iterator[Mistake]:
     dimension = config.model.dimension
     for side in ("image", "text"):
-        pooling = getattr(config.model, side).pooling
-        if dimension % 2 and pooling is not None and constant("pooling", pooling, "EVEN"):
+        tower = getattr(config.model, side)
+        names = [getattr(tower.head, "variance_pooling", "same")]
+        names += [tower.pooling.name] if tower.pooling is not None else []
+        even = [n for n in names if n != "same" and components("pooling")[n].constants.get("EVEN")]
+        if dimension % 2 and even:
             yield (
                 ("model", "dimension"),
-                f"{dimension} is odd, but {pooling.name!r} gives one half of it to each direction; "
+                f"{dimension} is odd, but {even[0]!r} gives one half of it to each direction; "
                 f"write an even number, such as {dimension + 1}",
             )
             return
+
+
+def _image_size(config: Config) -> Iterator[Mistake]:
+    encoder, size = config.model.image.encoder, config.data.image.size
+    smallest = constant("encoder", encoder, "SMALLEST")
+    if smallest is None:
+        return
+    architecture = encoder.architecture  # type: ignore[attr-defined]
+    least = smallest.get(architecture, 32)
+    if size < least:
+        yield (
+            ("data", "image", "size"),
+            f"{architecture} sees photos of {least} pixels and more, not {size}; write {least}",
+        )
+
+
+def _positions(side: str, tower: TowerOptions) -> Iterator[Mistake]:
+    count = constant("head", tower.head, "POSITIONS")
+    if count is None or constant("encoder", tower.encoder, "POSITIONS") == count:
+        return
+    found = components("encoder").items()
+    names = [
+        name
+        for name, encoder in found
+        if encoder.constants["SIDE"] == side and encoder.constants.get("POSITIONS") == count
+    ]
+    yield (
+        ("model", side, "head", "name"),
+        f"{tower.head.name!r} reads {count} features of an item, which {tower.encoder.name!r} does "
+        f"not make; encoders that do: {', '.join(names)}",
+    )
+
+
+def _width(side: str, tower: TowerOptions, dimension: int) -> Iterator[Mistake]:
+    """Parts that keep the width of the features, where an option says how wide these are."""
+    option = constant("encoder", tower.encoder, "WIDTH")
+    width = getattr(tower.encoder, option) if option else None
+    width = width[-1] if isinstance(width, tuple) else width
+    keeps = {
+        ("head", "keep_mean"): getattr(tower.head, "keep_mean", False),
+        ("pooling", "projection"): getattr(tower.pooling, "projection", True) is False,
+    }
+    for (part, name), keeps_it in keeps.items():
+        if keeps_it and width not in (None, dimension):
+            value = getattr(getattr(tower, part), name)
+            yield (
+                ("model", side, part, name),
+                f"{str(value).lower()} keeps the width of the features, {width} by model.{side}."
+                f"encoder.{option}, but model.dimension is {dimension}; write one for both, or "
+                f"{name}: {str(not value).lower()}",
+            )
 
 
 def _pooling(side: str, tower: TowerOptions) -> Iterator[Mistake]:
@@ -111,6 +171,27 @@ def _matchers(config: Config) -> Iterator[Mistake]:
     kinds = embedding_kinds(config)
     for key, matcher in _all_matchers(config):
         yield from _pair_of_kinds("matcher", matcher, kinds, (*key, "name"))
+    yield from _further_matchers(config, kinds)
+
+
+def _further_matchers(config: Config, kinds: tuple[str, str]) -> Iterator[Mistake]:
+    own = config.model.matcher
+    known = {own.name: _not_learned(own)}
+    for number, matcher in enumerate(config.evaluation.matchers):
+        key = ("evaluation", "matchers", number, "name")
+        if known.setdefault(matcher.name, _not_learned(matcher)) != _not_learned(matcher):
+            yield key, f"{matcher.name!r} is there already, with other options; leave out one"
+        elif "tokens" in kinds and matcher.name != own.name:
+            yield (
+                key,
+                f"{matcher.name!r} learns weights, which only a run with it as model.matcher has; "
+                "leave it out",
+            )
+
+
+def _not_learned(matcher: Choice) -> dict[str, Any]:
+    """The options of a matcher but the scale and the shift, which are learned where there are."""
+    return {n: v for n, v in matcher.options().items() if n not in ("scale", "shift")}
 
 
 def _pair_of_kinds(
@@ -134,18 +215,18 @@ def _keys_of_embeddings(
     for option, name in constant("loss", loss, "NEEDS_KEYS_IF") or ():
         if getattr(loss, option):
             needed.add(name)
-    given = [
-        set(constant("head", getattr(config.model, side).head, "KEYS") or ())
-        for side in ("image", "text")
-    ]
+    sides = constant("loss", loss, "NEEDS_KEYS_OF") or ("image", "text")
+    towers = [getattr(config.model, side) for side in sides]
+    given = [set(constant("head", tower.head, "KEYS") or ()) for tower in towers]
     if needed and not any(needed <= keys for keys in given):
         heads = components("head").items()
         names = [n for n, h in heads if needed <= set(h.constants.get("KEYS", ()))]
+        own = [tower.head.name for tower in towers]
         yield (
             key,
             f"{loss.name!r} reads the {' and the '.join(sorted(needed))} of an embedding, which "
-            f"the heads ({config.model.image.head.name}, {config.model.text.head.name}) do not "
-            f"give; heads that do: {', '.join(names)}",
+            f"the heads for {' and '.join(sides)} ({', '.join(own)}) do not give; heads that do: "
+            f"{', '.join(names)}",
         )
 
 

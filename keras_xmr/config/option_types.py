@@ -13,8 +13,14 @@ from pydantic import Field
 PositiveInt = Annotated[int, Field(gt=0)]
 """A whole number above zero."""
 
+TwoOrMore = Annotated[int, Field(ge=2)]
+"""A whole number above one."""
+
 EvenInt = Annotated[int, Field(gt=0, multiple_of=2)]
 """A whole number above zero that is even."""
+
+MultipleOfEight = Annotated[int, Field(gt=0, multiple_of=8)]
+"""A whole number above zero that is a multiple of 8."""
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
 """A whole number, zero or more."""
@@ -27,6 +33,9 @@ NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 """A number from 0 to 1."""
+
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+"""A number from 0 on that is below 1."""
 
 Reduction = Literal["mean", "sum"]
 """How a loss over all pairs of a batch becomes one number."""
@@ -42,11 +51,14 @@ Combination = Literal["least", "mean"]
 
 ALIASES: dict[str, object] = {
     "PositiveInt": PositiveInt,
+    "TwoOrMore": TwoOrMore,
     "EvenInt": EvenInt,
+    "MultipleOfEight": MultipleOfEight,
     "NonNegativeInt": NonNegativeInt,
     "PositiveFloat": PositiveFloat,
     "NonNegativeFloat": NonNegativeFloat,
     "Fraction": Fraction,
+    "BelowOne": BelowOne,
     "Reduction": Reduction,
     "bool": bool,
     "int": int,

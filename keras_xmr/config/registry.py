@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -238,7 +238,9 @@ def _read_type(node: ast.expr | None, where: str) -> Any:
             return list[_read_type(item, where)]  # type: ignore[misc]
         case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=items)):
             types = [... if _is_ellipsis(item) else _read_type(item, where) for item in items]
-            return tuple[tuple(types)]  # type: ignore[misc]
+            found: Any = tuple[tuple(types)]  # type: ignore[misc]
+            # Null stands for none, where that means something.
+            return Annotated[found, Field(min_length=1)] if ... in types else found
     text = "nothing" if node is None else ast.unparse(node)
     raise TypeError(f"{where}: a config cannot hold the type {text}; use {', '.join(ALIASES)}")
 

@@ -25,6 +25,7 @@ def check_run(config: Config) -> Iterator[Mistake]:
     yield from _mixing(config)
     yield from _data(config)
     yield from _phases(config)
+    yield from _gradient_caching(config)
     yield from _precomputed(config)
     yield from _precomputed_captions(config)
     yield from _start(config)
@@ -161,6 +162,32 @@ def _start(config: Config) -> Iterator[Mistake]:
             )
 
 
+def _gradient_caching(config: Config) -> Iterator[Mistake]:
+    """Batch normalisation, as far as the config tells of it, in towers that embed in chunks."""
+    if config.train.gradient_caching is None:
+        return
+    for number, phase in enumerate(config.train.phases):
+        for side in ("image", "text"):
+            for part, what in _batch_norms(config, side):
+                if not {side, *part} & set(phase.freeze):
+                    yield (
+                        ("train", "gradient_caching"),
+                        f"a batch is embedded in chunks, and {what} would normalise each alone; "
+                        f"leave it out, or freeze {part[0]} in phase {number + 1}",
+                    )
+
+
+def _batch_norms(config: Config, side: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Parts of a tower that normalise by batches: by what they are frozen, and what they are."""
+    tower = getattr(config.model, side)
+    if constant("encoder", tower.encoder, "BATCH_NORM"):
+        yield (f"{side}.encoder",), f"the encoder {tower.encoder.name!r}"
+    if getattr(tower.encoder, "batch_norm", False):
+        yield (side,), f"model.{side}.encoder.batch_norm"
+    if getattr(tower.pooling, "batch_norm", False):
+        yield (f"{side}.pooling", f"{side}.head"), f"model.{side}.pooling.batch_norm"
+
+
 def _judgements(config: Config) -> Iterator[Mistake]:
     for number, source in enumerate(config.evaluation.judgements):
         key = ("evaluation", "judgements", number)
@@ -202,6 +229,11 @@ def _without_variance(config: Config) -> list[str]:
     return [f"{side}.log_variance" for side, kind in kinds if kind != "gaussian"]
 
 
+def _is_frozen(side: str, names: tuple[str, ...]) -> bool:
+    """Whether nothing of a tower is trained. Its pooling is a part of its head."""
+    return side in names or {f"{side}.encoder", f"{side}.head"} <= set(names)
+
+
 def _phases(config: Config) -> Iterator[Mistake]:
     if not config.train.phases and config.train.start != "random":
         yield ("train", "start"), "has no effect without phases of training; write start: random"
@@ -220,7 +252,7 @@ def _phases(config: Config) -> Iterator[Mistake]:
                 yield (*key, where), f"the tower of {name!r} has no pooling"
             if name in _without_variance(config):
                 yield (*key, where), f"the head of {name!r} has no log-variance"
-        if {"image", "text"} <= set(phase.freeze):
+        if all(_is_frozen(side, phase.freeze) for side in ("image", "text")):
             yield (*key, "freeze"), "both towers are frozen: nothing is left to train"
         if phase.warmup_epochs > phase.epochs:
             yield (

@@ -43,13 +43,18 @@ class InputSpec:
 class Encoder(abc.ABC):
     """Builds the first part of a functional tower.
 
-    A subclass says in `SIDE` and `INPUT` what it encodes. Its options are the keyword-only
+    A subclass says in `SIDE` and `INPUT` what it encodes, in `WIDTH` which option says how wide
+    its features are, in `POSITIONS` how many positions it makes of every item, if that is known,
+    and in `BATCH_NORM` whether it always has batch normalisation. Its options are the keyword-only
     parameters of its constructor. All its weights belong to one layer of the name "encoder", so
     that they can be frozen together.
     """
 
     SIDE: ClassVar[Literal["image", "text"]]
     INPUT: ClassVar[Literal["pixels", "regions", "words"]]
+    WIDTH: ClassVar[str | None] = None
+    POSITIONS: ClassVar[int | None] = None
+    BATCH_NORM: ClassVar[bool] = False
 
     @abc.abstractmethod
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:

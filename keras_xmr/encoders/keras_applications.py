@@ -25,6 +25,8 @@ class KerasApplications(Encoder):
 
     SIDE = "image"
     INPUT = "pixels"
+    # The least height and width of a photo, in pixels; that of all others is 32.
+    SMALLEST = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}  # noqa: RUF012
 
     def __init__(
         self,

@@ -24,6 +24,8 @@ class ProlipEncoder(Encoder):
             folder needs no `model.safetensors`.
     """
 
+    POSITIONS = 2
+
     def __init__(self, *, folder: str = "data/raw/prolip", published: bool = True) -> None:
         self.folder = folder
         self.published = published

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.option_types import Fraction, PositiveInt
+from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import batch_normalization, region_mask
 
@@ -24,6 +24,7 @@ class Regions(Encoder):
 
     SIDE = "image"
     INPUT = "regions"
+    WIDTH = "dimension"
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class Regions(Encoder):
         dimension: PositiveInt | None = None,
         normalize: bool = False,
         batch_norm: bool = False,
-        dropout: Fraction = 0.0,
+        dropout: BelowOne = 0.0,
     ) -> None:
         self.dimension = dimension
         self.normalize = normalize

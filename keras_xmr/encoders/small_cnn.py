@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.option_types import PositiveInt
+from keras_xmr.config.option_types import MultipleOfEight, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.layers import batch_normalization
 
@@ -28,11 +28,13 @@ class SmallCNN(Encoder):
 
     SIDE = "image"
     INPUT = "pixels"
+    WIDTH = "channels"
+    BATCH_NORM = True
 
     def __init__(
         self,
         *,
-        channels: tuple[PositiveInt, ...] = (48, 96, 192),
+        channels: tuple[MultipleOfEight, ...] = (48, 96, 192),
         patch: PositiveInt = 4,
         blocks: PositiveInt = 1,
     ) -> None:

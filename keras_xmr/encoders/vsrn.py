@@ -30,6 +30,8 @@ class VSRN(Encoder):
 
     SIDE = "image"
     INPUT = "regions"
+    WIDTH = "dimension"
+    BATCH_NORM = True
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.option_types import Fraction, PositiveInt
+from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.word_vectors import WordVectorsError, initial_vectors
 
@@ -23,13 +23,14 @@ class WordEmbedding(Encoder):
 
     SIDE = "text"
     INPUT = "words"
+    WIDTH = "dimension"
 
     def __init__(
         self,
         *,
         dimension: PositiveInt = 300,
         vectors: str | None = None,
-        dropout: Fraction = 0.0,
+        dropout: BelowOne = 0.0,
     ) -> None:
         self.dimension = dimension
         self.vectors = vectors

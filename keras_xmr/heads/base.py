@@ -23,8 +23,9 @@ class Head(keras.layers.Layer):
     are (B, L, F) and the mask, if there is one, is boolean (B, L). It returns an embedding with
     float32 tensors (see `keras_xmr.embeddings`). Its options are the keyword-only parameters of
     its constructor. A head that makes no global vector says so in `POOLS`; a config then names no
-    pooling beside it. One that attends to the positions says so in `ATTENDS` (it does not where it
-    has an option `local_attention` that is off), and adds to `attention_maps`.
+    pooling beside it. One that takes a certain L says so in `POSITIONS`. One that attends to the
+    positions says so in `ATTENDS` (it does not where it has an option `local_attention` that is
+    off), and adds to `attention_maps`.
 
     Args:
         dimension: D of the embedding.
@@ -36,6 +37,7 @@ class Head(keras.layers.Layer):
     KIND: ClassVar[str]
     KEYS: ClassVar[tuple[str, ...]] = ()
     POOLS: ClassVar[bool] = True
+    POSITIONS: ClassVar[int | None] = None
     ATTENDS: ClassVar[bool] = False
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.option_types import Fraction, PositiveInt
+from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import LocalResidual
 from keras_xmr.pooling import Pooling
@@ -39,7 +39,7 @@ class PIENet(Head):
         pooling: Callable[[], Pooling] | dict[str, Any],
         *,
         set_size: PositiveInt = 4,
-        dropout: Fraction = 0.0,
+        dropout: BelowOne = 0.0,
         rezero: bool = False,
         **kwargs: Any,
     ) -> None:

@@ -25,6 +25,7 @@ class Prolip(Head):
 
     KIND = "gaussian"
     POOLS = False
+    POSITIONS = 2
 
     def __init__(self, dimension: int, pooling: None = None, **kwargs: Any) -> None:
         super().__init__(dimension, pooling, **kwargs)

@@ -29,7 +29,7 @@ class Loss(keras.layers.Layer):
       of kinds (image, caption);
     * in `NEEDS_KEYS` which further keys of an embedding it reads, and in `NEEDS_KEYS_IF`, as pairs
       of an option and a key, which it reads with that option. It works on the sides that have
-      all of them;
+      all of them; one of `NEEDS_KEYS_OF` must;
     * in `NEEDS_LOGITS` whether it reads the scores as log-odds of a match, and in `READS_SCORES`
       whether it reads them at all;
     * in `NEEDS_RELEVANCE` whether it reads `relevance`;
@@ -56,6 +56,7 @@ class Loss(keras.layers.Layer):
     ACCEPTS: ClassVar[tuple[tuple[str, str], ...]] = ()
     NEEDS_KEYS: ClassVar[tuple[str, ...]] = ()
     NEEDS_KEYS_IF: ClassVar[tuple[tuple[str, str], ...]] = ()
+    NEEDS_KEYS_OF: ClassVar[tuple[str, ...]] = ("image", "text")
     NEEDS_LOGITS: ClassVar[bool] = False
     NEEDS_RELEVANCE: ClassVar[bool] = False
     NEEDS_CAPTION_IDS: ClassVar[bool] = False

@@ -33,6 +33,7 @@ class Captioning(QueriesLoss):
 
     PARTS = ("captioning",)
     NEEDS_KEYS = ("features",)
+    NEEDS_KEYS_OF = ("image",)
     NEEDS_CAPTION_IDS = True
     READS_SCORES = False
     ONE_IMAGE = True

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.config.option_types import PositiveFloat, PositiveInt
+from keras_xmr.config.option_types import PositiveFloat, TwoOrMore
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
@@ -37,7 +37,7 @@ class Uniformity(QueriesLoss):
         self,
         *,
         temperature: PositiveFloat = 2.0,
-        max_vectors: PositiveInt | None = None,
+        max_vectors: TwoOrMore | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.config.option_types import Fraction, PositiveFloat, PositiveInt
+from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import GlobalAttention, l2_normalize
 from keras_xmr.matchers.alignment import attend, in_tiles, linear
@@ -180,7 +180,7 @@ class SAF(_Similarity):
         *,
         similarity_dimension: PositiveInt = 256,
         smoothing: PositiveFloat = 9.0,
-        dropout: Fraction = 0.4,
+        dropout: BelowOne = 0.4,
         captions_at_once: PositiveInt = 4,
         **kwargs: Any,
     ) -> None:
@@ -257,7 +257,7 @@ class SGR(_Similarity):
         steps: PositiveInt = 3,
         similarity_dimension: PositiveInt = 256,
         smoothing: PositiveFloat = 9.0,
-        dropout: Fraction = 0.4,
+        dropout: BelowOne = 0.4,
         captions_at_once: PositiveInt = 4,
         **kwargs: Any,
     ) -> None:
@@ -327,7 +327,7 @@ class SGRAF(Matcher):
         steps: PositiveInt = 3,
         similarity_dimension: PositiveInt = 256,
         smoothing: PositiveFloat = 9.0,
-        dropout: Fraction = 0.4,
+        dropout: BelowOne = 0.4,
         captions_at_once: PositiveInt = 4,
         **kwargs: Any,
     ) -> None:

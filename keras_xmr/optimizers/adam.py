@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_xmr.config.option_types import Fraction, PositiveFloat
+from keras_xmr.config.option_types import BelowOne, PositiveFloat
 from keras_xmr.optimizers.base import PartwiseLearningRates
 
 
@@ -26,8 +26,8 @@ class Adam(PartwiseLearningRates, keras.optimizers.Adam):
         self,
         learning_rate: Any = 1e-3,
         *,
-        beta_1: Fraction = 0.9,
-        beta_2: Fraction = 0.999,
+        beta_1: BelowOne = 0.9,
+        beta_2: BelowOne = 0.999,
         epsilon: PositiveFloat = 1e-8,
         **kwargs: Any,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.config.option_types import Fraction, NonNegativeFloat, PositiveFloat
+from keras_xmr.config.option_types import BelowOne, Fraction, NonNegativeFloat, PositiveFloat
 from keras_xmr.optimizers.base import PartwiseLearningRates
 
 
@@ -36,8 +36,8 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         self,
         learning_rate: Any = 1e-3,
         *,
-        beta_1: Fraction = 0.9,
-        beta_2: Fraction = 0.999,
+        beta_1: BelowOne = 0.9,
+        beta_2: BelowOne = 0.999,
         epsilon: PositiveFloat = 1e-8,
         weight_decay: NonNegativeFloat = 0.0,
         delta: PositiveFloat = 0.1,

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.config.option_types import Fraction, NonNegativeFloat, PositiveFloat
+from keras_xmr.config.option_types import BelowOne, NonNegativeFloat, PositiveFloat
 from keras_xmr.optimizers.adam import Adam
 
 
@@ -31,8 +31,8 @@ class AdamW(Adam):
         self,
         learning_rate: Any = 1e-3,
         *,
-        beta_1: Fraction = 0.9,
-        beta_2: Fraction = 0.999,
+        beta_1: BelowOne = 0.9,
+        beta_2: BelowOne = 0.999,
         epsilon: PositiveFloat = 1e-8,
         weight_decay: NonNegativeFloat = 0.01,
         **kwargs: Any,

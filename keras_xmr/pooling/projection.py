@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_xmr.config.option_types import Fraction, PositiveFloat
+from keras_xmr.config.option_types import BelowOne, PositiveFloat
 from keras_xmr.layers import l2_normalize
 from keras_xmr.pooling.base import Pooling
 from keras_xmr.pooling.mean import masked_mean
@@ -36,7 +36,7 @@ class Projection(Pooling):
         dimension: int,
         *,
         power: PositiveFloat = 1.0,
-        dropout: Fraction = 0.0,
+        dropout: BelowOne = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, **kwargs)
