@@ -13,10 +13,16 @@ import argparse
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from keras_xmr.config.loader import ConfigError, find_configs, packaged_ablations, packaged_configs
+from keras_xmr.config.loader import (
+    ConfigError,
+    find_configs,
+    packaged_ablations,
+    packaged_configs,
+    packaged_runs,
+)
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.config.yaml_file import read_yaml
@@ -24,6 +30,9 @@ from keras_xmr.config.yaml_file import read_yaml
 SEVERAL_WORKERS = True
 
 _WIDTH = 100
+
+# What the name of a row has of its data and its encoders.
+_NOT_ON_SCENES = ("bert", "regions", "seen")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument(
         "--paper",
         metavar="NAMEYEAR",
-        help="the rows and ablations of a paper by its tables, and the figures that they aim at",
+        help="the rows and ablations of a paper by its tables, the figures that they aim at, and "
+        "which were run for the docs",
     )
 
 
@@ -66,17 +76,28 @@ def _of_paper(name: str) -> Iterator[str]:
         raise ConfigError(
             f"--paper: there is no {cut(repr(name))}.{nearest(name, papers)} There are: {known}"
         )
+    runs = packaged_runs()
     for source, rows in sorted(papers[name].items()):
         yield source
         for config, paper in rows:
             yield f"  {config}: {paper.row}"
             yield from _aims(paper)
+            yield from _indented(_run_here(config, runs))
 
 
 def _key(source: str) -> str:
     """The first author and the year of a source: `wei2023`."""
     found = re.match(r"(\w+).*?(\d{4})", source)
     return f"{found[1].lower()}{found[2]}" if found else source
+
+
+def _run_here(config: str, runs: Mapping[str, str]) -> str:
+    """What was run of a config, or of the same method on the embedded scenes."""
+    parts = [part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES]
+    twin = "_".join(["scenes", *parts])
+    if config in runs:
+        return f"run here: {runs[config]}"
+    return f"run here: as {twin}, {runs[twin]}" if twin in runs else "not run here"
 
 
 def _aims(paper: ReportedResults) -> Iterator[str]:

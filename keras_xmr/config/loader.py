@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
 import fnmatch
 import glob
@@ -99,10 +100,22 @@ def packaged_ablations() -> dict[str, Path]:
     return _packaged(_ABLATIONS)
 
 
+def packaged_runs() -> dict[str, str]:
+    """Which configs were run for the tables of the docs: by name, at which size."""
+    with (_configs() / "runs.csv").open(encoding="utf-8", newline="") as file:
+        return {
+            row["config"]: f"{row['size']}, seeds: {row['seeds']} ({row['page']})"
+            for row in csv.DictReader(file)
+        }
+
+
 def _packaged(folder: str) -> dict[str, Path]:
+    return {path.stem: path for path in sorted((_configs() / folder).glob("*.yaml"))}
+
+
+def _configs() -> Path:
     here = Path(__file__).parent.parent
-    configs = here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
-    return {path.stem: path for path in sorted((configs / folder).glob("*.yaml"))}
+    return here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:

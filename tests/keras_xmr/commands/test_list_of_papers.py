@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +37,29 @@ def test_rows_stand_under_their_tables_with_what_they_aim_at(few, capsys):
     assert "      DVSE + RR, reciprocal_neighbours: rsum=514" in lines
     at = lines.index("  f30k_dvse_regions_no_mask: combination 2: without DM")
     assert lines[at + 1] == "      rsum=502.8"
-    assert lines[-1] == "  scenes_dvse_no_mask: combination 2: without DM"
+    assert lines[-2] == "  scenes_dvse_no_mask: combination 2: without DM"
+
+
+def test_every_row_says_whether_it_was_run_and_at_which_size(few, monkeypatch, capsys):
+    runs = {"scenes_dvse": "9 images", "scenes_dvse_no_mask": "8 images"}
+    monkeypatch.setattr(listing, "packaged_runs", lambda: runs)
+    listing.run(Namespace(pattern="*", paper="wei2023"))
+    lines = capsys.readouterr().out.splitlines()
+    said = [line.strip() for line in lines if "run here" in line]
+    assert said == [
+        "run here: as scenes_dvse, 9 images",
+        "not run here",
+        "run here: as scenes_dvse_no_mask, 8 images",
+        "run here: 8 images",
+    ]
+
+
+def test_what_was_run_has_a_config_and_a_page_with_its_row():
+    configs = loader.packaged_configs() | loader.packaged_ablations()
+    for name, run in loader.packaged_runs().items():
+        assert name in configs
+        page = Path(__file__).parents[3] / re.search(r"\((docs/\w+\.md)\)", run)[1]
+        assert name in page.read_text("utf-8")
 
 
 def test_a_paper_that_is_not_here_is_told(few):
