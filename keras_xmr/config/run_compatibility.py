@@ -133,6 +133,14 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
 
 def _start(config: Config) -> Iterator[Mistake]:
     """What begins at CCA has the linear maps that are set."""
+    for side in ("image", "text"):
+        head = getattr(config.model, side).head
+        needed = constant("head", head, "NEEDS_START")
+        if needed not in (None, config.train.start):
+            yield (
+                ("model", side, "head", "name"),
+                f"{head.name!r} is computed where training starts; write train.start: {needed}",
+            )
     if config.train.start != "cca":
         return
     if config.train.initial_weights is not None:
@@ -235,8 +243,6 @@ def _is_frozen(side: str, names: tuple[str, ...]) -> bool:
 
 
 def _phases(config: Config) -> Iterator[Mistake]:
-    if not config.train.phases and config.train.start != "random":
-        yield ("train", "start"), "has no effect without phases of training; write start: random"
     parts = ["matcher", *(s for s in ("image", "text"))]
     parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
     for number, phase in enumerate(config.train.phases):

@@ -198,7 +198,8 @@ class TrainOptions(Section):
 
     phases: tuple[PhaseOptions, ...]
     """The phases of training, one after another. With none, `[]`, nothing is trained: the command
-    `train` keeps the model as it begins, to evaluate published weights (zero-shot)."""
+    `train` keeps the model as it begins, to evaluate published weights (zero-shot), or what
+    `start` computes."""
 
     precompute_features: bool = False
     """Whether the features of the images are computed once, and training reads them in place of

@@ -14,6 +14,9 @@ from keras_xmr.errors import ArgumentError
 _RANKS = {
     "mean": 2,
     "log_variance": 2,
+    "reconstruction": 2,
+    "log_scale": 2,
+    "log_shape": 2,
     "points": 3,
     "residuals": 3,
     "tokens": 3,

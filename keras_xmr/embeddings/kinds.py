@@ -15,7 +15,9 @@ The losses on sets need `residuals` (B, K, D), what local attention adds to the 
 padding, where tokens are 0 too. A matcher may add `samples` (B, J, D) to a Gaussian embedding, and
 `global` vectors (B, D) to tokens. A head may keep for a loss the local `features` (B, L, F) that a
 point was made of, and the model adds the `word_ids` (B, L) of captions, with -1 or the id of the
-padding behind them, where a loss reads them.
+padding behind them, where a loss reads them. A generalised Gaussian has what it is centred on, a
+`reconstruction` (B, D) of the mean, and the logarithms of its two parameters, `log_scale` and
+`log_shape` (B, D), for its loss.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import keras
 Tensor = Any
 Embedding = dict[str, Tensor]
 
-_FOR_LOSSES = ("features", "word_ids")
+_FOR_LOSSES = ("features", "word_ids", "reconstruction", "log_scale", "log_shape")
 
 
 def kind(embedding: Embedding) -> str:

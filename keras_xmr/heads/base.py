@@ -25,7 +25,8 @@ class Head(keras.layers.Layer):
     its constructor. A head that makes no global vector says so in `POOLS`; a config then names no
     pooling beside it. One that takes a certain L says so in `POSITIONS`. One that attends to the
     positions says so in `ATTENDS` (it does not where it has an option `local_attention` that is
-    off), and adds to `attention_maps`.
+    off), and adds to `attention_maps`. One that is computed where training starts says in
+    `NEEDS_START` which `train.start` does it.
 
     Args:
         dimension: D of the embedding.
@@ -39,6 +40,7 @@ class Head(keras.layers.Layer):
     POOLS: ClassVar[bool] = True
     POSITIONS: ClassVar[int | None] = None
     ATTENDS: ClassVar[bool] = False
+    NEEDS_START: ClassVar[str | None] = None
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Losses over the scores, the embeddings and the relations of one global batch. One file each."""
 
+from keras_xmr.losses.asymvlm import SphericalLikelihood
 from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
@@ -11,6 +12,7 @@ from keras_xmr.losses.kl_divergence import KLDivergence
 from keras_xmr.losses.mmd import MMD
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
+from keras_xmr.losses.probvlm import GeneralizedGaussianLikelihood
 from keras_xmr.losses.set_uniformity import SetUniformity
 from keras_xmr.losses.smooth_ap import SmoothAP
 from keras_xmr.losses.soft_contrastive import SoftContrastive
@@ -24,6 +26,7 @@ __all__ = [
     "Captioning",
     "Diversity",
     "DynamicOrthogonality",
+    "GeneralizedGaussianLikelihood",
     "HypergraphContrastive",
     "Inclusion",
     "KLDivergence",
@@ -35,6 +38,7 @@ __all__ = [
     "SetUniformity",
     "SmoothAP",
     "SoftContrastive",
+    "SphericalLikelihood",
     "SupervisedContrastive",
     "Triplet",
     "Uniformity",

@@ -33,15 +33,19 @@ class _CrossEntropy(QueriesLoss):
     def entropy(self, logits: Any, positives: Any) -> Any:
         """The cross entropy of each candidate (column) of each query (row), if it is a positive."""
 
+    def scores_of(self, rows: Queries, columns: Queries) -> tuple[Any, Any]:
+        """What is compared of the images, and of the captions, as queries: a query a row."""
+        return rows.scores, columns.scores
+
     def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         del step
-        parts = zip(self.PARTS, (rows, columns), strict=True)
-        return {part: 0.5 * self._direction(queries) for part, queries in parts}
+        parts = zip(self.PARTS, self.scores_of(rows, columns), (rows, columns), strict=True)
+        return {part: 0.5 * self._direction(scores, queries) for part, scores, queries in parts}
 
-    def _direction(self, queries: Queries) -> Any:
+    def _direction(self, scores: Any, queries: Queries) -> Any:
         """Mean over the queries, and the positives of each."""
         positives = queries.positives
-        entropy = self.entropy(self.divide(queries.scores), positives)
+        entropy = self.entropy(self.divide(scores), positives)
         weights = query_weights(positives, queries.batch_positives)
         return ops.sum(weights[:, None] * ops.where(positives, entropy, 0.0))
 

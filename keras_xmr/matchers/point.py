@@ -15,7 +15,7 @@ from keras_xmr.matchers.base import Matcher
 class Cosine(Matcher):
     """Cosine of the angle between two embeddings; of Gaussians, between their means."""
 
-    ACCEPTS = (("point", "point"), ("gaussian", "gaussian"))
+    ACCEPTS = (("point", "point"), ("gaussian", "gaussian"), ("point", "gaussian"))
     AUGMENTATION = "mean_cosine"
     REDUCES = True
 

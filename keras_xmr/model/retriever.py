@@ -109,8 +109,9 @@ class Retriever(keras.Model):
         self.gradient_caching = gradient_caching
         self.seed = seed
         self.watched = ["loss", *objective.names]
-        if embeddings.kind(image_tower.output) == "gaussian":
-            self.watched += ["image_log_sigma", "caption_log_sigma"]
+        for side, tower in (("image", image_tower), ("caption", text_tower)):
+            if "log_variance" in tower.output:
+                self.watched.append(f"{side}_log_sigma")
         self.watched.append(GRADIENT)
         self.trackers = {name: keras.metrics.Mean(name=name) for name in self.watched[1:]}
         self.global_step = self._note("global_step", "int64")

@@ -63,8 +63,12 @@ class Projection(Pooling):
             mean = ops.sign(mean) * ops.power(ops.abs(mean) + 1e-12, self.power)
         return l2_normalize(mean)
 
+    def standardised(self, features: Any, mask: Any = None) -> Any:
+        """What the linear map is applied to: the average, centred and scaled, float32 (B, F)."""
+        return (self.average(features, mask) - self.centre) * self.scale
+
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
-        standardised = (self.average(features, mask) - self.centre) * self.scale
+        standardised = self.standardised(features, mask)
         return ops.matmul(self.dropout(standardised, training=training), self.kernel)
 
     def standardise(self, averages: np.ndarray, centre: np.ndarray) -> None:

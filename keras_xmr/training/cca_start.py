@@ -14,8 +14,8 @@ from data_pipelines.batches import caption_batches, caption_feature_batches, ima
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.schema import Config
-from keras_xmr.heads import Head
+from keras_xmr.config.schema import CCAOptions, Config
+from keras_xmr.heads import Head, Laplace
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.keras_compat import all_layers
 from keras_xmr.metrics import evaluate_scores
@@ -23,16 +23,25 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.pooling import Projection
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
+from keras_xmr.training.laplace import last_layer_posterior
 
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Averages:
-    """What the poolings see of a split: averages on the unit sphere, before they are centred."""
+class Averages:
+    """What the poolings see of a split: averages on the unit sphere, before they are centred.
+
+    Attributes:
+        images: Of N images (N, F).
+        captions: Of M captions (M, G).
+        image_of: The row of the image of each caption, (M,).
+        judgements: What is right.
+    """
 
     images: np.ndarray
     captions: np.ndarray
+    image_of: np.ndarray
     judgements: Judgements
 
 
@@ -40,9 +49,6 @@ def start_from_cca(
     model: Retriever, records: Records, tokenizer: Tokenizer, config: Config
 ) -> None:
     """Sets the poolings `projection` of both towers to regularised CCA of the training split.
-
-    Ridges and exponent are those with the best sum of recalls on the validation split; without
-    one, the first of each. Scores are cosines of the projections, whatever the matcher.
 
     Args:
         model: The model, with the weights of its encoders.
@@ -60,14 +66,30 @@ def start_from_cca(
                 f"train.start: the features of all {name} of the training split are the same, so "
                 "nothing correlates with them; look at the data, or write train.start: random"
             )
-    image_of = records.split("train").caption_image
-    found = CanonicalCorrelations(train.images, train.captions, image_of)
-    options = config.train.cca
-    choices = found.projections(
-        config.model.dimension, options.image_ridges, options.caption_ridges, options.exponents
-    )
+    validation = None
     if "val" in records.splits:
         validation = _averages(model, records.split("val"), tokenizer, config)
+    image, caption = (t.get_layer("head") for t in (model.image_tower, model.text_tower))
+    begin_at_cca(image, caption, train, validation, config.train.cca)
+
+
+def begin_at_cca(
+    image_head: Head,
+    caption_head: Head,
+    train: Averages,
+    validation: Averages | None,
+    options: CCAOptions,
+) -> None:
+    """Sets the poolings `projection` of two heads, and the posterior of a head `laplace`.
+
+    Ridges and exponent are those with the best sum of recalls on the validation split; without
+    one, the first of each. Scores are cosines of the projections, whatever the matcher.
+    """
+    found = CanonicalCorrelations(train.images, train.captions, train.image_of)
+    choices = found.projections(
+        image_head.dimension, options.image_ridges, options.caption_ridges, options.exponents
+    )
+    if validation is not None:
         rsum, best = max(
             ((_rsum(found, choice, validation), choice) for choice in choices),
             key=lambda tried: tried[0],
@@ -84,14 +106,21 @@ def start_from_cca(
         best.exponent,
         reached,
     )
-    for tower, vectors, mean, kernel in (
-        (model.image_tower, train.images, found.image_mean, best.image),
-        (model.text_tower, train.captions, found.caption_mean, best.caption),
-    ):
-        _begin(tower.get_layer("head"), vectors, mean, kernel)
+    images = _begin(image_head, train.images, found.image_mean, best.image)
+    captions = _begin(caption_head, train.captions, found.caption_mean, best.caption)
+    _fit(image_head, images, captions)
+    _fit(caption_head, captions, images)
 
 
-def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> None:
+@dataclass(frozen=True)
+class _Begun:
+    """What a linear map is applied to, and the map."""
+
+    inputs: np.ndarray
+    kernel: np.ndarray
+
+
+def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> _Begun:
     """Standardises what all poolings of a head see, and sets the linear map of its embedding.
 
     Outputs have a mean norm of 1.
@@ -102,9 +131,20 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
     norm = np.linalg.norm((vectors - mean) @ kernel, axis=1).mean()
     pooling: Any = head.global_pooling
     pooling.begin_at(kernel / norm)
+    inputs = (vectors - mean) * float(pooling.scale)
+    return _Begun(inputs, pooling.kernel.numpy().astype(np.float64))
 
 
-def _rsum(found: CanonicalCorrelations, choice: Projections, split: _Averages) -> float:
+def _fit(head: Head, own: _Begun, other: _Begun) -> None:
+    """Sets the posterior of the linear map of a head that has one."""
+    if isinstance(head, Laplace):
+        others = other.inputs @ other.kernel
+        found = last_layer_posterior(own.inputs, own.kernel, others, head.temperature)
+        _LOGGER.info("posterior: the precision of its prior is %.3g", found.prior_precision)
+        head.set_posterior(found.input_covariance, found.output_variance)
+
+
+def _rsum(found: CanonicalCorrelations, choice: Projections, split: Averages) -> float:
     images = _unit((split.images - found.image_mean) @ choice.image)
     captions = _unit((split.captions - found.caption_mean) @ choice.caption)
     return evaluate_scores(images @ captions.T, split.judgements).summary["rsum"]
@@ -116,7 +156,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 def _averages(
     model: Retriever, split: SplitRecords, tokenizer: Tokenizer, config: Config
-) -> _Averages:
+) -> Averages:
     batch = config.evaluation.batch_size
     images = image_batches(split, config.data.image, batch)
     if split.caption_features is not None:
@@ -126,9 +166,10 @@ def _averages(
         texts = [caption.text for caption in split.captions]
         captions = caption_batches(texts, tokenizer, batch)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
-    return _Averages(
+    return Averages(
         np.concatenate(list(_of_tower(model.image_tower, model.feature_tower, images))),
         np.concatenate(list(_of_tower(model.text_tower, model.caption_feature_tower, captions))),
+        split.caption_image,
         judgements,
     )
 

@@ -119,6 +119,8 @@ def train(
         checkpoints = Checkpoints(files, model, distribution, left_out)
         trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints)
         done = trainer.checkpoints.peek() if begun else Progress()
+        if not config.train.phases:
+            trainer.begin()
         for span in trainer.spans():
             if done.step >= span.end:
                 continue
@@ -281,9 +283,8 @@ class _Trainer:
             load_initial_weights(self.checkpoints.bare, self.config)
             self.distribution.share([variable.value for variable in self.model.variables])
         self._take_features()
-        if self.config.train.start == "cca" and done == 0 == span.start:
-            start_from_cca(self.model, self.records, self.tokenizer, self.config)
-            self.distribution.share([variable.value for variable in self.model.variables])
+        if done == 0 == span.start:
+            self.begin()
         if done >= span.start and done:
             _LOGGER.info("going on at step %d", done)
         frozen = ", ".join(span.phase.freeze) or "nothing"
@@ -296,6 +297,12 @@ class _Trainer:
             frozen,
             span.phase.learning_rate,
         )
+
+    def begin(self) -> None:
+        """Sets what `train.start` sets, before the first step or in place of all steps."""
+        if self.config.train.start == "cca":
+            start_from_cca(self.model, self.records, self.tokenizer, self.config)
+            self.distribution.share([variable.value for variable in self.model.variables])
 
     def _take_towers(self, phase: PhaseOptions) -> None:
         """Lets the model be called on features that are computed once, where a phase has such."""

@@ -26,6 +26,11 @@ def embedding(kind: str, count: int, seed: int) -> dict[str, np.ndarray]:
     return {"points": vectors, "residuals": vectors, "mask": mask}
 
 
+def adapted(count: int, seed: int) -> dict[str, np.ndarray]:
+    keys = ("reconstruction", "log_scale", "log_shape")
+    return embedding("gaussian", count, seed) | {key: points(count, seed) for key in keys}
+
+
 IMAGES, CAPTIONS = points(4, 1), points(6, 2)
 RELEVANCE = np.random.default_rng(3).random((4, 6))
 LOGITS = {"matcher": matchers.MeanOnly(scale=1.0, shift=0.0)}
@@ -39,6 +44,8 @@ CASES = [
     ("DAA", IMAGES, CAPTIONS, {"relevance": RELEVANCE}),
     *((n, embedding("gaussian", 4, 1), embedding("gaussian", 6, 2), {}) for n in OF_GAUSSIANS),
     *((name, embedding("set", 4, 1), CAPTIONS, {}) for name in OF_SETS),
+    ("SphericalLikelihood", IMAGES, embedding("gaussian", 6, 2), {}),
+    ("GeneralizedGaussianLikelihood", adapted(4, 1), adapted(6, 2), {}),
 ]
 
 

@@ -28,6 +28,9 @@ GAUSSIANS = (
     losses.HypergraphContrastive(alpha=0.1),
     losses.ProbabilisticMatching(),
     losses.Inclusion(scale=3.0),
+    losses.GeneralizedGaussianLikelihood(cross=0.5),
+    losses.SphericalLikelihood(),
+    losses.SphericalLikelihood(distribution="von_mises_fisher"),
 )
 SETS = (
     losses.Triplet(),
@@ -59,6 +62,7 @@ def embedded(kind: str, random) -> list[dict[str, tf.Variable]]:
         keys: dict[str, tuple[int, ...]] = {"points": (2, 6), "residuals": (2, 6), "mask": (6,)}
         if kind == "gaussian":
             keys = {"mean": (6,), "log_variance": (6,), "samples": (2, 6)}
+            keys |= {"reconstruction": (6,), "log_scale": (6,), "log_shape": (6,)}
         elif kind == "dvse" and sides:
             keys = {"mean": (6,)}
         arrays = {name: random.normal(size=(count, *shape)) for name, shape in keys.items()}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import models
 import numpy as np
+import projected_runs
 import pytest
 from tiny_runs import RECURRENT
 
-from keras_xmr.config.loader import ConfigError
 from keras_xmr.pipeline import Run
 
 
@@ -22,6 +22,18 @@ def test_nothing_is_trained_and_the_model_can_be_evaluated(trained, tmp_path):
             np.testing.assert_array_equal(weight, first)
 
 
-def test_a_start_of_training_needs_training(tmp_path):
-    with pytest.raises(ConfigError, match=r"train\.start: has no effect without phases"):
-        models.tiny_config(tmp_path, "train.phases=[]", "train.start=cca")
+@pytest.mark.slow
+def test_what_a_start_computes_is_kept(tmp_path):
+    folder = projected_runs.prepared(tmp_path)
+    heads = ("model.image.head=laplace", "model.text.head=laplace")
+    run = projected_runs.run(folder, *heads, "train.start=cca", "train.phases=[]")
+    run.train()
+    model = Run(run.config).model
+    for tower, first in (
+        (model.image_tower, run.model.image_tower),
+        (model.text_tower, run.model.text_tower),
+    ):
+        head = tower.get_layer("head")
+        assert (head.output_variance.numpy() != 1).all()
+        for weight, computed in zip(head.weights, first.get_layer("head").weights, strict=True):
+            np.testing.assert_array_equal(weight, computed)

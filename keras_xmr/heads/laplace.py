@@ -1,0 +1,87 @@
+"""The head of BayesVLM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_xmr.config.option_types import PositiveFloat
+from keras_xmr.heads.base import Head, HeadError
+from keras_xmr.layers import L2Normalize
+from keras_xmr.pooling import Pooling, Projection
+
+_LEAST = 1e-20
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Laplace(Head):
+    """A mean that stays, and how far the matrix that makes it could be another one.
+
+    BayesVLM (Baumann et al. 2024): the last matrix of a tower has a Gaussian posterior, a Laplace
+    approximation with Kronecker factors, so an input phi has a Gaussian embedding: with variance
+    (phi^T A^-1 phi) (B^-1)_dd of number d. Items that are unlike those of the training are unsure.
+    It is computed in closed form where training starts (`train.start: cca`), by
+    `keras_xmr.training.laplace`; nothing of it is trained, and no loss moves the mean.
+
+    The mean is put on the unit sphere, and variances are divided by the square of its norm, which
+    leaves the moments of cosines as they are.
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling, a `projection`.
+        temperature: Of the InfoNCE loss whose curvature is taken.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND = "gaussian"
+    NEEDS_START = "cca"
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any],
+        *,
+        temperature: PositiveFloat = 0.07,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.temperature = temperature
+        self.pooling = self.new_pooling("pooling")
+        if not isinstance(self.pooling, Projection):
+            raise HeadError(
+                "the head laplace is of the matrix of a projection; write pooling: projection"
+            )
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.pooling.build(features_shape)
+        width, fixed = features_shape[-1], {"trainable": False, "dtype": "float32"}
+        self.input_covariance = self.add_weight(
+            name="input_covariance", shape=(width, width), initializer="identity", **fixed
+        )
+        self.output_variance = self.add_weight(
+            name="output_variance", shape=(self.dimension,), initializer="ones", **fixed
+        )
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        mean = ops.stop_gradient(ops.cast(self.pooling(features, mask=mask), "float32"))
+        inputs = ops.stop_gradient(self.pooling.standardised(features, mask))
+        spread = ops.sum(ops.matmul(inputs, self.input_covariance) * inputs, axis=1, keepdims=True)
+        squares = ops.sum(mean * mean, axis=1, keepdims=True)
+        variance = spread * self.output_variance / ops.maximum(squares, _LEAST)
+        return {
+            "mean": self.l2(mean),
+            "log_variance": ops.log(ops.maximum(variance, _LEAST)),
+        }
+
+    def set_posterior(self, input_covariance: np.ndarray, output_variance: np.ndarray) -> None:
+        """Sets the factors of the posterior: A^-1 (F, F), and the diagonal of B^-1 (D,)."""
+        self.input_covariance.assign(input_covariance)
+        self.output_variance.assign(output_variance)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"temperature": self.temperature}

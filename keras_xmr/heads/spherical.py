@@ -1,0 +1,86 @@
+"""The head of AsymVLM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_xmr.config.option_types import PositiveFloat, PositiveInt
+from keras_xmr.heads.base import Head
+from keras_xmr.layers import L2Normalize, ReZero
+from keras_xmr.pooling import Pooling
+
+# A concentration of e^12 is a point in any dimension that is in use.
+_LARGEST = 12.0
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class Spherical(Head):
+    """A direction that stays, and how concentrated a distribution on the sphere is around it.
+
+    AsymVLM (Ju et al. 2025): a caption is a distribution on the unit sphere, an image a point, as
+    captions say less than images. A network of the direction makes its concentration kappa. The
+    embedding has -log kappa as the `log_variance` of each number: where kappa is large, that is its
+    variance along the sphere.
+
+    The direction is that of the pooling, and no loss moves it: the uncertainty is of an embedding
+    that is in use already, whose retrieval stays what it was. In the paper the network makes both,
+    kappa as the norm of its output. For `train.start: cca`, with the loss `spherical_likelihood`.
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling of the direction.
+        hidden: Width of the hidden layers; 1024 in the released code.
+        hidden_layers: How many of them there are; 3 in the released code.
+        initial_concentration: Where kappa begins, for all items.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    KIND = "gaussian"
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any],
+        *,
+        hidden: PositiveInt = 256,
+        hidden_layers: PositiveInt = 3,
+        initial_concentration: PositiveFloat = 16.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.hidden = hidden
+        self.hidden_layers = hidden_layers
+        self.initial_concentration = initial_concentration
+        self.pooling = self.new_pooling("pooling")
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+        widths = [keras.layers.Dense(hidden, "relu", dtype="float32") for _ in range(hidden_layers)]
+        self.network = keras.Sequential(
+            [*widths, keras.layers.Dense(1, dtype="float32")], name="network"
+        )
+        self.factor = ReZero(name="factor")
+
+    @property
+    def log_variance_layers(self) -> list[keras.layers.Layer]:
+        return [self.network, self.factor]
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.pooling.build(features_shape)
+        self.network.build((None, self.dimension))
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        mean = ops.stop_gradient(self.l2(ops.cast(self.pooling(features, mask=mask), "float32")))
+        concentration = self.factor(self.network(mean)) + math.log(self.initial_concentration)
+        concentration = ops.clip(concentration, -_LARGEST, _LARGEST)
+        return {"mean": mean, "log_variance": ops.broadcast_to(-concentration, ops.shape(mean))}
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "hidden": self.hidden,
+            "hidden_layers": self.hidden_layers,
+            "initial_concentration": self.initial_concentration,
+        }

@@ -1,0 +1,103 @@
+"""The loss of AsymVLM."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_xmr.config.option_types import PositiveFloat
+from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.kinds import Embedding, log_sigma
+from keras_xmr.losses.base import Relations
+from keras_xmr.losses.cross_entropy import NTXent
+from keras_xmr.losses.queries_base import Queries
+
+Tensor = Any
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class SphericalLikelihood(NTXent):
+    """Cross entropy of the likelihoods of images as points, under captions on the sphere.
+
+    Ju et al. 2025 (AsymVLM): the log-likelihood of every image of a batch under the distribution of
+    every caption stands where `nt_xent` has cosines. Images are compared under one caption, and
+    captions for one image, whose normalizers count. The concentration of a caption is one over the
+    geometric mean of the variances of its embedding, which for the head `spherical` is kappa.
+
+    Args:
+        distribution: "von_mises_fisher", whose normalizer is the paper's approximation, or
+            "power_spherical" (De Cao and Aziz 2020), whose normalizer is exact.
+        temperature: Log-likelihoods are divided by it; it begins at 1 in the released code.
+        learnable: Whether it is learned. It does not fall below 0.01.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("point", "gaussian"), ("gaussian", "gaussian"))
+    READS_SCORES = False
+
+    def __init__(
+        self,
+        *,
+        distribution: Literal["von_mises_fisher", "power_spherical"] = "power_spherical",
+        temperature: PositiveFloat = 1.0,
+        learnable: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(temperature=temperature, learnable=learnable, **kwargs)
+        self.distribution = distribution
+
+    def scores_of(self, rows: Queries, columns: Queries) -> tuple[Tensor, Tensor]:
+        images = self.log_likelihood(rows.queries, rows.candidates)
+        if rows.whole:
+            return images, ops.transpose(images)
+        return images, ops.transpose(self.log_likelihood(columns.candidates, columns.queries))
+
+    def log_likelihood(self, image: Embedding, caption: Embedding) -> Tensor:
+        """Log-likelihoods (N, M) of N images under M captions, but for a constant."""
+        dimension = caption["mean"].shape[-1]
+        cosine = distances.cosine(image["mean"], caption["mean"])
+        kappa = ops.exp(-2.0 * log_sigma(caption))
+        if self.distribution == "von_mises_fisher":
+            return kappa * cosine + von_mises_fisher_normalizer(kappa, dimension)
+        closeness = ops.log1p(ops.maximum(cosine, -1.0 + 1e-6))
+        return kappa * closeness + power_spherical_normalizer(kappa, dimension)
+
+    def trivial_value(self, scores: Tensor, relations: Relations) -> None:
+        """None is known: normalizers differ where scores are equal."""
+        del scores, relations
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"distribution": self.distribution}
+
+
+def von_mises_fisher_normalizer(kappa: Tensor, dimension: int) -> Tensor:
+    """Logarithm of the normalizer of von Mises-Fisher densities, but for a constant, (M,).
+
+    Its slope is minus a ratio of Bessel functions, which lies between two bounds that have an
+    integral in closed form (Amos 1974). This is the integral of their mean, by which Ju et al. 2025
+    replace the normalizer.
+
+    Args:
+        kappa: Concentrations (M,).
+        dimension: D of the space that the sphere lies in.
+    """
+    half = 0.5 * (dimension - 1)
+    roots = (ops.sqrt(bound**2 + ops.square(kappa)) for bound in (half, half + 1.0))
+    return 0.5 * sum(half * ops.log(half + root) - root for root in roots)
+
+
+def power_spherical_normalizer(kappa: Tensor, dimension: int) -> Tensor:
+    """Logarithm of the normalizer of power spherical densities, but for a constant, (M,).
+
+    De Cao and Aziz 2020: the density is the normalizer times (1 + cosine)^kappa.
+
+    Args:
+        kappa: Concentrations (M,).
+        dimension: D of the space that the sphere lies in.
+    """
+    half = 0.5 * (dimension - 1)
+    lgamma = tf.math.lgamma
+    return lgamma(kappa + 2.0 * half) - lgamma(kappa + half) - 0.6931471805599453 * kappa

@@ -1,0 +1,111 @@
+"""The Laplace approximation of the last matrices, against matrices that are written out."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from keras_xmr.config.schema import CCAOptions
+from keras_xmr.embeddings.distances import cosine_moments
+from keras_xmr.heads import HeadError, Laplace
+from keras_xmr.judgements import Judgements
+from keras_xmr.pooling import Mean, Projection
+from keras_xmr.training.cca_start import Averages, begin_at_cca
+from keras_xmr.training.laplace import curvature, last_layer_posterior
+
+TEMPERATURE = 0.3
+
+
+def scores(embedding, others):
+    units = [v / np.linalg.norm(v, axis=-1, keepdims=True) for v in (embedding, others)]
+    return units[1] @ units[0] / TEMPERATURE
+
+
+def gauss_newton(embedding, others, step=1e-5):
+    """J^T (diag(p) - p p^T) J of one item, with differences for J."""
+    moves = step * np.eye(len(embedding))
+    slopes = [scores(embedding + m, others) - scores(embedding - m, others) for m in moves]
+    jacobian = np.stack(slopes, axis=1) / (2 * step)
+    shares = np.exp(scores(embedding, others))
+    shares /= shares.sum()
+    return jacobian.T @ (np.diag(shares) - np.outer(shares, shares)) @ jacobian
+
+
+def test_curvature_is_the_sum_of_gauss_newton_matrices(random):
+    embeddings, others = random.normal(size=(6, 4)), random.normal(size=(9, 4))
+    expected = sum(gauss_newton(embedding, others) for embedding in embeddings)
+    np.testing.assert_allclose(curvature(embeddings, others, TEMPERATURE), expected, rtol=1e-5)
+
+
+def test_posterior_is_the_inverse_of_the_factors_at_the_likeliest_prior(random):
+    inputs, kernel = random.normal(size=(30, 5)), random.normal(size=(5, 3))
+    others = random.normal(size=(20, 3))
+    found = last_layer_posterior(inputs, kernel, others, TEMPERATURE)
+    of_inputs = inputs.T @ inputs / np.sqrt(30)
+    of_outputs = curvature(inputs @ kernel, others, TEMPERATURE) / np.sqrt(30)
+
+    def factors(precision):
+        return [f + np.sqrt(precision) * np.eye(len(f)) for f in (of_inputs, of_outputs)]
+
+    def evidence(precision):
+        whole = np.kron(*factors(precision))
+        fit = 15 * np.log(precision) - precision * np.sum(kernel**2)
+        return 0.5 * (fit - np.linalg.slogdet(whole)[1])
+
+    by_input, by_output = map(np.linalg.inv, factors(found.prior_precision))
+    np.testing.assert_allclose(found.input_covariance, by_input, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.output_variance, np.diag(by_output), rtol=1e-6)
+    tried = found.prior_precision * np.array([0.6, 1.0, 1.7])
+    assert np.argmax([evidence(precision) for precision in tried]) == 1
+
+
+def test_moments_of_cosines_are_those_of_products_over_mean_norms(random):
+    means = [np.float32([[1.0, 0.3, -0.5, 0.8]]), np.float32([[0.7, -0.2, 0.1, 1.0]])]
+    logs = [np.full((1, 4), np.log(0.01), np.float32), np.full((1, 4), np.log(0.02), np.float32)]
+    expected, variance = cosine_moments(means[0], logs[0], means[1], logs[1])
+    draws = [
+        m + np.exp(0.5 * v) * random.normal(size=(20_000, 4))
+        for m, v in zip(means, logs, strict=True)
+    ]
+    products = np.sum(draws[0] * draws[1], axis=1)
+    norms = np.prod([np.square(d).sum(axis=1).mean() for d in draws])
+    assert float(expected[0, 0]) == pytest.approx(products.mean() / np.sqrt(norms), abs=0.005)
+    assert float(variance[0, 0]) == pytest.approx(products.var() / norms, rel=0.05)
+
+
+def averages(random):
+    hidden, image_of = random.normal(size=(40, 3)), np.repeat(np.arange(40), 2)
+    images = hidden @ random.normal(size=(3, 8)) + 0.3 * random.normal(size=(40, 8))
+    captions = hidden[image_of] @ random.normal(size=(3, 6)) + 0.3 * random.normal(size=(80, 6))
+    sides = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (images, captions)]
+    return Averages(*sides, image_of, Judgements.from_pairs(image_of, 40))
+
+
+def heads():
+    keras.utils.set_random_seed(0)
+    found = [Laplace(3, lambda: Projection(3), temperature=TEMPERATURE) for _ in range(2)]
+    for head, width in zip(found, (8, 6), strict=True):
+        head.build((None, 1, width))
+    return found
+
+
+def test_an_item_unlike_those_of_the_training_is_less_sure(random):
+    image, caption = heads()
+    train = averages(random)
+    begin_at_cca(image, caption, train, None, CCAOptions())
+    found = image(train.images[:, None].astype(np.float32))
+    kernel = image.pooling.kernel.numpy()
+    inputs = (train.images - image.pooling.centre.numpy()) * float(image.pooling.scale)
+    expected = np.einsum("nf,fg,ng->n", inputs, image.input_covariance.numpy(), inputs)
+    expected = np.outer(expected, image.output_variance.numpy())
+    expected /= np.square(inputs @ kernel).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found["log_variance"], np.log(expected), rtol=1e-3, atol=1e-3)
+    strange = np.linalg.svd(train.images)[2][-1]
+    far = image(strange[None, None].astype(np.float32))["log_variance"]
+    assert float(far[0].numpy().mean()) > found["log_variance"].numpy().mean(axis=1).max()
+
+
+def test_another_pooling_is_refused():
+    with pytest.raises(HeadError, match="write pooling: projection"):
+        Laplace(3, lambda: Mean(3))
