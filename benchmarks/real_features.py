@@ -323,13 +323,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=Path("data/real_features"))
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
     parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--methods", type=_list, default=METHODS, help="configs, or '' for none")
-    parser.add_argument("--train-sizes", type=lambda text: [int(n) for n in _list(text)])
+    parser.add_argument("--methods", type=as_list, default=METHODS, help="configs, or '' for none")
+    parser.add_argument("--train-sizes", type=lambda text: [int(n) for n in as_list(text)])
     parser.add_argument("--folds", default=5, choices=range(1, PARTS + 1), **whole)
     parser.add_argument("--seeds", default=1, **whole)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(
-        "--against", type=_list, default="cca,dual_encoder", help="what differences are taken to"
+        "--against", type=as_list, default="cca,dual_encoder", help="what differences are taken to"
     )
     parser.add_argument("--results", type=Path, action="append", help="tables of finished runs")
     parser.add_argument(
@@ -343,7 +343,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _list(text: str) -> list[str]:
+def as_list(text: str) -> list[str]:
+    """The parts of a text between commas."""
     return [part for part in text.split(",") if part]
 
 

@@ -59,7 +59,7 @@ def head(name: str, options: dict[str, Any], pool: int, width: int, dimension: i
     if name == "gaussian":
         recurrent = options["variance_pooling"] == "bi_gru"
         of_variance = pooling("bi_gru", {}, width, dimension) if recurrent else pool
-        return pool + of_variance + 2 * local + norm
+        return pool + of_variance + (2 * local if options["local_attention"] else 0) + norm
     if name in ("pie_net", "dynamic_sub_embeddings"):
         mask = width * dimension if name == "dynamic_sub_embeddings" else 0
         several = attention(width, options["set_size"]) + linear(width, dimension)

@@ -15,13 +15,20 @@ import pytest
 import sizes
 
 from data_pipelines.text import SPECIAL
-from keras_xmr.config.loader import find_config, load_config, packaged_configs
+from keras_xmr.config.loader import (
+    find_config,
+    load_config,
+    packaged_ablations,
+    packaged_configs,
+)
 from keras_xmr.encoders.keras_applications import KerasApplications
 from keras_xmr.model import build
 from keras_xmr.model import towers as towers_module
 
 ROOT = Path(__file__).parents[3]
-ROWS = [name for name in packaged_configs() if name.startswith(("coco_", "f30k_", "cub_"))]
+DATA = ("coco_", "f30k_", "cub_")
+ROWS = [name for name in packaged_configs() if name.startswith(DATA)]
+ABLATIONS = [name for name in packaged_ablations() if name.startswith(DATA)]
 
 # About as many words as occur four times in the training captions, with the special ones.
 VOCABULARY = {"coco": 11_700, "f30k": 8_500, "cub": 3_800}
@@ -211,8 +218,13 @@ def test_all_classes_are_other_data_for_the_same_model(name):
     assert config.data.records != other.data.records
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in ROWS if name not in SEEN])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ROWS if name not in SEEN),
+        *(pytest.param(name, marks=pytest.mark.heavy) for name in ABLATIONS),
+    ],
+)
 def test_row_has_the_parameters_of_its_architecture(name, bert, prolip):
     config = load_config(find_config(name))
     if config.model.text.encoder.name == "prolip_text":

@@ -1,0 +1,386 @@
+"""Uncertainty for frozen towers, after the fact, beside what the scores say anyway.
+
+Photos, features and folds are those of benchmarks/real_features.py. In each fold the towers are
+frozen at CCA of the training photos, where the configs `csv_pretrained_*` begin, and every method
+adds its uncertainty to the same means: a config trains its head on the features (`--methods`), and
+the posterior of BayesVLM is computed. Which of a few lengths of training counts is chosen on the
+validation photos. Beside them stand the gap between the first two scores, the first score, the
+similarity to the nearest training caption, and chance. What a method says of every query is kept, a
+JSON line a run, in posthoc.jsonl of the work folder; what is there already is not computed again.
+
+The table has figures of the uncertainty report card for captions and for photos as queries. AURC
+gain is the part of the way from a random order of answers to an oracle's. Probabilities, of which
+the calibration error (ECE) is taken, are made of uncertainties on the validation photos (Platt
+1999).
+Intervals are 95 % by bootstrap over photos, each with its captions, within folds.
+
+    python benchmarks/posthoc_uncertainty.py --features my_features --work data/posthoc
+    python benchmarks/posthoc_uncertainty.py --photos my_photos --work data/real_features
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+from baselines import ranks
+from posthoc_tables import Result, Sides, read_results, table_lines
+from real_features import PARTS, Photos, as_list, read_photos
+
+from keras_xmr.evaluation.selective import narrow_gaps, risk_coverage
+from keras_xmr.evaluation.uncertainty import log_sigma
+
+if TYPE_CHECKING:
+    from keras_xmr.config.schema import Config
+    from keras_xmr.heads import Head
+    from keras_xmr.model.retriever import Retriever
+
+SPLITS = ("train", "dev", "test")
+METHODS = "csv_pretrained_probvlm,csv_pretrained_asymvlm,csv_pretrained_pcmepp"
+RATE = 1e-3
+EPOCHS = (3, 10, 30)
+"""After how many epochs a trained method is looked at, on the validation photos."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Averages of the features of some photos and of their captions, and who belongs to whom."""
+
+    images: np.ndarray
+    captions: np.ndarray
+    image_of: np.ndarray
+
+
+class Fold:
+    """Frozen towers, and what they make of the photos.
+
+    Args:
+        photos: All photos.
+        number: Which fold.
+    """
+
+    def __init__(self, photos: Photos, number: int) -> None:
+        self.number = number
+        self.splits = {name: _split(photos, rows) for name, rows in photos.fold(number).items()}
+
+    @cached_property
+    def base(self) -> Retriever:
+        """Points at CCA."""
+        from keras_xmr.training.cca_start import begin_at_cca
+
+        config = _config("csv_pretrained_nt_xent")
+        model = self.model(config)
+        train, dev = (_averages(model, self.splits[name]) for name in ("train", "dev"))
+        begin_at_cca(*_heads(model), train, dev, config.train.cca)
+        return model
+
+    @cached_property
+    def embedded(self) -> dict[str, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+        """Of each split the points of images and of captions."""
+        return {name: embed(self.base, self.splits[name]) for name in SPLITS}
+
+    def cosines(self, split: str) -> np.ndarray:
+        """Scores (images, captions) of a split."""
+        images, captions = self.embedded[split]
+        return images["mean"] @ captions["mean"].T
+
+    def right(self, split: str) -> Sides:
+        """Whether the first answer is right; ties count against."""
+        found = ranks(self.cosines(split), self.splits[split].image_of)
+        return {side: rank == 1 for side, rank in zip(("image", "caption"), found, strict=True)}
+
+    @cached_property
+    def posterior(self) -> Retriever:
+        """Heads of BayesVLM at the same means."""
+        from keras_xmr.training.laplace import last_layer_posterior
+
+        model, train = self.model(_config("csv_pretrained_laplace")), self.splits["train"]
+        _freeze_at(model, self.base)
+        heads = _heads(model)
+        inputs, kernels = zip(
+            *(
+                _last_layer(*pair)
+                for pair in zip(heads, (train.images, train.captions), strict=True)
+            ),
+            strict=True,
+        )
+        for own, head in enumerate(heads):
+            others = inputs[1 - own] @ kernels[1 - own]
+            found = last_layer_posterior(inputs[own], kernels[own], others, head.temperature)
+            head.set_posterior(found.input_covariance, found.output_variance)
+        return model
+
+    def model(self, config: Config) -> Retriever:
+        """The heads, the matcher and the losses of a config, on features that are averages."""
+        from keras_xmr.config.registry import build
+        from keras_xmr.model.objective import Objective
+        from keras_xmr.model.retriever import Retriever
+
+        train = self.splits["train"]
+        widths = {"image": train.images.shape[2], "caption": train.captions.shape[2]}
+        towers = (config.model.image, config.model.text)
+        losses = [build("loss", loss) for loss in config.objective]
+        return Retriever(
+            *(_tower(tower, w, config) for tower, w in zip(towers, widths.items(), strict=True)),
+            build("matcher", config.model.matcher),
+            Objective(losses, [loss.weight for loss in config.objective]),
+            clip_norm=config.train.clip_norm,
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Computes what is missing, and prints a table."""
+    options = _options(arguments)
+    path = options.work / "posthoc.jsonl"
+    if options.photos or options.features:
+        compute(read_photos(options), options, path)
+    print("\n".join(table_lines(read_results(path), options.against)))
+
+
+def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
+    """Runs what has no line in the file of results yet, and appends it."""
+    done = {result.key for result in read_results(path)}
+    for number in range(options.folds):
+        fold = Fold(photos, number)
+        for method, seed in _plan(options):
+            if (method, number, seed) in done:
+                continue
+            unsure = (METHOD_OF.get(method) or _trained(method))(fold, seed)
+            right = {split: fold.right(split) for split in ("dev", "test")}
+            result = Result(method, number, seed, unsure, right)
+            with path.open("a") as file:
+                file.write(result.as_json() + "\n")
+            print(method, number, seed, flush=True)
+
+
+def _plan(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    """Methods and seeds; what has no chance in it has one seed."""
+    for method, seed in itertools.product([*METHOD_OF, *options.methods], range(options.seeds)):
+        if seed == 0 or method in ("chance", *options.methods):
+            yield method, seed
+
+
+def _of_queries(fold: Fold, of: Callable[[np.ndarray, str, str], np.ndarray]) -> dict[str, Sides]:
+    """What a function of scores, a query a row, says of the queries of both sides."""
+    return {
+        split: {
+            "image": of(fold.cosines(split), split, "image"),
+            "caption": of(fold.cosines(split).T, split, "caption"),
+        }
+        for split in ("dev", "test")
+    }
+
+
+def gap(fold: Fold, seed: int) -> dict[str, Sides]:
+    """The gap between the first two scores."""
+    return _of_queries(fold, lambda scores, split, side: narrow_gaps(scores))
+
+
+def first_score(fold: Fold, seed: int) -> dict[str, Sides]:
+    """The first score."""
+    return _of_queries(fold, lambda scores, split, side: -scores.max(axis=1))
+
+
+def nearest(fold: Fold, seed: int) -> dict[str, Sides]:
+    """The cosine to the nearest of the training captions."""
+    known = fold.embedded["train"][1]["mean"]
+
+    def of(scores: np.ndarray, split: str, side: str) -> np.ndarray:
+        own = fold.embedded[split][0 if side == "image" else 1]["mean"]
+        return -(own @ known.T).max(axis=1)
+
+    return _of_queries(fold, of)
+
+
+def chance(fold: Fold, seed: int) -> dict[str, Sides]:
+    """Random numbers."""
+    random = np.random.default_rng([seed, fold.number])
+    return _of_queries(fold, lambda scores, split, side: random.random(len(scores)))
+
+
+def posterior(fold: Fold, seed: int) -> dict[str, Sides]:
+    """BayesVLM: sigma of the embedding of the query."""
+    return {split: _sigmas(fold, split, fold.posterior) for split in ("dev", "test")}
+
+
+def posterior_of_cosine(fold: Fold, seed: int) -> dict[str, Sides]:
+    """BayesVLM: the standard deviation of the cosine to the first answer."""
+    from keras_xmr.embeddings.distances import cosine_moments
+
+    found = {}
+    for split in ("dev", "test"):
+        sides = embed(fold.posterior, fold.splits[split])
+        parts = (e[k] for e in sides for k in ("mean", "log_variance"))
+        deviations = np.sqrt(np.asarray(cosine_moments(*parts)[1]))
+        first = (fold.cosines(split).argmax(axis=axis) for axis in (1, 0))
+        found[split] = {
+            "image": deviations[np.arange(len(deviations)), next(first)],
+            "caption": deviations[next(first), np.arange(deviations.shape[1])],
+        }
+    return found
+
+
+METHOD_OF: dict[str, Callable[[Fold, int], dict[str, Sides]]] = {
+    "gap of the first two scores": gap,
+    "first score": first_score,
+    "nearest training caption": nearest,
+    "chance": chance,
+    "BayesVLM": posterior,
+    "BayesVLM, of the cosine": posterior_of_cosine,
+}
+
+
+def _trained(method: str) -> Callable[[Fold, int], dict[str, Sides]]:
+    """Trains the head of a config, and looks at it a few times."""
+
+    def run(fold: Fold, seed: int) -> dict[str, Sides]:
+        import keras
+
+        keras.utils.set_random_seed(seed)
+        config = _config(method)
+        model = fold.model(config)
+        _freeze_at(model, fold.base)
+        looks = [
+            {split: _sigmas(fold, split, model) for split in ("dev", "test")}
+            for _ in _epochs(model, fold.splits["train"], config)
+        ]
+        return max(looks, key=lambda look: _dev_gain(fold, look["dev"]))
+
+    return run
+
+
+def _dev_gain(fold: Fold, unsure: Sides) -> float:
+    right = fold.right("dev")
+    return sum(risk_coverage(unsure[side], right[side].astype(float)).gain for side in unsure)
+
+
+def _epochs(model: Retriever, train: Split, config: Config) -> Iterator[None]:
+    """Trains, and yields after each of `EPOCHS`."""
+    from keras_xmr.config.registry import build
+
+    model.compile(optimizer=build("optimizer", config.train.optimizer, learning_rate=RATE))
+    x = {"image": train.images[train.image_of], "caption": train.captions}
+    for epochs in np.diff([0, *EPOCHS]):
+        model.fit(x, train.image_of, batch_size=config.train.batch_size, epochs=epochs, verbose=0)
+        yield
+
+
+def _freeze_at(model: Retriever, base: Retriever) -> None:
+    """Gives a model the means of another one, for good."""
+    from keras_xmr.keras_compat import all_layers
+    from keras_xmr.pooling import Projection
+
+    for head, other in zip(_heads(model), _heads(base), strict=True):
+        for layer in all_layers(head):
+            if isinstance(layer, Projection):
+                layer.centre.assign(other.pooling.centre)
+                layer.scale.assign(other.pooling.scale)
+        head.global_pooling.set_weights(other.pooling.get_weights())
+        head.global_pooling.trainable = False
+
+
+def _last_layer(head: Head, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the matrix of a head is applied to, and the matrix."""
+    pooling = head.pooling
+    inputs = np.asarray(pooling.standardised(features), np.float64)
+    return inputs, np.asarray(pooling.kernel, np.float64)
+
+
+def _sigmas(fold: Fold, split: str, model: Retriever) -> Sides:
+    """Log sigma of every query; where photos are points, that of the caption found first."""
+    images, captions = (log_sigma(side) for side in embed(model, fold.splits[split]))
+    if images is None:
+        images = captions[fold.cosines(split).argmax(axis=1)]
+    return {"image": images, "caption": captions}
+
+
+def embed(model: Retriever, split: Split) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Embeddings of the photos and of the captions of a split."""
+    towers = (model.image_tower, split.images), (model.text_tower, split.captions)
+    found = [
+        {key: np.asarray(value) for key, value in tower(features, training=False).items()}
+        for tower, features in towers
+    ]
+    return found[0], found[1]
+
+
+def _heads(model: Retriever) -> tuple[Head, Head]:
+    return model.image_tower.get_layer("head"), model.text_tower.get_layer("head")
+
+
+def _config(name: str) -> Config:
+    from keras_xmr.config.loader import find_config, load_config
+
+    return load_config(find_config(name))
+
+
+def _tower(tower: Any, width: tuple[str, int], config: Config) -> Any:
+    import keras
+
+    from keras_xmr.config.registry import build
+
+    dimension = config.model.dimension
+    inputs = keras.Input((1, width[1]), name=width[0])
+    head = build(
+        "head",
+        tower.head,
+        dimension=dimension,
+        pooling=lambda: build("pooling", tower.pooling, dimension=dimension),
+        name="head",
+    )
+    return keras.Model(inputs, head(inputs), name=f"{width[0]}_tower")
+
+
+def _split(photos: Photos, rows: np.ndarray) -> Split:
+    images = photos.features[rows].astype(np.float32).mean(axis=1, keepdims=True)
+    sentences = photos.sentences[rows].astype(np.float32)
+    captions = sentences.reshape(-1, 1, sentences.shape[2])
+    return Split(images, captions, np.repeat(np.arange(len(rows)), sentences.shape[1]))
+
+
+def _averages(model: Retriever, split: Split) -> Any:
+    """What the poolings see of a split."""
+    from keras_xmr.judgements import Judgements
+    from keras_xmr.training.cca_start import Averages
+
+    image, caption = (head.pooling for head in _heads(model))
+    return Averages(
+        image.average(split.images).numpy().astype(float),
+        caption.average(split.captions).numpy().astype(float),
+        split.image_of,
+        Judgements.from_pairs(split.image_of, len(split.images)),
+    )
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    whole = {"type": int, "metavar": "N"}
+    parser.add_argument("--photos", type=Path, help="folder with images/ and captions.csv")
+    parser.add_argument(
+        "--features", type=Path, help="folder with {train,dev,test}_ims.npy and _caps.txt instead"
+    )
+    parser.add_argument("--splits", help="its file of splits, if test and val are to be parts")
+    parser.add_argument("--work", type=Path, default=Path("data/posthoc"))
+    parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
+    parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--methods", type=as_list, default=METHODS)
+    parser.add_argument("--folds", default=5, choices=range(1, PARTS + 1), **whole)
+    parser.add_argument("--seeds", default=1, **whole)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--against", default="gap of the first two scores")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
