@@ -40,6 +40,9 @@ _MOST = 32_000
 _TILE = 2000
 _ALL = Filters()
 
+_Nearest = tuple[np.ndarray, np.ndarray | None]
+"""Similarities of candidates (parts, candidates), and the rounding of a backend (parts,)."""
+
 
 class Searcher:
     """Answers queries about an index. Several threads may use it.
@@ -176,9 +179,9 @@ class Searcher:
             return _Scored(empty.astype(np.int64), empty, empty, (0, 1), 0, False, parts)
         wanted = max(4 * count, _FEW)
         while True:
-            ids, lowest = self._candidates(parts, wanted, allowed, searched)
+            ids, nearest = self._candidates(parts, wanted, allowed, searched)
             scored = self._score(query, parts, ids, searched)
-            scored.certified = self._certify(scored, lowest, count)
+            scored.certified = self._certify(scored, nearest, count)
             if len(ids) == searched or wanted >= _MOST or not self._is_short(scored):
                 return scored
             wanted *= 4
@@ -220,16 +223,15 @@ class Searcher:
         wanted: int,
         allowed: np.ndarray | None,
         searched: int,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Ids of photos to score, and the lowest similarity of those of each part; None for all."""
+    ) -> tuple[np.ndarray, _Nearest | None]:
+        """Ids of photos to score, and how near they are; None for all."""
         if searched <= wanted:
             return self.index.ids if allowed is None else allowed, None
         known = Reference(self.model.search_constants(), self.index.sample)
-        prepared = self.model.prepare(parts, "caption")
-        vectors = self.index.augmentation.query_vectors(prepared, known)
+        vectors = self.index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
         found = self.index.vectors.search(vectors, wanted, allowed)
-        lowest = np.where(found.ids[:, -1] < 0, -np.inf, found.scores[:, -1])
-        return np.unique(found.ids[found.ids >= 0]), lowest
+        rounding = self.index.vectors.rounding(vectors)
+        return np.unique(found.ids[found.ids >= 0]), (found.scores, rounding)
 
     def _score(
         self, query: Query, parts: Mapping[str, np.ndarray], ids: np.ndarray, searched: int
@@ -247,8 +249,8 @@ class Searcher:
         if unlike:
             # What fits it worse than other photos do is no better for that.
             total = total - np.maximum(standard[:, -unlike:], 0.0).max(axis=1)
-        order = np.lexsort((ids, -(scores[:, 0] if count == 1 else total)))
         own = scores[:, 0] if count == 1 else total
+        order = np.lexsort((ids, -own))
         return _Scored(
             ids[order],
             own[order],
@@ -259,20 +261,19 @@ class Searcher:
             parts,
         )
 
-    def _certify(self, scored: _Scored, lowest: np.ndarray | None, count: int) -> bool | None:
+    def _certify(self, scored: _Scored, nearest: _Nearest | None, count: int) -> bool | None:
         """Whether no photo that was not scored can be among the best."""
-        if lowest is None:
+        if nearest is None:
             return True
-        if len(lowest) > 1:
-            return None
-        if self.index.backend != "exact":
+        similar, rounding = nearest
+        if rounding is None or len(similar) > 1:
             return None
         if self.index.reduces:
-            return True
-        bound = self.model.score_bound(lowest, self._some_photos(), scored.parts)
-        if bound is None:
-            return None
-        return bool(scored.scores[min(count, len(scored.scores)) - 1] >= bound[0])
+            # What counts may be farther away than it seems, and what was not scored nearer.
+            return bool(similar[0, count - 1] >= similar[0, -1] + 2 * rounding[0])
+        bound = self.model.score_bound(similar[:, -1], self._some_photos(), scored.parts)
+        last = scored.scores[min(count, len(scored.scores)) - 1]
+        return None if bound is None else bool(last >= bound[0])
 
     def _some_photos(self) -> dict[str, np.ndarray]:
         return {name: values[:1] for name, values in self.index.sample.items()}

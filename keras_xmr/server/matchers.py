@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from data_pipelines.errors import UserError
 from keras_xmr.index import PhotoIndex, Searcher
 
@@ -40,9 +38,9 @@ class MatcherSearcher(Searcher):
         del query
         raise UserError(f"{rerank} was tuned for {self.index.matcher}, not for {self._name}")
 
-    def _certify(self, scored: Any, lowest: np.ndarray | None, count: int) -> bool | None:
+    def _certify(self, scored: Any, nearest: Any, count: int) -> bool | None:
         del scored, count
-        return True if lowest is None else None
+        return True if nearest is None else None
 
     def _answer(self, query: Any, scored: Any) -> None:
         del query, scored

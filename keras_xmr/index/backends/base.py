@@ -90,6 +90,17 @@ class Backend(abc.ABC):
             allowed: Only these ids are looked at, int64 ascending; None allows all.
         """
 
+    def rounding(self, queries: np.ndarray) -> np.ndarray | None:
+        """By how much scores of items of at most length 1 differ by how vectors are kept, (M,).
+
+        None, which is the default, where a search may miss items altogether.
+
+        Args:
+            queries: Float32 (M, K', D).
+        """
+        del queries
+        return None
+
     @abc.abstractmethod
     def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """All items in the order of their ids: ids (N,) and vectors float32 (N, K, D)."""

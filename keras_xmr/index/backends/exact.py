@@ -113,6 +113,13 @@ class Exact(Backend):
             found = _merge(found, block_ids, scores, k)
         return found
 
+    def rounding(self, queries: np.ndarray) -> np.ndarray:
+        if self.precision == "float32":
+            return np.zeros(len(queries))
+        # A number is rounded to 11 bits, and where it is tiny to a multiple of 2^-24.
+        of_item = 2.0**-11 + 2.0**-25 * float(np.sqrt(self.shape[1]))
+        return of_item * np.linalg.norm(queries, axis=-1).max(axis=1)
+
     def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for ids, vectors in self._blocks(size):
             keep = self._kept(ids, None)

@@ -197,6 +197,23 @@ def test_search_parameters_are_honoured(kind, tmp_path):
     assert found[wide] > found[1] + 0.03, found
 
 
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 2)])
+def test_rounding_is_a_bound_on_scores(tmp_path, sizes):
+    items, queries = vectors(400, sizes[0]), 3 * vectors(20, sizes[1], seed=5)
+    kept = {}
+    for precision in ("float32", "float16"):
+        kept[precision] = Exact(tmp_path / precision, (sizes[0], WIDTH), precision=precision)
+        kept[precision].add(np.arange(400), items)
+    scores = [
+        np.take_along_axis(f.scores, np.argsort(f.ids, axis=1), axis=1)
+        for f in (backend.search(queries, 400) for backend in kept.values())
+    ]
+    gaps, bounds = np.abs(scores[0] - scores[1]).max(axis=1), kept["float16"].rounding(queries)
+    assert (gaps <= bounds).all()
+    assert (gaps > 0.01 * bounds).all()
+    assert not kept["float32"].rounding(queries).any()
+
+
 def test_float16_halves_the_disk(tmp_path):
     sizes = {}
     for precision in ("float32", "float16"):

@@ -14,6 +14,7 @@ from small_index import COLOURS, StubEmbedder, photo, small_index
 from data_pipelines.errors import UserError
 from keras_xmr.index import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
 from keras_xmr.index.answer_sets import AnswerSets
+from keras_xmr.index.backends import Exact
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
 from keras_xmr.index.pages import lines
@@ -232,6 +233,25 @@ def test_candidates_are_widened_until_the_bound_proves_them(folder, monkeypatch,
     exact = np.argmax(everything + slack * np.sin(1000 * everything))
     if certified:
         assert result.hits[0].id == index.ids[exact]
+
+
+@pytest.mark.parametrize(
+    ("precision", "apart", "certified"),
+    [("float16", 0.1, True), ("float16", 1e-3, False), ("float32", 1e-3, True)],
+)
+def test_photos_that_float16_cannot_tell_apart_are_not_certified(
+    folder, monkeypatch, precision, apart, certified
+):
+    monkeypatch.setattr(search, "_FEW", 4)
+    monkeypatch.setattr(search, "_MOST", 4)
+    index, model = PhotoIndex.open(folder / "index"), StubEmbedder()
+    vectors = model.embed_texts(["red"])["mean"] + apart * np.outer(np.arange(15), (0, 1, -1))
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    index.vectors = Exact(folder / "not_saved", (1, 3), precision=precision)
+    index.vectors.add(index.ids, vectors[:, None].astype(np.float32))
+    found = Searcher(index, embedder=model).search(Query(texts=("red",)), count=1)
+    assert found.certified is certified
+    assert ("others may be better" in " ".join(found.notes)) is not certified
 
 
 def test_an_empty_index_answers(tmp_path):
