@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -351,6 +352,7 @@ class _Builder:
             if vectors is None:
                 options = self._options(kind, index, added)
                 vectors = kind(folder, added.shape[1:], **options)
+                vectors.begin(len(missing), partial(self._sample, index, missing))
             vectors.add(some, added)
         if vectors is not None:
             vectors.save()
@@ -368,6 +370,11 @@ class _Builder:
         known = Reference(self.model.search_constants(), index.sample)
         captions = self.model.prepare(index.captions, "caption")
         return choose_precision(vectors, self.augmentation.query_vectors(captions, known))
+
+    def _sample(self, index: PhotoIndex, ids: np.ndarray, size: int) -> np.ndarray:
+        """Vectors of some photos, from all over."""
+        some = np.random.default_rng(0).choice(ids, size, replace=False)
+        return self._vectors_of(index, np.sort(some))
 
     def _vectors_of(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
         parts = []

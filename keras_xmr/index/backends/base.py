@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -75,6 +75,17 @@ class Backend(abc.ABC):
             BackendError: If the shape differs from that of the others, an id is taken, or a
                 number is not finite.
         """
+
+    def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
+        """Learns what has to be known of all items before the first of them is added.
+
+        A backend that has to know nothing does nothing, which is the default.
+
+        Args:
+            count: How many items will be added.
+            sample: Gives vectors float32 (size, K, D) of so many of them, from all over.
+        """
+        del count, sample
 
     @abc.abstractmethod
     def remove(self, ids: np.ndarray) -> None:

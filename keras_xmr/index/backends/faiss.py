@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,8 +37,8 @@ class _Faiss(Backend):
         self._kept = np.empty(0, bool)
         self._written = 0
 
-    def _make(self, vectors: np.ndarray) -> Any:
-        """An empty faiss index, trained on vectors (rows, D) if it has to be."""
+    def _make(self, vectors: np.ndarray, count: int) -> Any:
+        """An empty faiss index for so many rows, trained on vectors (rows, D) if it has to be."""
         raise NotImplementedError
 
     def _parameters(self, selector: Any, wanted: int) -> Any:
@@ -74,7 +74,7 @@ class _Faiss(Backend):
         order = np.argsort(ids)
         rows = np.ascontiguousarray(vectors[order], np.float32).reshape(-1, self.shape[1])
         if self._index is None:
-            self._index = self._make(rows)
+            self._index = self._make(rows, len(rows))
         self._index.add(rows)
         self._ids = np.concatenate([self._ids, np.repeat(ids[order], self.shape[0])])
         self._kept = np.concatenate([self._kept, np.ones(len(rows), bool)])
@@ -202,7 +202,8 @@ class HNSW(_Faiss):
         self.construction = construction
         self.breadth = breadth
 
-    def _make(self, vectors: np.ndarray) -> Any:
+    def _make(self, vectors: np.ndarray, count: int) -> Any:
+        del vectors, count
         index = faiss.IndexHNSWFlat(self.shape[1], self.neighbours, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = self.construction
         return index
@@ -220,7 +221,8 @@ class IVFPQ(_Faiss):
     Args:
         folder: Where it is saved.
         shape: K rows of D numbers of an item.
-        cells: In how many cells vectors are; 0 takes 4 square roots of what is added first.
+        cells: In how many cells vectors are; 0 takes 4 square roots of what `begin` is told of,
+            or else of what is added first.
         pieces: Into how many pieces a vector is cut, a byte each; 0 takes one for 4 numbers.
         probed: How many cells a search looks at.
     """
@@ -242,18 +244,22 @@ class IVFPQ(_Faiss):
         self.pieces = pieces
         self.probed = probed
 
-    def _make(self, vectors: np.ndarray) -> Any:
+    def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
+        some = sample(min(count, _MOST_TRAINING // self.shape[0]))
+        self._index = self._make(some.reshape(-1, self.shape[1]), count * self.shape[0])
+
+    def _make(self, vectors: np.ndarray, count: int) -> Any:
         width = self.shape[1]
         # Faiss wants 39 vectors for a cell, and 256 for the 256 values of a byte.
-        cells = self.cells or max(1, min(int(4 * math.sqrt(len(vectors))), len(vectors) // 39))
+        cells = self.cells or max(1, min(int(4 * math.sqrt(count)), count // 39))
         bits = min(8, max(1, int(math.log2(max(2, len(vectors) / 39)))))
         pieces = self.pieces or -(-width // 4)
         padded = -(-width // pieces) * pieces
         described = f"Pad{padded},IVF{cells},PQ{pieces}x{bits}"
         index = faiss.index_factory(width, described, faiss.METRIC_INNER_PRODUCT)
         random = np.random.default_rng(0)
-        count = min(len(vectors), _MOST_TRAINING)
-        index.train(vectors[np.sort(random.choice(len(vectors), count, replace=False))])
+        size = min(len(vectors), _MOST_TRAINING)
+        index.train(vectors[np.sort(random.choice(len(vectors), size, replace=False))])
         faiss.extract_index_ivf(index).make_direct_map()
         return index
 

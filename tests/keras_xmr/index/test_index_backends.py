@@ -197,6 +197,17 @@ def test_search_parameters_are_honoured(kind, tmp_path):
     assert found[wide] > found[1] + 0.03, found
 
 
+def test_cells_are_as_many_as_all_vectors_want(tmp_path):
+    faiss = pytest.importorskip("faiss", reason="the extra for faiss is not installed")
+    backend = backend_class("faiss_ivf_pq")(tmp_path, (1, WIDTH))
+    sizes = []
+    backend.begin(400, lambda size: sizes.append(size) or vectors(size))
+    backend.add(np.arange(80), vectors(80))
+    assert (sizes, faiss.extract_index_ivf(backend._index).nlist) == ([400], 400 // 39)
+    backend.add(np.arange(80, 400), vectors(400)[80:])
+    assert len(backend) == 400
+
+
 @pytest.mark.parametrize("sizes", [(1, 1), (3, 2)])
 def test_rounding_is_a_bound_on_scores(tmp_path, sizes):
     items, queries = vectors(400, sizes[0]), 3 * vectors(20, sizes[1], seed=5)
