@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import errno
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -183,6 +185,18 @@ def inside(root: Path, name: str) -> Path:
     return path
 
 
+def file_bytes(path: Path) -> bytes:
+    """The bytes of a file; a pipe or device, which might never end, is refused.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return path.read_bytes()
+
+
 def read_image_file(root: Path, name: str) -> EncodedImage:
     """The bytes of the image file `name` under `root`.
 
@@ -191,7 +205,7 @@ def read_image_file(root: Path, name: str) -> EncodedImage:
     """
     path = inside(root, name)
     try:
-        return EncodedImage(path.read_bytes())
+        return EncodedImage(file_bytes(path))
     except FileNotFoundError:
         raise UnreadableError(f"{path} does not exist") from None
     except OSError as error:

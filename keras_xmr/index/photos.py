@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,11 @@ from PIL import Image
 from data_pipelines.errors import UserError
 from data_pipelines.pixels import naming, open_image, orientation, read_pixels
 from data_pipelines.sources import UnreadableError
-from data_pipelines.sources.base import PHOTO_SUFFIXES, inside
+from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside
+
+UNREAD = frozenset({".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
+"""What those of photos end in that are not read. They are looked at to say so, and in case that
+the name is wrong."""
 
 _EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
 
@@ -76,11 +81,18 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
         )
         for name in sorted(files):
             path = Path(folder, name)
-            if path.suffix.lower() in PHOTO_SUFFIXES and not name.startswith("."):
-                try:
-                    yield path.relative_to(root).as_posix(), path.stat()
-                except OSError:
-                    continue  # It went away meanwhile, or is a link to nothing.
+            if path.suffix.lower() not in PHOTO_SUFFIXES | UNREAD or name.startswith("."):
+                continue
+            if (status := _status(path)) is not None:
+                yield path.relative_to(root).as_posix(), status
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """What the disk says of a file, or, of a link to nothing, of the link; None if it is gone."""
+    for ask in (path.stat, path.lstat):
+        with suppress(OSError):
+            return ask()
+    return None
 
 
 def check_root(root: Path) -> Path:
@@ -104,7 +116,7 @@ def read_photo(root: Path, path: str) -> bytes:
     """
     file = inside(root, path)
     try:
-        return file.read_bytes()
+        return file_bytes(file)
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}") from None
 

@@ -132,7 +132,9 @@ def test_photos_of_all_kinds_are_found_or_it_is_said_why_not(tmp_path):
     }
     for name, data in files.items():
         (root / name).write_bytes(data)
+    os.mkfifo(root / "pipe.jpg")  # Nobody will ever write to it.
     report, index, _ = built(root)
+    assert report.broken.pop("pipe.jpg") == "pipe.jpg cannot be read: it is no regular file"
     found = {p.path: p for p in index.photos()}
     assert set(found) | set(report.broken) == set(files)
     assert "cut.jpg is a broken image" in report.broken.pop("cut.jpg")
@@ -228,8 +230,9 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(root, tmp_path):
     (root / "inner.jpg").symlink_to(root / "red/0.jpg")
     (root / "nothing.jpg").symlink_to(root / "nowhere.jpg")
     report, index, _ = built(root)
-    assert list(report.broken) == ["link.jpg"]
+    assert list(report.broken) == ["link.jpg", "nothing.jpg"]
     assert "points outside" in report.broken["link.jpg"]
+    assert report.broken["nothing.jpg"].startswith("nothing.jpg cannot be read: No such file")
     assert "inner.jpg" in paths(index)
 
 
