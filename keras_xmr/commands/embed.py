@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from data_pipelines.errors import UserError
+from data_pipelines.folders import check_folder
 from keras_xmr.commands._options import add_finished_run
 from keras_xmr.run_folder import load_run
 
@@ -37,6 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_root(arguments.images)
     if arguments.output.suffix not in (".npz", ".parquet"):
         raise UserError(f"--output: {arguments.output} must end in .npz or .parquet")
+    check_folder(arguments.output.parent)
 
     from keras_xmr.index.embed_folder import embed_folder
 

@@ -16,6 +16,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_pipelines.folders import check_folder
 from keras_xmr.commands._options import add_finished_run
 from keras_xmr.run_folder import load_run
 
@@ -70,6 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     # What is wrong with these is said before TensorFlow is imported.
     load_run(arguments.run)
     check_root(arguments.images)
+    check_folder(arguments.index or arguments.run)
     backend_class(arguments.backend)
     if arguments.tags is not None:
         read_tags(arguments.tags)
@@ -92,14 +94,15 @@ def _lines(report: Report) -> list[str]:
     """What was done, for people."""
     done = {"new": report.added, "changed": report.changed, "removed": report.removed}
     counts = ", ".join(f"{count:,} {name}" for name, count in done.items() if count)
-    lines = [f"{report.photos:,} photos ({counts or 'nothing new'}) in {report.path}"]
+    photos = "photo" if report.photos == 1 else "photos"
+    lines = [f"{report.photos:,} {photos} ({counts or 'nothing new'}) in {report.path}"]
     if report.duplicates:
-        lines.append(f"{report.duplicates:,} of them look like an earlier one")
+        lines.append(f"near-duplicates of an earlier one: {report.duplicates:,}")
     if report.broken:
-        lines.append(f"{len(report.broken):,} cannot be read and were passed over:")
+        lines.append(f"passed over, since they cannot be read: {len(report.broken):,}")
         lines += _some(list(report.broken.values()))
     if report.tagged:
-        lines.append(f"{len(report.tagged):,} have tags, but are no photos of the index:")
+        lines.append(f"named in the tags, but no photos of the index: {len(report.tagged):,}")
         lines += _some(report.tagged)
     index = shlex.quote(str(report.path))
     lines.append(f'try next: python main.py search --index={index} "two dogs in the snow"')

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_pipelines.errors import UserError
+from data_pipelines.folders import check_folder
 from keras_xmr.commands._options import add_index, one_of, whole
 from keras_xmr.config.loader import ConfigError
 
@@ -86,6 +87,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--since={arguments.since} is later than --until={arguments.until}")
     if arguments.html and arguments.html.is_dir():
         raise ConfigError(f"--html={arguments.html} is a folder; name a file, such as page.html")
+    if arguments.html:
+        check_folder(arguments.html.parent)
     asked = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     index = PhotoIndex.open(arguments.index)

@@ -16,6 +16,7 @@ import logging
 from pathlib import Path
 
 from data_pipelines.errors import UserError
+from data_pipelines.folders import check_folder
 from keras_xmr.commands._options import add_index, whole
 
 _LOG = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.port > 65535:
         raise UserError(f"--port: {arguments.port} is no port; choose one up to 65535")
+    if arguments.marks:
+        check_folder(arguments.marks.parent)
     settings = Settings(
         marks=arguments.marks or arguments.index / "judgements.csv",
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
@@ -72,10 +75,11 @@ def run(arguments: argparse.Namespace) -> None:
             "password",
             arguments.host,
         )
-    photos = len(service.index)
+    count = len(service.index)
+    photos = f"{count:,} photo" if count == 1 else f"{count:,} photos"
     serve(
         service,
         arguments.host,
         arguments.port,
-        lambda address: print(f"{photos:,} photos at {address} (Ctrl-C ends)", flush=True),
+        lambda address: print(f"{photos} at {address} (Ctrl-C ends)", flush=True),
     )

@@ -70,6 +70,9 @@ def _parts(index: PhotoIndex, title: str, result: SearchResult) -> Iterable[str]
     for number, line in enumerate(lines(result)):
         kind = "answer" if result.answer and number == 0 else "note"
         yield f'<p class="{kind}">{html.escape(line)}</p>'
+    is_set = result.answer is not None and result.answer.verdict != "nothing"
+    if is_set and any(hit.in_answer is False for hit in result.hits):
+        yield '<p class="note">Photos that are not in the set are pale.</p>'
     yield '<div class="hits">'
     for hit in result.hits:
         yield _figure(index, hit)
@@ -82,7 +85,8 @@ def _figure(index: PhotoIndex, hit: Hit) -> str:
         small = f'<img src="{data_url(index.thumbnail(hit.id, 200), "image/jpeg")}" alt="{name}">'
     except UserError as error:
         small = f"<p>{html.escape(str(error))}</p>"
-    told = [f"{hit.score:.3f}", *_percent(hit), hit.taken[:10], _like(hit), *hit.tags]
+    match = [f"match {part}" for part in _percent(hit)]
+    told = [f"score {hit.score:.3f}", *match, hit.taken[:10], _like(hit), *hit.tags]
     text = html.escape(", ".join(part for part in told if part))
     kind = "hit rest" if hit.in_answer is False else "hit"
     return f'<figure class="{kind}">{small}<figcaption>{name}<br>{text}</figcaption></figure>'

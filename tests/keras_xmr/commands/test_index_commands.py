@@ -52,7 +52,7 @@ def indexed(call, tmp_path):
 def test_index_says_what_was_done_and_what_is_next(indexed):
     first, *rest = indexed.told.splitlines()
     assert first == "15 photos (15 new) in run/index"
-    assert "1 cannot be read and were passed over:" in rest
+    assert "passed over, since they cannot be read: 1" in rest
     assert any("cut.jpg is" in line for line in rest)
     assert rest[-1].startswith("try next: python main.py search --index=run/index")
     again = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
@@ -99,6 +99,7 @@ def test_the_page_holds_all_that_it_shows(indexed, tmp_path):
     indexed.call(search, "--index=run/index", "red <script>", "--html=out/page.html")
     page = (tmp_path / "out/page.html").read_text()
     assert "default-src 'none'" in page
+    assert page.count("<br>score ") == 10
     assert "<script>" not in page
     assert "<b>.jpg" not in page
     assert "&lt;b&gt;.jpg" in page
@@ -111,7 +112,7 @@ def test_what_no_photo_has_is_said(indexed, tmp_path):
     told = indexed.call(
         index, "--run=run", "--images=photos", "--no-answer-sets", "--tags=tags.csv"
     )
-    assert "1 have tags, but are no photos of the index:\n  nowhere.jpg" in told
+    assert "named in the tags, but no photos of the index: 1\n  nowhere.jpg" in told
     told = indexed.call(search, "--index=run/index", "red", "--tag=worm", "--folder=rad")
     assert "No photo has the tag 'worm'. Did you mean 'warm'?" in told
     assert "No photo is in the folder 'rad'. Did you mean 'red'?" in told
@@ -125,6 +126,8 @@ def test_mistakes_of_a_search_are_told(indexed, tmp_path):
         indexed.call(search, "--index=run/index", "--queries=queries.txt")
     with pytest.raises(ConfigError, match="--html=photos is a folder; name a file"):
         indexed.call(search, "--index=run/index", "red", "--html=photos")
+    with pytest.raises(UserError, match=r"queries.txt: is no folder"):
+        indexed.call(search, "--index=run/index", "red", "--html=queries.txt/page.html")
     days = ("--since=2021-01-02", "--until=2021-01-01")
     with pytest.raises(ConfigError, match="--since=2021-01-02 is later than --until=2021-01-01"):
         indexed.call(search, "--index=run/index", "red", *days)
@@ -143,6 +146,10 @@ def test_embed_writes_all_that_can_be_read(call, tmp_path):
         call(embed, "photos", "--run=run", "--output=x.csv")
     with pytest.raises(UserError, match="nowhere is no folder"):
         call(embed, "nowhere", "--run=run", "--output=x.npz")
+    with pytest.raises(UserError, match=r"0.jpg: is no folder"):
+        call(embed, "photos", "--run=run", "--output=photos/red/0.jpg/x.npz")
+    with pytest.raises(UserError, match=r"0.jpg: is no folder"):
+        call(index, "--run=run", "--images=photos", "--index=photos/red/0.jpg/index")
 
 
 def test_mistakes_are_sentences_at_once(tmp_path):
