@@ -10,6 +10,7 @@ import numpy as np
 from keras_xmr.comparison.pairs import HEADLINES, most_judged
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.comparison.summary_tables import UNCERTAINTY, SummaryTable, kind_title, shown_mean
+from keras_xmr.metrics import CHANCE, chance_recall
 from keras_xmr.reporting.pictures import Picture
 
 _DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
@@ -62,6 +63,9 @@ def _bars(table: SummaryTable) -> Picture:
                 axis.text(
                     0, number, f" {shown_mean(metric, table.rows[name])}", va="center", fontsize=7
                 )
+        if metric in table.chance:
+            axis.axvline(100 * table.chance[metric], ls=":", color="0.4")
+            rows_of.append((labels[metric], CHANCE, 100 * table.chance[metric], 0.0))
         axis.set_title(labels[metric], fontsize=10)
         axis.set_yticks(range(len(names)), names, fontsize=8)
         axis.grid(axis="x", alpha=0.3)
@@ -69,7 +73,10 @@ def _bars(table: SummaryTable) -> Picture:
     for axis in axes.flat[len(metrics) :]:
         axis.axis("off")
     title = f"metrics, {kind_title(table.judgements)}"
-    see = "Each panel is a metric, each bar a method; a thin line is the deviation over seeds."
+    see = (
+        "Each panel is a metric, each bar a method; a thin line is the deviation over seeds, the "
+        "dotted one what a random order has. Which differences are real, the tables below say."
+    )
     header = ("metric", "method", "mean", "deviation")
     return Picture(f"bars-{table.judgements}", title, see, figure, header, rows_of)
 
@@ -110,12 +117,17 @@ def _recall(methods: Methods) -> Picture:
             columns = (at.tolist(), found.mean(0).tolist(), found.min(0).tolist())
             several = zip(*columns, found.max(0).tolist(), strict=True)
             rows.extend((side, name, *row) for row in several)
+        if (right := first.values[judgements].get(f"{side}_positives")) is not None:
+            share = 100 * chance_recall(right, gallery, at)
+            axis.plot(at, share, ":", color="0.4", label=CHANCE)
+            points = zip(at.tolist(), share.tolist(), strict=True)
+            rows.extend((side, CHANCE, k, value, value, value) for k, value in points)
         axis.set_xlabel("K")
 
     drawing = _curves(draw, f"recall at K (%), {kind_title(judgements)}")
     see = (
         "The share of queries with a right answer among the first K: the further up, the better; a "
-        "band is from the least to the most of several seeds."
+        "band is from the least to the most of several seeds. The dotted line is a random order."
     )
     header = ("queries", "method", "k", "mean", "least", "most")
     return Picture("recall", "recall at K", see, drawing, header, rows)

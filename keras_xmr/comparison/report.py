@@ -22,8 +22,10 @@ from keras_xmr.comparison.plots import comparison_pictures
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.side_by_side import STYLE, side_by_side
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
-from keras_xmr.metrics import Table
-from keras_xmr.reporting.pages import gallery, html_table, page
+from keras_xmr.config.registry import components
+from keras_xmr.metrics import RSUM, Table
+from keras_xmr.metrics.glossary import glossary
+from keras_xmr.reporting.pages import definitions, gallery, html_table, page
 from keras_xmr.reporting.spreadsheets import csv_of
 
 _SHOWN_WINS = 5
@@ -46,6 +48,33 @@ class Comparison:
     summary_tables: list[SummaryTable]
     pairs: list[Pair]
     wins: list[Win]
+
+    @property
+    def verdict(self) -> str:
+        """Which method has the highest RSUM, and whether the queries tell it from the next."""
+        kind = most_judged(self.methods)
+        table = next(t for t in self.summary_tables if (t.judgements, t.matchers) == (kind, "own"))
+        means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
+        first, *others = sorted(means, key=lambda name: -means[name])
+        line = f"{first} has an RSUM of {means[first]:.1f} by the {kind_title(kind)}"
+        if others:
+            line += f", the highest; {others[0]} has {means[others[0]]:.1f}. "
+            line += self._difference(kind, first, others[0])
+        if RSUM in table.chance:
+            line += f". A random ranking has {100 * table.chance[RSUM]:.1f}, a perfect one 600"
+        return f"{line}."
+
+    def _difference(self, kind: str, left: str, right: str) -> str:
+        wanted = (kind, RSUM, {left, right})
+        pair = next(p for p in self.pairs if (p.judgements, p.metric, {p.left, p.right}) == wanted)
+        sign = 100 if pair.left == left else -100
+        d = pair.difference
+        low, high = sorted((sign * d.low, sign * d.high))
+        told = "tell both apart" if pair.is_real else "do not tell both apart"
+        return (
+            f"The queries {told}: the difference is {signed(sign * d.value)} (95 % interval "
+            f"{signed(low)} to {signed(high)})"
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -71,7 +100,7 @@ def terminal_tables(comparison: Comparison) -> list[str]:
     split = comparison.split
     tables = [table.table(table.title(split)) for table in comparison.summary_tables]
     matrices = matrix_tables([p for p in comparison.pairs if p.metric == "rsum"], split)
-    return [*map(str, [*tables, *matrices]), *comparison.notes]
+    return [comparison.verdict, *map(str, [*tables, *matrices]), *comparison.notes]
 
 
 def write_report(comparison: Comparison, folder: Path) -> Path:
@@ -92,17 +121,19 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     split = comparison.split
     tables = [table.wide_table(table.title(split)) for table in comparison.summary_tables]
     matrices = matrix_tables(comparison.pairs, split)
-    markdown = [*map(_markdown, [*tables, *matrices]), *comparison.notes]
+    markdown = [comparison.verdict, *map(_markdown, [*tables, *matrices]), *comparison.notes]
     atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
     drawn = comparison_pictures(comparison.methods, comparison.summary_tables)
     title = f"{', '.join(comparison.methods)}: {split}"
     parts = [f"<h1>{html.escape(split)}: comparison of {len(comparison.methods)} methods</h1>"]
+    parts.append(f'<p class="verdict">{html.escape(comparison.verdict)}</p>')
     parts += [html_table(table) for table in tables]
     parts += [f'<p class="note">{html.escape(line)}</p>' for line in comparison.notes]
     parts.append(gallery(picture.write(folder) for picture in drawn))
     parts += [html_table(table) for table in matrices]
     parts += side_by_side(comparison.methods, comparison.wins)
     parts += _pair_details(comparison)
+    parts += ["<h2>What the words mean</h2>", definitions(_meanings(comparison.methods))]
     path = folder / "report.html"
     atomic_write(path, page(title, parts, STYLE).encode("utf-8"))
     return path
@@ -135,10 +166,24 @@ def _win_rows(wins: Sequence[Win]) -> Iterable[Sequence[object]]:
         yield (win.direction, win.winner, win.loser, win.query, win.text, *ranks)
 
 
+def _meanings(methods: Methods) -> dict[str, str]:
+    """A sentence for each metric, matcher and re-ranker that the page names."""
+    runs = [run.figures for own in methods.values() for run in own]
+    measured = [found for run in runs for found in run["matchers"].values()]
+    metrics = glossary({name for found in measured for name in found["metrics"]})
+    names = [name for run in runs for name in run["matchers"]]
+    names += [name.rpartition(" + ")[2] for run in runs for name in run["reranked"]]
+    parts = {**components("matcher"), **components("reranker")}
+    return metrics | {name: parts[name].summary for name in names if name in parts}
+
+
 def _markdown(table: Table) -> str:
+    def text(place: int, cell: str) -> str:
+        plain = cell.replace("\n", " ").replace("|", "\\|").replace("*", "\\*")
+        return f"**{plain}**" if table.best.get(place) == cell else plain
+
     def row(cells: Iterable[str]) -> str:
-        shown = (cell.replace("\n", " ").replace("|", "\\|").replace("*", "\\*") for cell in cells)
-        return f"| {' | '.join(shown)} |"
+        return f"| {' | '.join(text(*cell) for cell in enumerate(cells))} |"
 
     rule = ["---", *["---:"] * (len(table.header) - 1)]
     return "\n".join(

@@ -10,11 +10,14 @@ import numpy as np
 
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.metrics import (
+    CHANCE,
     DIRECTIONS,
     METRICS,
     RSUM,
     Table,
+    best_cell,
     cell,
+    chance_of,
     judgements_title,
     metric_title,
     reranked_title,
@@ -71,12 +74,14 @@ class SummaryTable:
             "further" for others.
         reranker: The re-ranker; None without one.
         rows: The figures of each row, by metric.
+        chance: What a random ranking has, by metric; empty where it is not known.
     """
 
     judgements: str
     matchers: str
     reranker: str | None
     rows: dict[str, dict[str, Figure]] = field(default_factory=dict)
+    chance: dict[str, float] = field(default_factory=dict)
 
     def title(self, split: str) -> str:
         """What the table shows."""
@@ -103,6 +108,7 @@ class SummaryTable:
             rows.append([name, *(shown_mean(metric, figures) for metric in self.columns)])
             if self.runs > 1:
                 rows.append(["", *(_spread(metric, figures) for metric in self.columns)])
+        rows += self._chance_row([])
         return Table(title, ["method", *self.columns.values()], rows)
 
     def wide_table(self, title: str) -> Table:
@@ -111,12 +117,22 @@ class SummaryTable:
         rows = []
         for name, figures in self.rows.items():
             runs = str(max(len(figure.values) for figure in figures.values()))
-            cells = [
-                f"{shown_mean(metric, figures)} {_spread(metric, figures)}".rstrip()
-                for metric in self.columns
-            ]
-            rows.append([name, runs, *cells])
-        return Table(title, header, rows)
+            rows.append([name, runs, *(_with_spread(metric, figures) for metric in self.columns)])
+        best = {place: self._best(metric) for place, metric in enumerate(self.columns, 2)}
+        known = {place: text for place, text in best.items() if text is not None}
+        return Table(title, header, [*rows, *self._chance_row([""])], known)
+
+    def _chance_row(self, second: list[str]) -> list[list[str]]:
+        cells = (cell(metric, self.chance.get(metric)) for metric in self.columns)
+        return [[CHANCE, *second, *cells]] if self.chance else []
+
+    def _best(self, metric: str) -> str | None:
+        """The best cell of a column; None where it tells no methods apart."""
+        known = [figures for figures in self.rows.values() if metric in figures]
+        best = best_cell(metric, [figures[metric].mean for figures in known])
+        if metric == UNCERTAINTY or best is None:
+            return None
+        return next(_with_spread(metric, f) for f in known if shown_mean(metric, f) == best)
 
 
 def summary_tables(methods: Methods) -> list[SummaryTable]:
@@ -140,13 +156,21 @@ def summary_tables(methods: Methods) -> list[SummaryTable]:
             label = method if kind == "own" else f"{method}, {matcher}"
             for judgements, figures in summaries.items():
                 key = (judgements, group, reranker or None)
-                table = found.setdefault(key, SummaryTable(*key))
+                chance = _chance(runs[0], judgements)
+                table = found.setdefault(key, SummaryTable(*key, chance=chance))
                 table.rows[label] = figures
         correlations = [run.figures.get(UNCERTAINTY) for run in runs]
         known = tuple(value for value in correlations if value is not None)
         if known and ("truth", "own", None) in found:
             found["truth", "own", None].rows[method][UNCERTAINTY] = Figure(known)
     return sorted(found.values(), key=lambda b: (b.reranker or "", b.matchers == "further"))
+
+
+def _chance(run: RunResult, judgements: str) -> dict[str, float]:
+    """What a random ranking of the queries of a run has; empty where older runs do not tell."""
+    known = run.queries.values.get(judgements, {})
+    images, captions = (known.get(f"{side}_positives") for side in DIRECTIONS)
+    return {} if images is None or captions is None else chance_of(images, captions)
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:
@@ -184,6 +208,10 @@ def shown_mean(metric: str, figures: Mapping[str, Figure]) -> str:
     if metric == UNCERTAINTY and mean is not None:
         return f"{mean:+.2f}"
     return cell(metric, mean)
+
+
+def _with_spread(metric: str, figures: Mapping[str, Figure]) -> str:
+    return f"{shown_mean(metric, figures)} {_spread(metric, figures)}".rstrip()
 
 
 def _spread(metric: str, figures: Mapping[str, Figure]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.uncertainty import COLOURS, SIDES, log_sigma
-from keras_xmr.metrics import RetrievalMetrics, by_positives
+from keras_xmr.metrics import CHANCE, RetrievalMetrics, by_positives, chance_recall
 from keras_xmr.reporting.pictures import Picture, panel
 
 _SIDES = {side: (title, COLOURS[side]) for side, title in SIDES.items()}
@@ -39,16 +39,29 @@ def _recall_curves(evaluation: Evaluation) -> Picture:
             # Of queries of one rank, the last has the share that is reached there.
             last = np.flatnonzero(np.append(np.diff(ranks) > 0, [True] * bool(len(ranks))))
             rows += [(title, matcher.name, float(ranks[n]), float(share[n])) for n in last]
+        right, candidates = _right_answers(evaluation.matchers[0].metrics, side)
+        at = np.unique(np.geomspace(1, candidates, 100).astype(int))
+        share = 100 * chance_recall(right, candidates, at)
+        axis.plot(at, share, ":", color="0.4", label=CHANCE)
+        rows += [(title, CHANCE, *point) for point in zip(at.tolist(), share.tolist(), strict=True)]
         axis.set(title=title, xlabel="K", xscale="log", xlim=(1, None), ylim=(0, 100))
         axis.set_ylabel("recall at K (%)")
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize=8)
     see = (
         "The share of queries with a right answer among the first K. The further up and to the "
-        "left, the better; where lines meet, matchers find as much if one looks long enough."
+        "left, the better; where lines meet, matchers find as much if one looks long enough. The "
+        "dotted line is a random order."
     )
     header = ("queries", "matcher", "k", "recall")
     return Picture("recall", "recall at K", see, drawing, header, rows)
+
+
+def _right_answers(metrics: RetrievalMetrics, side: str) -> tuple[np.ndarray, int]:
+    """How many answers of each query of a side are right, and how many there are."""
+    both = metrics.image_to_text.positives, metrics.text_to_image.positives
+    own, other = both if side == "image" else both[::-1]
+    return own, len(other)
 
 
 def _most_judged(evaluation: Evaluation, matcher: int) -> RetrievalMetrics:
@@ -68,6 +81,10 @@ def _by_positives(evaluation: Evaluation) -> Picture:
             most = [part.most for part in bins]
             axis.plot(most, recall, marker="o", label=matcher.name)
             rows += [(title, matcher.name, *point) for point in zip(most, recall, strict=True)]
+        _, candidates = _right_answers(evaluation.matchers[0].metrics, side)
+        by_chance = [100 * part.positives / candidates for part in bins]
+        axis.plot(most, by_chance, ":", color="0.4", label=CHANCE)
+        rows += [(title, CHANCE, *point) for point in zip(most, by_chance, strict=True)]
         axis.set(title=title, xlabel="right answers of a query (at most)", ylim=(0, 100))
         axis.set_xscale("log", base=2)
         axis.set_ylabel("R@1 (%)")
@@ -75,7 +92,7 @@ def _by_positives(evaluation: Evaluation) -> Picture:
     axes[0].legend(fontsize=8)
     see = (
         "R@1 of queries with few and with many right answers. Lines that rise are no merit: the "
-        "more answers are right, the easier it is to find one."
+        "more answers are right, the easier it is to find one, as the dotted line of chance shows."
     )
     header = ("queries", "matcher", "right_answers_at_most", "recall_1")
     return Picture("positives", "recall and right answers", see, drawing, header, rows)

@@ -41,7 +41,6 @@ _EXAMPLES = 6
 _SHOWN = 6
 
 _STYLE = """
-.verdict { font-size: 17px; }
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
 .answers img { height: 160px; max-width: 100%; border: 4px solid #ccc; }
 .answers ol { flex: 1 1 240px; margin: 0; }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
-from keras_xmr.metrics.chance import Verdict, chance, verdict
+from keras_xmr.metrics.chance import Verdict, chance, chance_of, chance_recall, verdict
 from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.functions import recall, retrieval
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
@@ -37,7 +37,9 @@ from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.metrics.score_tiles import ScoreTiles
 from keras_xmr.metrics.semantic import semantic_precision
 from keras_xmr.metrics.tables import (
+    CHANCE,
     Table,
+    best_cell,
     cell,
     judgements_title,
     measured_tables,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from keras_xmr.metrics.batch_recall import Recall
 
 __all__ = [
+    "CHANCE",
     "DIRECTIONS",
     "METRICS",
     "PRECISION_AT",
@@ -66,9 +69,12 @@ __all__ = [
     "Table",
     "Verdict",
     "all_metrics",
+    "best_cell",
     "by_positives",
     "cell",
     "chance",
+    "chance_of",
+    "chance_recall",
     "evaluate_direction",
     "evaluate_scores",
     "fold_members",

@@ -19,12 +19,14 @@ class PositivesBin:
         least: The least number of right answers that a query of this bin can have.
         most: The largest.
         queries: How many queries there are; at least 1.
+        positives: How many right answers these have, on the average.
         means: Mean of each metric over them, by its name.
     """
 
     least: int
     most: int
     queries: int
+    positives: float
     means: dict[str, float]
 
 
@@ -48,5 +50,6 @@ def by_positives(queries: QueryMetrics) -> list[PositivesBin]:
         if chosen.any():
             means = {name: float(queries.values[name][chosen].mean()) for name in SHOWN}
             least = 2 ** (exponent - 1) + 1 if exponent else 1
-            bins.append(PositivesBin(least, 2**exponent, int(chosen.sum()), means))
+            right = float(queries.positives[chosen].mean())
+            bins.append(PositivesBin(least, 2**exponent, int(chosen.sum()), right, means))
     return bins

@@ -53,9 +53,38 @@ def chance(metrics: RetrievalMetrics) -> dict[str, float]:
     Returns:
         A summary with the names of `metrics.summary`; the median rank is not in it.
     """
-    images, captions = metrics.image_to_text.positives, metrics.text_to_image.positives
+    return chance_of(metrics.image_to_text.positives, metrics.text_to_image.positives)
+
+
+def chance_of(images: np.ndarray, captions: np.ndarray) -> dict[str, float]:
+    """The same as `chance`, by how many right answers each image and each caption has.
+
+    Args:
+        images: Right captions of each image (images,).
+        captions: Right images of each caption (captions,).
+    """
     found = both_directions(_expected(images, len(captions)), _expected(captions, len(images)))
     return found | {"rsum": rsum(found)}
+
+
+def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndarray:
+    """Recall at K of a random ranking, mean over the queries that have right answers.
+
+    Args:
+        right: How many right answers each query has (queries,).
+        candidates: How many answers there are.
+        at: Every K, int (n,), from 1.
+
+    Returns:
+        Fractions (n,).
+    """
+    known, queries = np.unique(right[right > 0], return_counts=True)
+    places = np.arange(candidates)
+    # That place after place is wrong.
+    wrong = np.maximum(candidates - known[:, None] - places, 0) / (candidates - places)
+    missed = queries @ np.cumprod(wrong, axis=1) / max(queries.sum(), 1)
+    found: np.ndarray = 1.0 - missed[np.minimum(at, candidates) - 1]
+    return found
 
 
 def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:

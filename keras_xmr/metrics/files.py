@@ -15,13 +15,13 @@ from keras_xmr.metrics.retrieval import RetrievalMetrics
 
 
 def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTruth) -> None:
-    """Writes the metrics of every query of some score matrices.
+    """Writes the metrics of every query of some score matrices, and how many answers are right.
 
     The file holds `image_ids` and `caption_ids`, with `caption_image`, the image that each
     caption was written for, and the `captions` themselves, if they are known; and for each
     matrix and metric a float32 array in their order: `<matrix>/i2t_<metric>` (images,) and
     `<matrix>/t2i_<metric>` (captions,), and `<matrix>/<judgements>/...` for further judgements.
-    NaN says that a query has no value.
+    NaN says that a query has no value. `positives` stands among the metrics.
 
     Args:
         path: The `.npz` file.
@@ -49,5 +49,5 @@ def _arrays(prefix: str, metrics: RetrievalMetrics) -> dict[str, np.ndarray]:
     return {
         f"{prefix}/{direction}_{name}": values.astype(np.float32)
         for direction, queries in directions.items()
-        for name, values in queries.values.items()
+        for name, values in (*queries.values.items(), ("positives", queries.positives))
     }

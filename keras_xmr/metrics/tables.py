@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from data_pipelines.tables import table
 from keras_xmr.metrics.breakdown import SHOWN, by_positives
@@ -20,11 +20,19 @@ _NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "C
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a title: a header, and rows of as many cells."""
+    """A table with a title: a header, and rows of as many cells.
+
+    Attributes:
+        title: Its title.
+        header: The titles of its columns.
+        rows: Its cells.
+        best: The best cell of a column, by the place of the column, where rows are compared.
+    """
 
     title: str
     header: list[str]
     rows: list[list[str]]
+    best: Mapping[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.title}\n\n{table(self.header, self.rows)}"
@@ -76,10 +84,12 @@ def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> 
 
 def _main_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
     table = _table(title, summaries, _titles("main", summaries), first)
+    place = len(table.header)
     table.header.append(metric_title(RSUM))
     for row, found in zip(table.rows, summaries.values(), strict=True):
         row.append(cell(RSUM, found[RSUM]))
-    return table
+    best = best_cell(RSUM, _compared(summaries, RSUM))
+    return replace(table, best=table.best | ({} if best is None else {place: best}))
 
 
 def _many_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
@@ -101,7 +111,26 @@ def _table(
         + [cell(key, found.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
         for name, found in summaries.items()
     ]
-    return Table(title, header, rows)
+    columns = [f"{side}_{key}" for side in ("i2t", "t2i") for key in labels]
+    best = {n: best_cell(c, _compared(summaries, c)) for n, c in enumerate(columns, 1)}
+    return Table(title, header, rows, {n: text for n, text in best.items() if text is not None})
+
+
+def _compared(summaries: Mapping[str, Mapping[str, float]], metric: str) -> list[float]:
+    return [own[metric] for name, own in summaries.items() if name != CHANCE and metric in own]
+
+
+def best_cell(metric: str, values: Sequence[float]) -> str | None:
+    """The best of some figures, as it stands in tables; None where all look alike there.
+
+    Args:
+        metric: Its name, with or without the direction.
+        values: The figure of each row.
+    """
+    shown = {cell(metric, value): value for value in values}
+    if len(shown) < 2:
+        return None
+    return (min if _unit(metric) == "rank" else max)(shown, key=lambda text: shown[text])
 
 
 def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
@@ -128,19 +157,19 @@ def _curve_table(
 
 def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
     """Recalls by the number of right answers; None where every query has about as many."""
-    sides = {
-        side: by_positives(queries)
-        for side, queries in (("i2t", metrics.image_to_text), ("t2i", metrics.text_to_image))
-    }
+    both = (metrics.image_to_text, metrics.text_to_image)
+    sides = {s: by_positives(queries) for s, queries in zip(("i2t", "t2i"), both, strict=True)}
     if max(map(len, sides.values())) < 2:
         return None
-    rows = []
+    images, captions = (len(queries.positives) for queries in both)
+    candidates, rows = {"i2t": captions, "t2i": images}, []
     for side, bins in sides.items():
         for part in bins:
             answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
             cells = [cell(name, part.means[name]) for name in SHOWN]
-            rows.append([side, answers, f"{part.queries:,}", *cells])
-    titles = [METRICS[name].title for name in SHOWN]
+            by_chance = cell("recall_1", part.positives / candidates[side])
+            rows.append([side, answers, f"{part.queries:,}", *cells, by_chance])
+    titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]
     return Table(title, ["", "right answers", "queries", *titles], rows)
 
 
@@ -153,8 +182,12 @@ def cell(metric: str, value: float | None) -> str:
     """
     if value is None:
         return "-"
-    known = METRICS.get(metric) or METRICS.get(metric.partition("_")[2])
-    unit = known.unit if known else "fraction"
+    unit = _unit(metric)
     if unit == "fraction":
         return f"{100 * value:.1f}"
     return f"{value:.1f}" if unit == "rank" else f"{value:.2f}"
+
+
+def _unit(metric: str) -> str:
+    known = METRICS.get(metric) or METRICS.get(metric.partition("_")[2])
+    return known.unit if known else "fraction"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from keras_xmr.metrics.tables import Table
 
@@ -14,6 +15,7 @@ table { border-collapse: collapse; margin: 0.5em 0 1.5em; font-size: 13px; }
 td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right; }
 td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 h2 { font-size: 19px; }
+.verdict { font-size: 17px; }
 .wide { overflow-x: auto; }
 figure { display: inline-block; margin: 0 1em 1em 0; max-width: 100%; }
 figure img { max-width: 100%; }
@@ -49,13 +51,17 @@ def page(title: str, parts: Iterable[str], style: str = "") -> str:
 
 
 def html_table(table: Table) -> str:
-    """A table with its title as a heading."""
+    """A table with its title as a heading, and the best of each column bold."""
 
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+    def row(cells: Iterable[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
 
-    body = "".join(row(cells, "td") for cells in table.rows)
-    head = row(table.header, "th")
+    def shown(place: int, cell: str) -> str:
+        text = html.escape(cell)
+        return f"<b>{text}</b>" if table.best.get(place) == cell else text
+
+    body = "".join(row((shown(*c) for c in enumerate(cells)), "td") for cells in table.rows)
+    head = row(map(html.escape, table.header), "th")
     return f'<h2>{html.escape(table.title)}</h2><div class="wide"><table>{head}{body}</table></div>'
 
 
@@ -65,7 +71,7 @@ def joined(table: Table) -> Table:
     for name, *cells in table.rows:
         names.setdefault(tuple(cells), []).append(name)
     rows = [[", ".join(own), *cells] for cells, own in names.items()]
-    return Table(table.title, table.header, rows)
+    return replace(table, rows=rows)
 
 
 def figure(png: bytes, name: str, see: str = "") -> str:

@@ -208,7 +208,12 @@ def test_reports(folders, capsys, tmp_path):
     printed = capsys.readouterr().out
     for text in ("exhaustive truth", "±", "transductive", "Holm", "differences in RSUM"):
         assert text in printed
-    assert max(map(len, printed.split("Differences: ")[0].splitlines())) < 150
+    verdict, _, tables = printed.strip().partition("\n\n")
+    assert max(map(len, tables.split("Differences: ")[0].splitlines())) < 150
+    assert verdict.startswith("good has an RSUM of ")
+    assert re.search(
+        r"tell both apart: the difference is \+\S+ \(95 % interval \+\S+ to \+\S+\)", verdict
+    )
     folder = tmp_path / "out" / "test"
     figures = read_csv(folder / "figures.csv")
     own = [r for r in figures if (r["judgements"], r["metric"]) == ("truth", "rsum")]
@@ -234,6 +239,16 @@ def test_reports(folders, capsys, tmp_path):
     assert page.count("<details>") == 3
     assert "Content-Security-Policy" in page.partition("<title>")[0]
     assert "not told apart" in page
+    assert f'<p class="verdict">{verdict}</p>' in page
+    assert "<dt>fast_reranking</dt>" in page
+    truth = re.search(r"### test, exhaustive truth\n\n.*?\n\n", markdown, re.S)[0]
+    rows = {row.split(" | ")[0]: row.split(" | ") for row in truth.strip().splitlines()[4:]}
+    assert list(rows) == ["| good", "| fair", "| twin", "| chance"]
+    assert rows["| good"][2].startswith("**")
+    assert not re.search(r"\*\*", "".join([*rows["| fair"], *rows["| chance"]]))
+    # Of 120 captions four are right for an image.
+    assert rows["| chance"][2] == "3.3"
+    assert {r["method"] for r in read_csv(folder / "recall.csv")} == {*SKILLS, "chance"}
 
 
 @pytest.mark.slow

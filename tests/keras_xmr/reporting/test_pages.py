@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from keras_xmr.metrics import Table
-from keras_xmr.reporting.pages import definitions, figure, gallery, joined
+from keras_xmr.metrics import Table, best_cell
+from keras_xmr.reporting.pages import definitions, figure, gallery, html_table, joined
 
 HOSTILE = '"><script>alert(1)</script>'
 
@@ -13,6 +13,16 @@ def test_rows_with_the_same_figures_are_one_with_all_names():
     found = joined(Table("title", ["", "x", "y"], rows))
     assert found.rows == [["a, c", "1", "2"], ["b", "1", "3"], ["chance", "0", "0"]]
     assert (found.title, found.header) == ("title", ["", "x", "y"])
+
+
+def test_the_best_of_each_column_is_bold():
+    measured = {"a": 0.5, "b": 0.25, "c": 0.5}
+    assert best_cell("i2t_recall_1", list(measured.values())) == "50.0"
+    assert best_cell("t2i_mean_rank", [2.0, 1.5]) == "1.5"
+    assert best_cell("rsum", [1.0001, 1.0002]) is None
+    rows = [[name, f"{100 * value:.1f}"] for name, value in measured.items()]
+    found = html_table(Table("title", ["", "R@1"], [*rows, ["chance", "1.0"]], {1: "50.0"}))
+    assert found.count("<b>50.0</b>") == found.count("<b>") == 2
 
 
 def test_all_text_is_escaped():
