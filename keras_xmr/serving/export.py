@@ -144,7 +144,8 @@ class _Endpoints:
 
     def embed_pixels(self, pixels: tf.Tensor) -> Tensors:
         """Embeddings of what the image tower takes."""
-        return _with_uncertainty(self.model.image_tower(pixels, training=False))
+        found = _with_uncertainty(self.model.image_tower(_at_least_one(pixels), training=False))
+        return {name: value[: tf.shape(pixels)[0]] for name, value in found.items()}
 
     def embed_text(self, captions: tf.Tensor) -> Tensors:
         """Embeddings of captions."""
@@ -237,3 +238,9 @@ def _with_uncertainty(embedding: Tensors) -> Tensors:
     if "log_variance" in embedding:
         found["log_sigma"] = embeddings.log_sigma(embedding)
     return found
+
+
+def _at_least_one(items: tf.Tensor) -> tf.Tensor:
+    """The items, or one of zeros: convolutions of TensorFlow refuse a batch without items."""
+    missing = tf.cast(tf.equal(tf.shape(items)[0], 0), tf.int32)
+    return tf.concat([items, tf.zeros([missing, *items.shape[1:]], items.dtype)], axis=0)

@@ -236,7 +236,6 @@ def test_an_export_that_sees_other_pixels_than_records_is_refused(run, monkeypat
             endpoints._some_images()
 
 
-@pytest.mark.usefixtures("optimized_graphs")
 def test_no_captions_and_no_images_have_no_embeddings(run, served):
     none = tf.constant([], tf.string)
     assert served.embed_text(none)["mean"].shape == (0, 8)
