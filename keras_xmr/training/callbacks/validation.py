@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_xmr.evaluation import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
+from keras_xmr.metrics import cell
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.checkpoints import Checkpoints
 
@@ -89,4 +90,5 @@ class Validation(StepCallback):
             progress.best, progress.best_step = value, self.step
             self.checkpoints.save_best(self.weights)
             word = ", the best so far"
-        _LOGGER.info("step %d: validation %s %.4f%s", self.step, self.monitor, value, word)
+        shown = cell(self.monitor, value)
+        _LOGGER.info("step %d: validation %s %s%s", self.step, self.monitor, shown, word)

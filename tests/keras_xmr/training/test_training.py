@@ -267,6 +267,7 @@ def test_where_nan_is_only_warned_of_a_validation_is_left_out(caplog):
 
 def test_what_a_warm_up_has_trained_is_not_the_best(caplog):
     """Or a row would be named for a loss that did not train it."""
+    caplog.set_level("INFO", "keras_xmr")
     kept = []
     checkpoints = SimpleNamespace(progress=Progress(), save_best=kept.append)
     values = iter([0.9, 0.5, 0.6])
@@ -280,16 +281,28 @@ def test_what_a_warm_up_has_trained_is_not_the_best(caplog):
     for step in (10, 20, 30):
         validation.step = step
         validation.on_epoch_end(0, {})
-    assert (
-        "step 10: validation rsum 0.9000, not kept: its losses warm up until step 10" in caplog.text
-    )
-    assert kept == ["best", "best"] and checkpoints.progress.best_step == 30
+    says = "step 10: validation rsum 90.0, not kept: its losses warm up until step 10"
+    assert says in caplog.text
+    assert kept == ["best", "best"]
+    assert checkpoints.progress.best_step == 30
     unchanged = callbacks.Validation(evaluate, checkpoints, "best", "rsum", 1, 10, 10, 10)
     checkpoints.progress = Progress()
     values = iter([0.4])
     unchanged.step = 10
     unchanged.on_epoch_end(0, {})
     assert checkpoints.progress.best == 0.4  # A training that ends in its warm-up has a model, too.
+
+
+def test_validations_are_told_in_percent(caplog):
+    caplog.set_level("INFO")
+    own = SimpleNamespace(metrics=SimpleNamespace(summary={"rsum": 4.3512}))
+    found = SimpleNamespace(matchers=[own], embedded=SimpleNamespace(images={}, captions={}))
+    kept = SimpleNamespace(progress=SimpleNamespace(best=-1.0), save_best=lambda path: None)
+    validation = callbacks.Validation(lambda: found, kept, None, "rsum", 1, 10, 20)
+    validation.step = 10
+    validation.set_model(noted(0))
+    validation.on_epoch_end(0)
+    assert "step 10: validation rsum 435.1, the best so far" in caplog.text
 
 
 def test_a_damaged_record_is_named(start, records, tmp_path, monkeypatch):
