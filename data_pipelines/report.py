@@ -85,7 +85,7 @@ class DataReport:
             "words a caption": lambda s: "{} / {:.1f} / {}".format(*np.take(s.words, [0, 1, 4])),
             "captions cut": lambda s: f"{s.cut:,}",
             "captions without known words": lambda s: f"{s.without_known_words:,}",
-            "unknown words": lambda s: f"{s.unknown_words:.2%}",
+            "unknown words": lambda s: f"{100 * s.unknown_words:.2f} %",
             "groups of duplicate images": lambda s: f"{len(s.duplicates):,}",
             "captions that stand twice": lambda s: f"{s.repeated_captions:,}",
         }

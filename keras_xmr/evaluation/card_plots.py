@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_xmr.evaluation.damage import Damage
 from keras_xmr.evaluation.reliability import Reliability
-from keras_xmr.evaluation.report_card import ReportCard, SigmaBins
+from keras_xmr.evaluation.report_card import ReportCard, SigmaBins, percent
 from keras_xmr.evaluation.selective import RiskCoverage
 from keras_xmr.evaluation.uncertainty import COLOURS, SIDES
 from keras_xmr.reporting.pictures import Picture, panel
@@ -35,35 +35,42 @@ def _risk(side: str, found: RiskCoverage, by_gap: RiskCoverage | None) -> Pictur
     drawing, axis = panel(SIDES[side], "queries answered, surest first (%)", "wrong answers (%)")
     coverage = 100 * found.coverage
     axis.plot(
-        coverage, 100 * found.risk, color=COLOURS[side], label=f"by sigma, area {found.area:.3f}"
+        coverage,
+        100 * found.risk,
+        color=COLOURS[side],
+        label=f"by sigma, mean {percent(found.area)}",
     )
     if by_gap is not None:
-        label = f"by the gap of scores, area {by_gap.area:.3f}"
+        label = f"by the gap of scores, mean {percent(by_gap.area)}"
         axis.plot(100 * by_gap.coverage, 100 * by_gap.risk, color="0.4", label=label)
-    axis.plot(
-        coverage, 100 * found.best, "--", color="0.4", label=f"oracle, area {found.best_area:.3f}"
-    )
-    axis.axhline(
-        100 * found.random_area, ls=":", c="0.4", label=f"random, area {found.random_area:.3f}"
-    )
+    label = f"oracle, mean {percent(found.best_area)}"
+    axis.plot(coverage, 100 * found.best, "--", color="0.4", label=label)
+    label = f"random, {percent(found.random_area)}"
+    axis.axhline(100 * found.random_area, ls=":", c="0.4", label=label)
     axis.set_ylim(0, 105)
     axis.legend(fontsize=8)
     see = (
         "Risk and coverage. If sigma knows which queries fail, the line begins far below the "
-        f"dotted one; here it is {found.gain:.0%} of the way from a random order to the oracle."
+        f"dotted one; here it is {_gain(found)}."
     )
     columns = [found.coverage, found.risk, found.best]
     header: tuple[str, ...] = ("coverage", "risk", "risk_of_oracle")
     if by_gap is not None:
         see += (
-            f" The gap between the first two scores, for which no model needs a sigma, is "
-            f"{by_gap.gain:.0%} of it."
+            " By the gap between the first two scores, for which no model needs a sigma, it is "
+            f"{_gain(by_gap)}."
         )
         columns.append(by_gap.risk)
         header += ("risk_by_gap",)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     title = f"risk and coverage, {SIDES[side]}"
     return Picture(f"risk_coverage_{side}", title, see, drawing, header, rows)
+
+
+def _gain(found: RiskCoverage) -> str:
+    if found.gain <= 0:
+        return "no better than a random order"
+    return f"{percent(found.gain, 0)} of the way from a random order to the oracle"
 
 
 def _bins(side: str, found: SigmaBins) -> Picture:
@@ -103,7 +110,7 @@ def _reliability(name: str, found: Reliability) -> Picture:
     axis.set_frame_on(False)
     see = (
         "Reliability. On the dotted line, a probability of 70 % is right 7 times of 10; below it "
-        f"the model is too sure of itself. The mean gap (ECE) is {found.error:.4f}, by the "
+        f"the model is too sure of itself. The mean gap (ECE) is {percent(found.error, 2)}, by the "
         "annotated answers: where many right ones were not annotated, it looks worse than it is."
     )
     rows = zip(found.count.tolist(), found.predicted.tolist(), found.observed.tolist(), strict=True)
@@ -142,9 +149,10 @@ def _coverage(found: Any) -> Picture:
     axis.step(sizes, share, where="post", color="tab:purple")
     axis.set(xlim=(0, 100), ylim=(0, 100))
     see = (
-        f"Answer sets. {found.kept:.1%} of the captions have at least {found.share:.0%} of their "
-        f"right photos in their set; promised were {found.promised:.0%}. What the promise costs: "
-        f"half of the sets have more than {np.median(sizes):.0f} % of the photos. The further the "
+        f"Answer sets. {percent(found.kept)} of the captions have at least "
+        f"{percent(found.share, 0)} of their right photos in their set; promised were "
+        f"{percent(found.promised, 0)}. What the promise costs: half "
+        f"of the sets have more than {np.median(sizes):.0f} % of the photos. The further the "
         "line is to the left, the more a set says."
     )
     rows = zip(found.sizes.tolist(), found.found.tolist(), strict=True)

@@ -70,23 +70,23 @@ class ReportCard:
         """A row for each question, its answer, and how to read it."""
         rows = [*self._selective_rows(), *self._reliability_rows(), *self._damage_rows()]
         if (found := self.probes.coverage) is not None:
-            promise = f"answer sets with {found.share:.0%} of the right photos"
-            rows.append([promise, f"{found.kept:.1%}", f"promised {found.promised:.0%}"])
+            promise = f"answer sets with {percent(found.share, 0)} of the right photos"
+            rows.append([promise, percent(found.kept), f"promised {percent(found.promised, 0)}"])
         return Table("Uncertainty report card", ["", "found", "to compare"], rows)
 
     def _selective_rows(self) -> list[list[str]]:
         rows = []
         for side, found in self.selective.items():
             title, bins = SIDES[side], self.bins[side].bins
-            compare = f"random {found.random_area:.3f}, oracle {found.best_area:.3f}"
-            rows.append([f"{title}: AURC", f"{found.area:.3f}", compare])
-            rows.append(
-                [f"{title}: gain over a random order", f"{found.gain:+.3f}", "1 is the oracle"]
-            )
+            compare = f"random {percent(found.random_area)}, oracle {percent(found.best_area)}"
+            rows.append([f"{title}: AURC", percent(found.area), compare])
+            gain = f"{100 * found.gain:+.1f} %"
+            rows.append([f"{title}: gain over a random order", gain, "100 % is the oracle"])
             if side in self.by_gap:
                 gap = self.by_gap[side]
                 name = f"{title}: the same by the gap of the first two scores"
-                rows.append([name, f"{gap.gain:+.3f}", f"AURC {gap.area:.3f}; needs no sigma"])
+                compare = f"AURC {percent(gap.area)}; needs no sigma"
+                rows.append([name, f"{100 * gap.gain:+.1f} %", compare])
             low, high = bins.interval
             interval = f"95 % interval {low:+.2f} to {high:+.2f}; below 0 it tells something"
             name = f"{title}: rank correlation of sigma and R@1"
@@ -95,7 +95,7 @@ class ReportCard:
 
     def _reliability_rows(self) -> list[list[str]]:
         return [
-            [f"ECE, {name}", f"{found.error:.4f}", f"0 is best; {found.count.sum():,} answers"]
+            [f"ECE, {name}", percent(found.error, 2), f"0 is best; {found.count.sum():,} answers"]
             for name, found in self.reliability.items()
         ]
 
@@ -103,13 +103,18 @@ class ReportCard:
         names = {"image": "erased", "caption": "dropped"}
         return [
             [
-                f"sigma of {side}s, {found.shares[-1]:.0%} {names[side]}",
+                f"sigma of {side}s, {percent(found.shares[-1], 0)} {names[side]}",
                 f"times {found.ratio[-1]:.3f}",
                 f"95 % interval {found.low[-1]:.3f} to {found.high[-1]:.3f}; "
                 f"{'it grows' if found.grows else 'it does not surely grow'}",
             ]
             for side, found in self.probes.damage.items()
         ]
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """A fraction as it is shown."""
+    return f"{100 * fraction:.{digits}f} %"
 
 
 def report_card(evaluation: Evaluation, probes: Probes) -> ReportCard:

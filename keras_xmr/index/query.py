@@ -201,7 +201,9 @@ def sentence(size: int, is_least: bool, verdict: Verdict, share: float, confiden
     many = "This photo holds" if size == 1 else f"These {size:,} photos hold"
     if is_least:
         many = f"More than {size:,} photos, of which these are the first, hold"
-    promise = f"{many} at least {share:.0%} of the right ones, {10 * confidence:.0f} times of 10"
+    promise = (
+        f"{many} at least {100 * share:.0f} % of the right ones, {10 * confidence:.0f} times of 10"
+    )
     if verdict == "unsure":
         return f"{promise}, if there are any: that is not sure."
     return f"{promise}."

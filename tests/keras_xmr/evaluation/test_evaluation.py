@@ -191,7 +191,7 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     assert 'class="true"' in page or 'class="right"' in page
     assert {p.stem for p in folder.glob("*.png")} == PICTURES
     assert {p.stem for p in folder.glob("*.csv")} >= PICTURES
-    assert "sigma of captions, 70% dropped" in (folder / "report_card.csv").read_text("utf-8")
+    assert "sigma of captions, 70 % dropped" in (folder / "report_card.csv").read_text("utf-8")
     for word in ("<dt>R@K</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page
 

@@ -124,7 +124,7 @@ def test_answer_sets_say_how_many(folder):
     ]
     assert 3 <= answer.size < 10
     assert answer.verdict == "found"
-    assert answer.sentence.startswith(f"These {answer.size} photos hold at least 80% of")
+    assert answer.sentence.startswith(f"These {answer.size} photos hold at least 80 % of")
     nothing = with_answer_sets(folder, best_cutoff=9.0).search(Query(texts=("red",)), count=10)
     assert nothing.answer.verdict == "nothing"
     assert nothing.answer.sentence.startswith("Probably nothing here")
