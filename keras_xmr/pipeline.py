@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +15,7 @@ from data_pipelines.locks import locked
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
+from data_pipelines.sources.csv import CsvSource
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
@@ -22,7 +25,12 @@ from keras_xmr.evaluation.embed import embed_unknown
 from keras_xmr.evaluation.evaluate import plan_memory
 from keras_xmr.evaluation.gradients import count_gradients
 from keras_xmr.evaluation.report import PAGE, save_scores, write_report
-from keras_xmr.evaluation.tables import embedding_lines, result_tables, verdict_line
+from keras_xmr.evaluation.tables import (
+    embedding_lines,
+    result_tables,
+    summary_table,
+    verdict_line,
+)
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.evaluation.tuning_plots import scale_pictures
 from keras_xmr.index.probe import probe
@@ -77,8 +85,9 @@ def report(
     config: Config,
     folder: Path,
     next_step: str | None = None,
-) -> None:
-    """Prints what an evaluation found, and writes its reports.
+    is_brief: bool = False,
+) -> str:
+    """Writes the reports of an evaluation, and gives what it found as text.
 
     Args:
         evaluation: What was found.
@@ -86,15 +95,20 @@ def report(
         config: Its `name` is the title, and it says whether scores are kept.
         folder: Where the files go.
         next_step: What to try next, as a sentence.
+        is_brief: Whether the text has the figures of the model's own matcher alone.
     """
     verdict = " ".join(filter(None, [verdict_line(evaluation), next_step]))
     tables = result_tables(evaluation)
     page = write_report(evaluation, split, config.name, folder, verdict, tables)
     if config.evaluation.save_scores:
         _LOGGER.info("scores: %s", save_scores(evaluation, folder))
-    lines = [verdict, *map(str, tables), *embedding_lines(evaluation)]
-    print("\n" + "\n\n".join(lines) + "\n", flush=True)
     _LOGGER.info("report: %s", page)
+    shown = [summary_table(evaluation)] if is_brief else tables
+    return "\n\n".join([verdict, *map(str, shown), *embedding_lines(evaluation)])
+
+
+def _show(*paragraphs: str) -> None:
+    print("\n" + "\n\n".join(paragraphs) + "\n", flush=True)
 
 
 class Run:
@@ -122,9 +136,9 @@ class Run:
             plan_memory(self.config, self.records, self.records.split(split))
         self.train()
         if distribution.is_chief:
-            self.evaluate()
+            found = list(self._evaluations(is_brief=True))
             self.export()
-            print(f"\n{self._what_next()}\n", flush=True)
+            _show(*found, self._what_next())
         distribution.wait()
 
     def prepare(self) -> None:
@@ -156,7 +170,12 @@ class Run:
             self.tokenizer, self.model = tokenizer, model
 
     def evaluate(self) -> None:
-        """Evaluates the trained model, and writes reports."""
+        """Evaluates the trained model, writes reports, and prints all tables."""
+        for found in self._evaluations():
+            _show(found)
+
+    def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
+        """Evaluates the trained model, writes reports, and gives what to print of each split."""
         for split in self.config.evaluation.splits:
             _LOGGER.info("== evaluate: %s", split)
             evaluation = evaluate_split(
@@ -171,13 +190,9 @@ class Run:
                 evaluation.unknown = embed_unknown(self.model, self.tokenizer)
             if self.config.evaluation.report_card:
                 evaluation.probes = probe(self.folder.path, self.model, self.records, split)
-            report(
-                evaluation,
-                part,
-                self.config,
-                self.folder.evaluation(split),
-                advice(self.config, len(self.records.split("train"))),
-            )
+            next_step = advice(self.config, len(self.records.split("train")))
+            folder = self.folder.evaluation(split)
+            yield report(evaluation, part, self.config, folder, next_step, is_brief)
 
     def tune_reranker(self) -> None:
         """Searches the scales of fast re-ranking on the validation split, and prints the best."""
@@ -238,18 +253,21 @@ class Run:
     def _what_next(self) -> str:
         """Where the results are, and what can be done with them, for the end of a run."""
         reports = [str(self.folder.evaluation(s) / PAGE) for s in self.config.evaluation.splits]
-        lines = [f"open    {report}" for report in reports]
-        run, index = self.folder.path, self.folder.path / "index"
-        images = "FOLDER"
-        if self.config.data.source.name == "scenes":
-            images = "pictures"
-            lines.append(f"search  python main.py images --run={run} --output={images}")
-        first = "        " if images == "pictures" else "search  "
-        lines += [
-            f"{first}python main.py index --run={run} --images={images}",
-            f'        python main.py search --index={index} "what you look for"',
-            f"        python main.py serve --index={index}",
+        lines = [f"model     {self.folder.model}, and for TF Serving {self.folder.serving}"]
+        lines += [f"open      {report}, which has all tables and pictures" for report in reports]
+        source = self.config.data.source
+        run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
+        images = "pictures" if source.name == "scenes" else "FOLDER"
+        if isinstance(source, CsvSource):
+            images = shlex.quote(str(source.root / source.images))
+        steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
+        steps += [
+            f"index --run={run} --images={images}",
+            f'search --index={index} "what you look for"',
+            f"serve --index={index}",
         ]
+        first = ["try next: ", *[" " * 10] * (len(steps) - 1)]
+        lines += [f"{one}python main.py {step}" for one, step in zip(first, steps, strict=True)]
         return "\n".join(lines)
 
     @cached_property

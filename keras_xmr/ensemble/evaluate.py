@@ -61,7 +61,7 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
         _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
         evaluation = evaluate_matrices([("ensemble", scores)], main.records, part, own)
         atomic_write(folder.config, dump_config(own).encode("utf-8"))
-        report(evaluation, part, own, folder.evaluation(split))
+        print("\n" + report(evaluation, part, own, folder.evaluation(split)) + "\n", flush=True)
     return folder.path
 
 

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from keras_xmr.evaluation.reported_results import reported_tables
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.metrics import Table, measured_tables, reranked_title, verdict
+from keras_xmr.metrics import (
+    CHANCE,
+    DIRECTIONS,
+    RSUM,
+    Table,
+    cell,
+    chance,
+    judgements_title,
+    measured_tables,
+    metric_title,
+    reranked_title,
+    verdict,
+)
+from keras_xmr.metrics.ranking import RECALL_AT
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:
@@ -21,6 +34,22 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
     if evaluation.paper is not None:
         tables += reported_tables(evaluation, evaluation.paper)
     return tables
+
+
+def summary_table(evaluation: Evaluation) -> Table:
+    """The recalls of the model's own matcher, and those of chance, against all that is known."""
+    own = evaluation.matchers[0].measured
+    known = {"annotated answers": own.metrics}
+    known |= {judgements_title(name): metrics for name, metrics in own.extra.items()}
+    names = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
+    names.append(RSUM)
+    rows = []
+    for title, metrics in known.items():
+        for first, found in ((title, metrics.summary), (f"  {CHANCE}", chance(metrics))):
+            rows.append([first, *(cell(name, found.get(name)) for name in names)])
+    size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
+    title = f"{evaluation.split}: {size}, {evaluation.matchers[0].name}"
+    return Table(title, ["in percent", *(metric_title(name) for name in names)], rows)
 
 
 def verdict_line(evaluation: Evaluation) -> str:

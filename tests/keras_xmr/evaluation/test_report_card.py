@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.card_plots import card_pictures
 from keras_xmr.evaluation.curve_plots import curve_pictures
@@ -29,6 +31,7 @@ from keras_xmr.evaluation.reliability import reliability_of_best, reliability_of
 from keras_xmr.evaluation.report_card import report_card
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.evaluation.selective import bin_intervals, narrow_gaps, risk_coverage
+from keras_xmr.evaluation.tables import summary_table
 from keras_xmr.evaluation.uncertainty import bins
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.coverage import ScoredSplit, coverage
@@ -36,6 +39,7 @@ from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.glossary import glossary
 from keras_xmr.metrics.score_matrices import ScoreMatrices
+from keras_xmr.pipeline import Run
 
 
 def mean_risk(order, wrong):
@@ -230,6 +234,35 @@ def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path)
     assert lines[0] == "zeta,i2t,i2t chance,t2i,t2i chance"
     assert len(lines) == 8
     assert (tmp_path / "set_correlation_image.png").stat().st_size > 1000
+
+
+def test_the_last_screen_has_the_own_matcher_beside_chance(evaluation):
+    own = evaluation.matchers[0]
+    own.measured.extra["truth"] = own.metrics
+    evaluation.matchers = [own, replace(own, name="other")]
+    table = summary_table(evaluation)
+    assert [row[0] for row in table.rows] == [
+        *("annotated answers", "  chance"),
+        *("exhaustive truth", "  chance"),
+    ]
+    assert table.rows[0][-1] == f"{100 * own.metrics.summary['rsum']:.1f}"
+    assert table.rows[1][4] == "12.5"  # One of 8 images is right for a caption.
+    assert str(table).startswith("test: 8 images, 16 captions, match_probability\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "first"),
+    [
+        ("scenes_pcme", "pictures", "images --run="),
+        ("csv_pretrained", "'my photos/images'", "index --run="),
+    ],
+)
+def test_what_is_next_names_the_photos(name, images, first):
+    root = () if name.startswith("scenes") else ("data.source.root=my photos",)
+    told = Run(load_config(find_config(name), root))._what_next()
+    assert re.search(rf"^try next: python main.py {first}", told, re.M)
+    assert f"--images={images}\n" in told
+    assert "report.html, which has all tables" in told
 
 
 def test_relevance_by_rank_is_that_of_the_definition(random):
