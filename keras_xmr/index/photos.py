@@ -20,10 +20,6 @@ from data_pipelines.pixels import naming, open_image, orientation, read_pixels
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside
 
-UNREAD = frozenset({".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw"})
-"""What those of photos end in that are not read. They are looked at to say so, and in case that
-the name is wrong."""
-
 _EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
 
 
@@ -81,7 +77,7 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
         )
         for name in sorted(files):
             path = Path(folder, name)
-            if path.suffix.lower() not in PHOTO_SUFFIXES | UNREAD or name.startswith("."):
+            if path.suffix.lower() not in PHOTO_SUFFIXES or name.startswith("."):
                 continue
             if (status := _status(path)) is not None:
                 yield path.relative_to(root).as_posix(), status
