@@ -12,6 +12,7 @@ from keras_xmr.comparison.execute import execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import PlannedRun
 from keras_xmr.comparison.report import Comparison, terminal_tables, write_report
+from keras_xmr.comparison.resampling import resample
 from keras_xmr.comparison.results import Methods, read_runs
 from keras_xmr.comparison.summary_tables import summary_tables
 from keras_xmr.config.loader import ConfigError
@@ -54,11 +55,13 @@ def compare(
 
 def _report(split: str, methods: Methods, folder: Path) -> None:
     several = len(methods) > 1
+    resampled = resample(methods)
     comparison = Comparison(
         split,
         methods,
         summary_tables(methods),
-        compare_pairs(methods) if several else [],
+        resampled,
+        compare_pairs(resampled) if several else [],
         wins(methods) if several else [],
     )
     page = write_report(comparison, folder)

@@ -5,25 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from keras_xmr.comparison.results import Methods, Queries, RunResult
-from keras_xmr.comparison.summary_tables import ANNOTATED, kind_title
-from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, Table, metric_title
-from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm, resampled_means
+from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged
+from keras_xmr.comparison.results import Methods
+from keras_xmr.comparison.summary_tables import kind_title
+from keras_xmr.metrics import Table
+from keras_xmr.metrics.bootstrap import Difference, difference, holm
 
 ALPHA = 0.05
-
-_COMPARED = [metric for metric in METRICS.values() if metric.compared]
-HEADLINES = {RSUM: metric_title(RSUM)} | {
-    f"{side}_{metric.name}": f"{side} {metric.title}"
-    for metric in _COMPARED
-    if metric.compared == "headline"
-    for side in DIRECTIONS
-}
-"""The metrics whose differences are shown on the page; the others are in the CSV file."""
 
 _WINS = 10
 
@@ -37,7 +28,7 @@ class Pair:
         metric: The metric, such as `i2t_recall_1`.
         left: A method.
         right: Another one.
-        difference: left - right, over queries.
+        difference: left - right, over queries and runs.
         p_holm: Its p-value, corrected for all pairs of methods in this metric (Holm).
     """
 
@@ -50,7 +41,7 @@ class Pair:
 
     @property
     def is_real(self) -> bool:
-        """Whether the queries tell the methods apart."""
+        """Whether the queries and runs tell the methods apart."""
         return self.p_holm < ALPHA
 
 
@@ -76,40 +67,24 @@ class Win:
     ranks: tuple[float, float]
 
 
-def resamples_for(methods: int) -> int:
-    """How many resamples tell pairs of so many methods apart.
-
-    Holm multiplies the smallest p-value, 2 / (resamples + 1), by the number of pairs.
-    """
-    return max(RESAMPLES, 100 * methods * (methods - 1) // 2)
-
-
-def compare_pairs(methods: Methods, seed: int = 0) -> list[Pair]:
+def compare_pairs(compared: Sequence[Resampled]) -> list[Pair]:
     """Tests all pairs of methods by paired bootstrap, in all metrics against all judgements.
 
-    The value of a query is its mean over the runs of a method, with the method's own matcher.
-    Images are resampled, and their captions with them, so both directions and RSUM come from the
-    same resamples. (Where it is not known which image a caption was written for, captions are
-    resampled on their own.) It tells what these runs do on other queries; what other seeds do,
-    the deviations tell.
-
     Args:
-        methods: The runs of each method.
-        seed: Seed of the resamples.
+        compared: What the methods have over the queries, and over resamples of queries and runs,
+            for each kind of judgements.
     """
-    found: list[Pair] = []
-    resamples = resamples_for(len(methods))
-    first = next(iter(methods.values()))[0].queries
-    for judgements in _common_kinds(methods):
-        observed, resampled = _means(methods, judgements, first, resamples, seed)
-        for metric, own in observed.items():
-            found += _test(list(methods), judgements, metric, own, resampled[metric])
-    return found
+    return [
+        pair
+        for of_kind in compared
+        for metric in of_kind.observed
+        for pair in _test(of_kind, metric)
+    ]
 
 
-def _test(
-    names: list[str], judgements: str, metric: str, observed: np.ndarray, resampled: np.ndarray
-) -> Iterator[Pair]:
+def _test(compared: Resampled, metric: str) -> Iterator[Pair]:
+    names, kind = compared.methods, compared.judgements
+    observed, resampled = compared.observed[metric], compared.resampled[metric]
     numbers = list(itertools.combinations(range(len(names)), 2))
     apart = [
         difference(float(observed[i] - observed[j]), resampled[:, i] - resampled[:, j])
@@ -117,69 +92,7 @@ def _test(
     ]
     corrected = holm([d.p_value for d in apart])
     for (i, j), d, p_holm in zip(numbers, apart, corrected, strict=True):
-        yield Pair(judgements, metric, names[i], names[j], d, float(p_holm))
-
-
-def _means(
-    methods: Methods, judgements: str, first: Queries, resamples: int, seed: int
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """By metric: the means over queries (methods,), and over resamples (resamples, methods)."""
-    observed: dict[str, np.ndarray] = {}
-    resampled: dict[str, np.ndarray] = {}
-    tested = [name for metric in _COMPARED for name in metric.mean_of or (metric.name,)]
-    for side in DIRECTIONS:
-        found = {name: _per_query(methods, judgements, f"{side}_{name}") for name in tested}
-        values = {n: own for n, own in found.items() if not np.isnan(own).all()}
-        flat = np.concatenate(list(values.values()), axis=1)
-        means = resampled_means(flat, resamples=resamples, **_draws(first, side, seed))
-        parts = np.split(means, len(values), axis=1)
-        for (name, own), part in zip(values.items(), parts, strict=True):
-            observed[f"{side}_{name}"] = np.nanmean(own, axis=0)
-            resampled[f"{side}_{name}"] = part
-    for whole in (observed, resampled):
-        recalls = [whole[name] for name in whole if "_recall_" in name]
-        whole[RSUM] = np.sum(recalls, axis=0)
-        for side, metric in itertools.product(DIRECTIONS, _COMPARED):
-            names = [f"{side}_{name}" for name in metric.mean_of]
-            if known := [whole.pop(name) for name in names if name in whole]:
-                whole[f"{side}_{metric.name}"] = np.mean(known, axis=0)
-    return observed, resampled
-
-
-def _draws(first: Queries, side: str, seed: int) -> dict[str, Any]:
-    """How `resampled_means` draws the queries of a side: captions together with their images."""
-    if side == "i2t":
-        return {"seed": seed}
-    if first.caption_image is None:
-        return {"seed": seed + 1}
-    images = len(first.image_ids)
-    return {"groups": first.caption_image, "num_groups": images, "seed": seed}
-
-
-def _per_query(methods: Methods, judgements: str, metric: str) -> np.ndarray:
-    """Means over runs (queries, methods), float64; NaN where any method has no value."""
-    first = next(iter(methods.values()))[0].queries
-    count = len(first.image_ids if metric.startswith("i2t") else first.caption_ids)
-    nothing = np.full(count, np.nan)
-
-    def mean(runs: Sequence[RunResult]) -> np.ndarray:
-        found = [run.queries.values[judgements].get(metric, nothing) for run in runs]
-        return np.stack(found).mean(axis=0, dtype=np.float64)
-
-    values = np.stack([mean(runs) for runs in methods.values()], axis=1)
-    values[np.isnan(values).any(axis=1)] = np.nan
-    return values
-
-
-def _common_kinds(methods: Methods) -> list[str]:
-    """The kinds of judgements that all runs were measured against."""
-    runs = [run.queries.values for own in methods.values() for run in own]
-    return [kind for kind in runs[0] if all(kind in values for values in runs)]
-
-
-def most_judged(methods: Methods) -> str:
-    """The kind of judgements that knows most: the exhaustive truth, if there is one."""
-    return "truth" if "truth" in _common_kinds(methods) else ANNOTATED
+        yield Pair(kind, metric, names[i], names[j], d, float(p_holm))
 
 
 def wins(methods: Methods, count: int = _WINS) -> list[Win]:

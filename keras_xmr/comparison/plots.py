@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 
-from keras_xmr.comparison.pairs import HEADLINES, most_judged
+from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.comparison.summary_tables import UNCERTAINTY, SummaryTable, kind_title, shown_mean
+from keras_xmr.comparison.summary_tables import (
+    UNCERTAINTY,
+    Figure,
+    SummaryTable,
+    kind_title,
+    shown_mean,
+)
 from keras_xmr.metrics import CHANCE, chance_recall
 from keras_xmr.reporting.pictures import Picture
 
@@ -20,16 +26,20 @@ Rows = list[tuple[object, ...]]
 
 
 def comparison_pictures(
-    methods: Methods, summary_tables: Sequence[SummaryTable]
+    methods: Methods, summary_tables: Sequence[SummaryTable], compared: Sequence[Resampled]
 ) -> Iterator[Picture]:
     """Every picture that there are figures for.
 
     Args:
         methods: The runs of each method.
         summary_tables: Their tables.
+        compared: What they have over resamples.
     """
     plain = [b for b in summary_tables if b.matchers == "own" and not b.reranker]
-    yield from (_bars(table) for table in plain if table.judgements != "folds")
+    resampled = {own.judgements: own for own in compared}
+    for table in plain:
+        if table.judgements != "folds":
+            yield _bars(table, resampled.get(table.judgements))
     yield _recall(methods)
     if _asp_tops(plain[0]):
         yield _asp(plain[0])
@@ -42,8 +52,8 @@ def _colours(names: Sequence[str]) -> dict[str, tuple]:
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 
 
-def _bars(table: SummaryTable) -> Picture:
-    """A bar for each method, with the deviation over seeds, in a panel for each metric."""
+def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
+    """A bar for each method, with its interval, in a panel for each metric."""
     labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
     metrics = [name for name in labels if any(name in row for row in table.rows.values())]
     columns = min(2, len(metrics))
@@ -57,9 +67,12 @@ def _bars(table: SummaryTable) -> Picture:
         factor = 1 if metric == UNCERTAINTY else 100
         for number, name in enumerate(names):
             if found := table.rows[name].get(metric):
-                error = factor * (found.deviation or 0)
-                rows_of.append((labels[metric], name, factor * found.mean, error))
-                axis.barh(number, factor * found.mean, xerr=error, color=colours[name])
+                low, high = (factor * end for end in _interval(found, metric, name, resampled))
+                mean = factor * found.mean
+                rows_of.append((labels[metric], name, mean, low, high))
+                # A mean over few runs may lie outside of them by the last digits.
+                ends = [[max(mean - low, 0)], [max(high - mean, 0)]]
+                axis.barh(number, mean, xerr=ends, color=colours[name])
                 axis.text(
                     0, number, f" {shown_mean(metric, table.rows[name])}", va="center", fontsize=7
                 )
@@ -74,11 +87,22 @@ def _bars(table: SummaryTable) -> Picture:
         axis.axis("off")
     title = f"metrics, {kind_title(table.judgements)}"
     see = (
-        "Each panel is a metric, each bar a method; a thin line is the deviation over seeds, the "
-        "dotted one what a random order has. Which differences are real, the tables below say."
+        "Each panel is a metric, each bar a method; a thin line is the 95 % interval over queries "
+        "and runs, of a correlation from the least to the most of the runs; the dotted line is "
+        "what a random order has. Which differences are real, the tables below say."
     )
-    header = ("metric", "method", "mean", "deviation")
+    header = ("metric", "method", "mean", "low", "high")
     return Picture(f"bars-{table.judgements}", title, see, figure, header, rows_of)
+
+
+def _interval(
+    found: Figure, metric: str, method: str, resampled: Resampled | None
+) -> tuple[float, float]:
+    """Where a metric lies: over queries and runs, or, if queries have none, over runs alone."""
+    if resampled and method in resampled.methods and metric in resampled.observed:
+        interval = resampled.of(metric, method)
+        return interval.low, interval.high
+    return min(found.values), max(found.values)
 
 
 def _curves(draw: Callable[[plt.Axes, str], None], label: str) -> plt.Figure:

@@ -10,20 +10,19 @@ from pathlib import Path
 from data_pipelines.files import atomic_write
 from keras_xmr.comparison.pairs import (
     ALPHA,
-    HEADLINES,
     Pair,
     Win,
     matrix_tables,
-    most_judged,
-    resamples_for,
     signed,
 )
 from keras_xmr.comparison.plots import comparison_pictures
+from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, resamples_for
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.side_by_side import STYLE, side_by_side
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
 from keras_xmr.config.registry import components
 from keras_xmr.metrics import RSUM, Table
+from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.metrics.glossary import glossary
 from keras_xmr.reporting.pages import definitions, gallery, html_table, page
 from keras_xmr.reporting.spreadsheets import csv_of
@@ -39,6 +38,7 @@ class Comparison:
         split: The split.
         methods: The runs of each method.
         summary_tables: Their figures.
+        resampled: What they have over resamples, for each kind of judgements.
         pairs: Their differences; empty with one method.
         wins: The queries where each is most ahead of another.
     """
@@ -46,12 +46,13 @@ class Comparison:
     split: str
     methods: Methods
     summary_tables: list[SummaryTable]
+    resampled: list[Resampled]
     pairs: list[Pair]
     wins: list[Win]
 
     @property
     def verdict(self) -> str:
-        """Which method has the highest RSUM, and whether the queries tell it from the next."""
+        """Which method has the highest RSUM, and whether it can be told from the next."""
         kind = most_judged(self.methods)
         table = next(t for t in self.summary_tables if (t.judgements, t.matchers) == (kind, "own"))
         means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
@@ -72,7 +73,7 @@ class Comparison:
         low, high = sorted((sign * d.low, sign * d.high))
         told = "tell both apart" if pair.is_real else "do not tell both apart"
         return (
-            f"The queries {told}: the difference is {signed(sign * d.value)} (95 % interval "
+            f"Queries and runs {told}: the difference is {signed(sign * d.value)} (95 % interval "
             f"{signed(low)} to {signed(high)})"
         )
 
@@ -87,10 +88,11 @@ class Comparison:
         if self.pairs:
             resamples = resamples_for(len(self.methods))
             lines.append(
-                f"Differences: paired bootstrap over the queries, {resamples:,} resamples of the "
-                "images with their captions, each query with its mean over runs. A star marks a "
+                f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
+                "captions, and of the runs of each method. A star marks a "
                 f"p-value below {ALPHA} after Holm's correction for all pairs of methods in one "
-                "metric. This is about other queries, for these runs; for other seeds, see ±."
+                "metric. This is about other queries and other seeds; of a method with one run, "
+                "about that run."
             )
         return lines
 
@@ -119,11 +121,14 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         atomic_write(folder / "differences.csv", csv_of(_pair_rows(comparison.pairs)))
         atomic_write(folder / "wins.csv", csv_of(_win_rows(comparison.wins)))
     split = comparison.split
-    tables = [table.wide_table(table.title(split)) for table in comparison.summary_tables]
+    tables = [
+        table.wide_table(table.title(split), _intervals(table, comparison.resampled))
+        for table in comparison.summary_tables
+    ]
     matrices = matrix_tables(comparison.pairs, split)
     markdown = [comparison.verdict, *map(_markdown, [*tables, *matrices]), *comparison.notes]
     atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
-    drawn = comparison_pictures(comparison.methods, comparison.summary_tables)
+    drawn = comparison_pictures(comparison.methods, comparison.summary_tables, comparison.resampled)
     title = f"{', '.join(comparison.methods)}: {split}"
     parts = [f"<h1>{html.escape(split)}: comparison of {len(comparison.methods)} methods</h1>"]
     parts.append(f'<p class="verdict">{html.escape(comparison.verdict)}</p>')
@@ -137,6 +142,14 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     path = folder / "report.html"
     atomic_write(path, page(title, parts, STYLE).encode("utf-8"))
     return path
+
+
+def _intervals(table: SummaryTable, compared: Sequence[Resampled]) -> dict[str, Difference]:
+    """The intervals of RSUM, where models are scored with the matcher of their training."""
+    if table.matchers != "own" or table.reranker:
+        return {}
+    own = (resampled for resampled in compared if resampled.judgements == table.judgements)
+    return {name: found.of(RSUM, name) for found in own for name in found.methods}
 
 
 def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:

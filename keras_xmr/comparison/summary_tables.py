@@ -22,6 +22,7 @@ from keras_xmr.metrics import (
     metric_title,
     reranked_title,
 )
+from keras_xmr.metrics.bootstrap import Difference
 
 ANNOTATED = "metrics"
 """The kind of judgements that runs list without a name: those of the data set."""
@@ -111,16 +112,27 @@ class SummaryTable:
         rows += self._chance_row([])
         return Table(title, ["method", *self.columns.values()], rows)
 
-    def wide_table(self, title: str) -> Table:
-        """The table for a page: mean and deviation in one cell."""
+    def wide_table(self, title: str, intervals: Mapping[str, Difference] | None = None) -> Table:
+        """The table for a page: mean and deviation in one cell, and the intervals of RSUM.
+
+        Args:
+            title: What it shows.
+            intervals: Those of RSUM by row, or none.
+        """
         header = ["method", "runs", *(name.replace("\n", " ") for name in self.columns.values())]
+        header += ["RSUM, 95 % interval"] if intervals else []
         rows = []
         for name, figures in self.rows.items():
             runs = str(max(len(figure.values) for figure in figures.values()))
-            rows.append([name, runs, *(_with_spread(metric, figures) for metric in self.columns)])
+            cells = [_with_spread(metric, figures) for metric in self.columns]
+            if intervals:
+                found = intervals[name]
+                cells.append(f"{100 * found.low:.1f} to {100 * found.high:.1f}")
+            rows.append([name, runs, *cells])
+        chance = [[*row, ""] if intervals else row for row in self._chance_row([""])]
         best = {place: self._best(metric) for place, metric in enumerate(self.columns, 2)}
         known = {place: text for place, text in best.items() if text is not None}
-        return Table(title, header, [*rows, *self._chance_row([""])], known)
+        return Table(title, header, [*rows, *chance], known)
 
     def _chance_row(self, second: list[str]) -> list[list[str]]:
         cells = (cell(metric, self.chance.get(metric)) for metric in self.columns)
@@ -170,7 +182,11 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
     """What a random ranking of the queries of a run has; empty where older runs do not tell."""
     known = run.queries.values.get(judgements, {})
     images, captions = (known.get(f"{side}_positives") for side in DIRECTIONS)
-    return {} if images is None or captions is None else chance_of(images, captions)
+    if images is None or captions is None:
+        return {}
+    asp = {f"{side}_asp": known.get(f"{side}_asp_chance") for side in DIRECTIONS}
+    found = {name: float(np.nanmean(values)) for name, values in asp.items() if values is not None}
+    return chance_of(images, captions) | found
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:

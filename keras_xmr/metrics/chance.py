@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_xmr.metrics.bootstrap import difference, resampled_means
-from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
+from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT, QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
 
 _RECALLS = [f"recall_{k}" for k in RECALL_AT]
@@ -53,7 +53,9 @@ def chance(metrics: RetrievalMetrics) -> dict[str, float]:
     Returns:
         A summary with the names of `metrics.summary`; the median rank is not in it.
     """
-    return chance_of(metrics.image_to_text.positives, metrics.text_to_image.positives)
+    sides = metrics.image_to_text, metrics.text_to_image
+    found = chance_of(*(queries.positives for queries in sides))
+    return found | both_directions(*map(_expected_asp, sides))
 
 
 def chance_of(images: np.ndarray, captions: np.ndarray) -> dict[str, float]:
@@ -103,6 +105,12 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
     total = metrics.summary["rsum"]
     found = difference(total, resampled)
     return Verdict(total, found.low, found.high, chance(metrics)["rsum"])
+
+
+def _expected_asp(queries: QueryMetrics) -> dict[str, float]:
+    """ASP, where it was measured: it is not a matter of how many answers are right."""
+    asp = queries.values.get("asp_chance")
+    return {} if asp is None or np.isnan(asp).all() else {"asp": float(np.nanmean(asp))}
 
 
 def _expected(right: np.ndarray, candidates: int) -> dict[str, float]:

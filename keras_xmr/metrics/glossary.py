@@ -24,6 +24,7 @@ _MEANINGS = {
         "ASP",
         "how well the order by score follows the order by what captions say; 100 is best",
     ),
+    "asp_chance": ("ASP at chance", "ASP of a random order, by how many are equally relevant"),
     "asp_tf_idf": ("ASP (TF-IDF)", "ASP where captions are compared by TF-IDF"),
     "asp_top_K": ("N = K", "ASP of the K most relevant answers alone"),
     "released_asp_K": (

@@ -65,6 +65,7 @@ METRICS = {
             mean_of=tuple(f"pmrp_{zeta}" for zeta in ZETAS),
         ),
         Metric("asp", "ASP", table="many", compared="headline"),
+        Metric("asp_chance", "ASP\nat chance"),
         Metric("asp_tf_idf", "ASP\n(TF-IDF)", table="many"),
         *(Metric(f"asp_top_{n}", f"N = {n}", table="curve") for n in ASP_TOP),
         *(

@@ -16,6 +16,7 @@ from keras_xmr.threads import in_threads
 
 ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
 RELEASED_ASP_AT = (5, 10, 20)
+CHANCE = "asp_chance"
 
 # Pairs that a thread ranks at once; it needs about 60 bytes for each.
 _PAIRS = 1 << 18
@@ -36,6 +37,7 @@ def semantic_precision(
       candidates with strictly more of it (Li et al. 2022, Eq. 4, 8).
     * `asp_top_N`: the same over the first N by relevance alone, as if there were no others
       (Fig. 3). Who ties with the N-th is among them. Only N below the number of candidates.
+    * `asp_chance`: what a random ranking has of `asp` on the average.
     * `released_asp_K`: what the paper's released code calls ASP_K: the relevance of the first K
       by score, as a part of the largest relevance that K candidates can have.
 
@@ -102,9 +104,15 @@ def _direction(
 ) -> QueryMetrics:
     queries, candidates = scores.shape
     top = [n for n in top if n < candidates]
-    names = ["asp", *(f"asp_top_{n}" for n in top), *(f"released_asp_{k}" for k in RELEASED_ASP_AT)]
+    names = [
+        "asp",
+        CHANCE,
+        *(f"asp_top_{n}" for n in top),
+        *(f"released_asp_{k}" for k in RELEASED_ASP_AT),
+    ]
     values = {name: np.full(queries, np.nan) for name in names}
     positives = np.empty(queries, np.int64)
+    at_random = _asp_at_random(candidates)
     step = max(1, _PAIRS // max(candidates, 1))
 
     def rank_rows(first: int) -> None:
@@ -123,6 +131,7 @@ def _direction(
             if wanted[row].min() == wanted[row].max():
                 values["asp"][first + row] = np.nan
                 continue
+            values[CHANCE][first + row] = at_random[ideal[row]].mean()
             curve = _asp_of_first(top, ideal[row], block[row], ties)
             for n in top:
                 values[f"asp_top_{n}"][first + row] = curve.get(n, values["asp"][first + row])
@@ -132,6 +141,14 @@ def _direction(
 
     in_threads(rank_rows, queries, step)
     return QueryMetrics(values, positives)
+
+
+def _asp_at_random(candidates: int) -> np.ndarray:
+    """The mean of min(r, j) / max(r, j) over all ranks j, for each rank r from 0 on (n + 1,)."""
+    ranks = np.arange(1, candidates + 1)
+    harmonic = np.cumsum(1 / ranks)
+    below = (ranks + 1) / 2 + ranks * (harmonic[-1:] - harmonic)
+    return np.concatenate([[np.nan], below / candidates])
 
 
 def _floats(rows: np.ndarray, kind: str, first: int) -> np.ndarray:

@@ -89,7 +89,7 @@ def _main_table(title: str, summaries: Mapping[str, Mapping[str, float]], first:
     for row, found in zip(table.rows, summaries.values(), strict=True):
         row.append(cell(RSUM, found[RSUM]))
     best = best_cell(RSUM, _compared(summaries, RSUM))
-    return replace(table, best=table.best | ({} if best is None else {place: best}))
+    return replace(table, best={**table.best, **({} if best is None else {place: best})})
 
 
 def _many_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:

@@ -9,7 +9,9 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,8 +26,9 @@ from data_pipelines.errors import UserError
 from data_pipelines.prepare import prepare
 from keras_xmr import cli
 from keras_xmr.comparison import compare, execute
-from keras_xmr.comparison.pairs import compare_pairs, resamples_for, wins
+from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import plan_runs
+from keras_xmr.comparison.resampling import resample, resamples_for, run_weights
 from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
@@ -128,10 +131,12 @@ def test_reranked_figures_and_other_matchers_stand_apart(methods):
 
 
 def test_pairs_are_those_of_a_bootstrap_of_their_own(methods):
-    pairs = {(p.judgements, p.metric, p.left, p.right): p for p in compare_pairs(methods)}
+    methods = {name: runs[:1] for name, runs in methods.items()}
+    compared = compare_pairs(resample(methods))
+    pairs = {(p.judgements, p.metric, p.left, p.right): p for p in compared}
 
     def per_query(name: str, metric: str) -> np.ndarray:
-        return np.mean([r.queries.values["truth"][metric] for r in methods[name]], axis=0)
+        return methods[name][0].queries.values["truth"][metric]
 
     found = pairs["truth", "t2i_map_at_r", "good", "fair"]
     left, right = per_query("good", "t2i_map_at_r"), per_query("fair", "t2i_map_at_r")
@@ -166,13 +171,40 @@ def test_only_what_all_runs_have_is_tested(folders, tmp_path):
         prefixed = {f"match_probability/{name}": values for name, values in more.items()}
         np.savez(path, **np.load(path), **prefixed)
     methods = read_runs(folders)["test"]
-    pairs = compare_pairs(methods)
+    pairs = compare_pairs(resample(methods))
     assert {pair.judgements for pair in pairs} == {"metrics"}
     assert not [pair for pair in pairs if pair.metric.endswith("asp")]
     pmrp = [pair.difference.value for pair in pairs if pair.metric == "i2t_pmrp"]
     np.testing.assert_allclose(pmrp, [-0.1, -0.2, -0.1], atol=1e-6)
     assert {win.text for win in wins(methods)} == {""}
     compare([], folders, tmp_path / "out")
+
+
+def test_intervals_hold_other_seeds_too(methods):
+    """Two runs of which one finds everything and the other nothing: no query tells that."""
+    first = methods["good"][0].queries
+    arrays = first.values["metrics"]
+
+    def run(found: float) -> SimpleNamespace:
+        values = {name: np.full_like(own, found) for name, own in arrays.items()}
+        return SimpleNamespace(queries=replace(first, values={"metrics": values}))
+
+    (compared,) = resample({"twice": [run(0), run(1)], "once": [run(1)]})
+    apart = compared.of("i2t_recall_1", "twice")
+    assert apart.value == 0.5
+    assert apart.low < 0
+    assert apart.high > 1
+    alone = compared.of("rsum", "once")
+    assert alone.value == alone.low == alone.high == pytest.approx(6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_runs_count_so_that_a_mean_has_the_variance_of_its_runs(random, count):
+    ((weights),) = run_weights([count], 40_000, seed=3)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    values = random.normal(size=count)
+    expected = values.var(ddof=1) / count if count > 1 else 0
+    np.testing.assert_allclose((weights @ values).var(), expected, rtol=0.03)
 
 
 def test_many_methods_get_enough_resamples():

@@ -16,6 +16,7 @@ from keras_xmr.evaluation.evaluate import _add_relevance
 from keras_xmr.judgements import GroundTruth, Judgements, multi_hot
 from keras_xmr.metrics import (
     ScoreMatrices,
+    chance,
     evaluate_scores,
     measure,
     plausible_match,
@@ -151,6 +152,15 @@ def test_equal_scores_never_beat_chance(random, nonzero):
             assert value >= chance.mean() - error, name
         else:
             assert value <= chance.mean() + error, name
+
+
+def test_asp_at_chance_is_the_mean_of_random_rankings(random):
+    relevance = random.integers(0, 4, (3, 40)).astype(float)
+    expected = semantic_precision(np.zeros((3, 40)), relevance).summary["i2t_asp_chance"]
+    draws = [semantic_precision(random.normal(size=(3, 40)), relevance) for _ in range(300)]
+    found = [draw.summary["i2t_asp"] for draw in draws]
+    assert abs(np.mean(found) - expected) < 4 * np.std(found) / np.sqrt(300)
+    assert chance(draws[0])["i2t_asp"] == pytest.approx(expected)
 
 
 def test_tied_scores_that_share_a_rank_would_beat_chance(random):
