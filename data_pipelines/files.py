@@ -38,11 +38,8 @@ def atomic_write(path: Path, content: bytes) -> None:
         OSError: If the disk is full or cannot be written. It names the file, and nothing is left
             behind.
     """
-    try:
-        with written_aside(path) as aside:
-            aside.write_bytes(content)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    with written_aside(path) as aside:
+        aside.write_bytes(content)
 
 
 @contextmanager
@@ -52,11 +49,16 @@ def written_aside(path: Path, suffix: str = "") -> Iterator[Path]:
     Args:
         path: The file.
         suffix: See `aside_of`.
+
+    Raises:
+        OSError: If the disk is full or cannot be written. It names the file.
     """
     aside = aside_of(path, suffix)
     try:
         yield aside
         put_in_place(aside, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         aside.unlink(missing_ok=True)
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from absl import logging as absl_logging
 
+from data_pipelines.disk import disk_trouble
 from data_pipelines.errors import UserError
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._options import choose_form
@@ -116,7 +117,12 @@ def _run(work: Callable[[], None]) -> None:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except OSError as error:
-        named = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        print(f"error: {named or error}", file=sys.stderr)
+    except Exception as error:
+        told = disk_trouble(error)
+        if told is None and isinstance(error, OSError):
+            told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            told = told or str(error)
+        if told is None:
+            raise
+        print(f"error: {told}", file=sys.stderr)
         sys.exit(1)

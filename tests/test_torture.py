@@ -1,8 +1,8 @@
 """Staying alive: whatever ends a run, nothing is lost, and it ends as one that was never disturbed.
 
 These are the long forms, for `make torture`. In short, the same is tested where each part is: kills
-in test_training.py, test_prepare.py and test_locks.py, full disks in test_prepare.py and
-test_training.py, SIGTERM and damaged checkpoints in test_training.py.
+in test_training.py, test_prepare.py and test_locks.py, full disks in test_prepare.py,
+test_training.py and test_disk_errors.py, SIGTERM and damaged checkpoints in test_training.py.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from keras_xmr.run_folder import RunFolder
 ROOT = Path(__file__).parent.parent
 
 KILLS = 4  # of each of the four steps, in each of two runs
+DISKS = 4  # of another size each, for each step
 
 # A frozen encoder, whose features are computed once, and one phase in which it is trained.
 FEATURES = (
@@ -79,15 +80,32 @@ def check_same(whole: Path, broken: Path, into: Path) -> None:
     assert not list(broken.with_suffix("").rglob(".*"))
 
 
+def start(script: str, *arguments: object) -> str:
+    """Runs a script of tests/support; returns the last line that it prints."""
+    command = [sys.executable, str(ROOT / "tests" / "support" / script), *map(str, arguments)]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    return ended.stdout.splitlines()[-1]
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(2))
 def test_steps_that_are_killed_at_random_moments(tmp_path, seed):
     overrides = FEATURES if seed % 2 else ("train.phases.0.epochs=3", "data.images_per_shard=8")
     whole, broken = (written(tmp_path / name, *overrides) for name in ("whole", "broken"))
-    script = ROOT / "tests" / "support" / "faults.py"
-    command = [sys.executable, str(script), str(tmp_path), str(seed), str(KILLS)]
-    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout.splitlines()[-1])
+    told = json.loads(start("faults.py", tmp_path, seed, KILLS))
     assert sum(told["killed"].values()) >= KILLS
+    check_same(whole, broken, tmp_path)
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk")
+@pytest.mark.parametrize("seed", range(2))
+def test_disks_that_are_full_or_read_only(tmp_path, seed):
+    overrides = FEATURES if seed % 2 else ("train.phases.0.epochs=3", "data.images_per_shard=8")
+    names = [f"name={name}" for name in ("whole", "broken")]
+    whole, broken = (written(tmp_path / n[5:], n, *overrides) for n in names)
+    told = json.loads(start("full_disks.py", tmp_path, seed, DISKS))
+    # At least the disk that is read-only, and the one that is full from the first.
+    assert all(count >= 2 for count in told.values()), told
     check_same(whole, broken, tmp_path)

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from data_pipelines.disk import disk_trouble
 from data_pipelines.files import (
     NO_ARRAY,
     aside_of,
@@ -201,9 +202,9 @@ class Checkpoints:
             for part in self.folder.glob(f"ckpt-{step}[._]*"):
                 part.unlink() if part.is_file() else shutil.rmtree(part, ignore_errors=True)
             raise CheckpointError(
-                f"the checkpoint of step {step} cannot be written to {self.folder}. The disk may "
-                "be full; free some space and start again: the training goes on at the checkpoint "
-                f"before, if there is one. {error}"
+                f"the checkpoint of step {step} cannot be written to {self.folder}: "
+                f"{disk_trouble(error) or error}. The training goes on at the checkpoint before, "
+                "if there is one"
             ) from error
 
     def _write(self, path: str, means: Mapping[str, float]) -> None:

@@ -36,7 +36,7 @@ def attempt(step: str, config: Path, log: Path, seconds: float | None = None) ->
     """
     process = os.fork()
     if process == 0:
-        _become(step, config, log)
+        become(words_of(step, config), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
     begin = time.monotonic()
     while True:
         ended, status = os.waitpid(process, os.WNOHANG)
@@ -49,16 +49,19 @@ def attempt(step: str, config: Path, log: Path, seconds: float | None = None) ->
         time.sleep(0.001 if seconds is not None and seconds < 1 else 0.01)
 
 
-def _become(step: str, config: Path, log: Path) -> None:
-    """Does a step, and ends this process."""
+def words_of(step: str, config: Path) -> list[str]:
+    """What a user writes for a step of a run."""
+    folder = load_config(config).folder
+    return [step, *(["--config", str(config)] if step in STEPS[:2] else [f"--run={folder}"])]
+
+
+def become(words: list[str], descriptor: int) -> None:
+    """Does what a user writes, and ends this process; what it says goes to a descriptor."""
     code = 99
     try:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-        folder = load_config(config).folder
-        where = ["--config", str(config)] if step in STEPS[:2] else [f"--run={folder}"]
-        cli.main(["main.py", step, *where])
+        cli.main(["main.py", *words])
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)

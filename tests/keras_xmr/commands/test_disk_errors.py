@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
+import models
+import numpy as np
 import pytest
 from command_line import start
 
+from data_pipelines.disk import disk_trouble
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
@@ -17,8 +21,10 @@ from keras_xmr.comparison import compare
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.ensemble.evaluate import _claim
+from keras_xmr.evaluation.report import _save_array
 from keras_xmr.relevance.write import relevance_of_file
 from keras_xmr.run_folder import RunFolder
+from keras_xmr.serving import export_keras
 
 
 @pytest.fixture
@@ -46,6 +52,67 @@ def test_errors_of_the_disk_are_a_sentence(capsys, error, says):
         cli._run(work)
     assert ended.value.code == 1
     assert capsys.readouterr().err.startswith(f"error: {says}")
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            RuntimeError("{{function_node SaveV2}} /run/1/pb.tmp9; No space left on device [Op]"),
+            "/run/1/pb.tmp9: No space left on device; free some space and start again",
+        ),
+        (
+            OSError("Can't write data (filename = '/run/w.h5', error message = 'File too large')"),
+            "/run/w.h5: File too large; free some space",
+        ),
+        (RuntimeError("/run/events.1; Read-only file system"), "/run/events.1: Read-only file"),
+    ],
+)
+def test_errors_of_libraries_about_the_disk_are_a_sentence_too(capsys, error, says):
+    def work() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        cli._run(work)
+    assert ended.value.code == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {says}")
+    assert told.count("\n") == 1
+
+
+def test_other_errors_are_not_taken_for_those_of_the_disk():
+    def work() -> None:
+        raise RuntimeError("no space for this in a set")
+
+    with pytest.raises(RuntimeError):
+        cli._run(work)
+
+
+@pytest.fixture
+def small_files():
+    """Files may have 4,000 bytes: the system itself refuses to write on."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_report_that_does_not_fit_names_its_file(tmp_path, small_files):
+    path = tmp_path / "scores-test.npy"
+    with pytest.raises(OSError, match=r"scores-test\.npy'") as caught:
+        _save_array(path, np.zeros((100, 100)))
+    assert disk_trouble(caught.value).startswith(f"{path}: No space left on device; free some")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_does_not_fit_leaves_the_one_before(tmp_path, small_files):
+    path = tmp_path / "model.keras"
+    path.write_text("before")
+    with pytest.raises(OSError, match="File too large") as caught:
+        export_keras(models.points(), path)
+    assert "File too large; free some space" in disk_trouble(caught.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
+    assert path.read_text() == "before"
 
 
 def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, monkeypatch):
