@@ -75,11 +75,20 @@ class Fold:
     @cached_property
     def base(self) -> Retriever:
         """Points at CCA."""
+        return self._begun("csv_pretrained_nt_xent")
+
+    @cached_property
+    def posterior(self) -> Retriever:
+        """Heads of BayesVLM, whose means are the same."""
+        return self._begun("csv_pretrained_laplace")
+
+    def _begun(self, name: str) -> Retriever:
+        """The model of a config, as it stands before training."""
         from keras_xmr.training.cca_start import begin_at_cca
 
-        config = _config("csv_pretrained_nt_xent")
+        config = _config(name)
         model = self.model(config)
-        train, dev = (_averages(model, self.splits[name]) for name in ("train", "dev"))
+        train, dev = (_averages(model, self.splits[split]) for split in ("train", "dev"))
         begin_at_cca(*_heads(model), train, dev, config.train.cca)
         return model
 
@@ -97,27 +106,6 @@ class Fold:
         """Whether the first answer is right; ties count against."""
         found = ranks(self.cosines(split), self.splits[split].image_of)
         return {side: rank == 1 for side, rank in zip(("image", "caption"), found, strict=True)}
-
-    @cached_property
-    def posterior(self) -> Retriever:
-        """Heads of BayesVLM at the same means."""
-        from keras_xmr.training.laplace import last_layer_posterior
-
-        model, train = self.model(_config("csv_pretrained_laplace")), self.splits["train"]
-        _freeze_at(model, self.base)
-        heads = _heads(model)
-        inputs, kernels = zip(
-            *(
-                _last_layer(*pair)
-                for pair in zip(heads, (train.images, train.captions), strict=True)
-            ),
-            strict=True,
-        )
-        for own, head in enumerate(heads):
-            others = inputs[1 - own] @ kernels[1 - own]
-            found = last_layer_posterior(inputs[own], kernels[own], others, head.temperature)
-            head.set_posterior(found.input_covariance, found.output_variance)
-        return model
 
     def model(self, config: Config) -> Retriever:
         """The heads, the matcher and the losses of a config, on features that are averages."""
@@ -154,7 +142,7 @@ def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
         for method, seed in _plan(options):
             if (method, number, seed) in done:
                 continue
-            unsure = (METHOD_OF.get(method) or _trained(method))(fold, seed)
+            unsure = (COMPUTED.get(method) or _trained(method))(fold, seed)
             right = {split: fold.right(split) for split in ("dev", "test")}
             result = Result(method, number, seed, unsure, right)
             with path.open("a") as file:
@@ -164,7 +152,7 @@ def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
 
 def _plan(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
     """Methods and seeds; what has no chance in it has one seed."""
-    for method, seed in itertools.product([*METHOD_OF, *options.methods], range(options.seeds)):
+    for method, seed in itertools.product([*COMPUTED, *options.methods], range(options.seeds)):
         if seed == 0 or method in ("chance", *options.methods):
             yield method, seed
 
@@ -229,7 +217,7 @@ def posterior_of_cosine(fold: Fold, seed: int) -> dict[str, Sides]:
     return found
 
 
-METHOD_OF: dict[str, Callable[[Fold, int], dict[str, Sides]]] = {
+COMPUTED: dict[str, Callable[[Fold, int], dict[str, Sides]]] = {
     "gap of the first two scores": gap,
     "first score": first_score,
     "nearest training caption": nearest,
@@ -286,13 +274,6 @@ def _freeze_at(model: Retriever, base: Retriever) -> None:
                 layer.scale.assign(other.pooling.scale)
         head.global_pooling.set_weights(other.pooling.get_weights())
         head.global_pooling.trainable = False
-
-
-def _last_layer(head: Head, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the matrix of a head is applied to, and the matrix."""
-    pooling = head.pooling
-    inputs = np.asarray(pooling.standardised(features), np.float64)
-    return inputs, np.asarray(pooling.kernel, np.float64)
 
 
 def _sigmas(fold: Fold, split: str, model: Retriever) -> Sides:

@@ -85,7 +85,7 @@ def test_every_method_has_a_row_and_a_second_run_computes_nothing(
     bench.main(arguments)
     first = capsys.readouterr().out
     table = [line for line in first.splitlines() if line.startswith("|")]
-    assert len(table) == 2 + len(bench.METHOD_OF) + 1
+    assert len(table) == 2 + len(bench.COMPUTED) + 1
     results = bench.read_results(tmp_path / "posthoc.jsonl")
     assert all(np.ptp(result.unsure["test"]["caption"]) > 0 for result in results)
     monkeypatch.setattr(bench, "Fold", lambda photos, number: SimpleNamespace(number=number))
