@@ -102,9 +102,9 @@ def alignment(name: str, dimension: int, similarity: int, regions: int, steps: i
     return common + steps * 3 * linear(similarity, similarity)
 
 
-def hypergraphs(dimension: int, layers: int) -> int:
-    """The losses of MSRM: a matrix a layer and direction; tau, alpha and lambda are learned."""
-    return 2 * layers * dimension * dimension + 3
+def hypergraphs(dimension: int, layers: int, learn_alpha: bool) -> int:
+    """The second loss of MSRM: a matrix a layer and direction, and lambda; alpha may be learned."""
+    return 2 * layers * dimension * dimension + 1 + learn_alpha
 
 
 def prolip(width: int, blocks: int, tokens: int, entrance: int, projection: int) -> int:

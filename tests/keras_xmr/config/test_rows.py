@@ -181,13 +181,18 @@ def matcher(config):
 
 
 def losses(config):
-    for loss in config.objective:
-        if loss.name == "hypergraph_contrastive":
-            return sizes.hypergraphs(config.model.dimension, loss.layers)
-        if loss.name == "captioning":
-            words = VOCABULARY[config.name.partition("_")[0]]
-            width = config.model.image.encoder.dimension
-            return sizes.captions(width, words, loss.units, loss.word_dimension)
+    return sum(size_of_loss(config, loss) for loss in config.objective)
+
+
+def size_of_loss(config, loss):
+    if loss.name == "mahalanobis_contrastive":
+        return 1
+    if loss.name == "hypergraph_contrastive":
+        return sizes.hypergraphs(config.model.dimension, loss.layers, loss.learn_alpha)
+    if loss.name == "captioning":
+        words = VOCABULARY[config.name.partition("_")[0]]
+        width = config.model.image.encoder.dimension
+        return sizes.captions(width, words, loss.units, loss.word_dimension)
     return 0
 
 
