@@ -99,7 +99,9 @@ def _reliability(name: str, found: Reliability) -> Picture:
     filled = found.count > 0
     axis.plot([0, 100], [0, 100], ":", color="0.4")
     predicted, observed = 100 * found.predicted[filled], 100 * found.observed[filled]
-    axis.plot(predicted, observed, "-o", color="tab:green", ms=4)
+    low, high = (100 * end[filled] for end in found.interval)
+    error = np.maximum([observed - low, high - observed], 0)
+    axis.errorbar(predicted, observed, error, fmt="-o", color="tab:green", ms=4, capsize=2)
     share = axis.twinx()
     width = 100 / len(found.count)
     centres = width * (np.arange(len(found.count)) + 0.5)
@@ -111,10 +113,12 @@ def _reliability(name: str, found: Reliability) -> Picture:
     see = (
         "Reliability. On the dotted line, a probability of 70 % is right 7 times of 10; below it "
         f"the model is too sure of itself. The mean gap (ECE) is {percent(found.error, 2)}, by the "
-        "annotated answers: where many right ones were not annotated, it looks worse than it is."
+        "annotated answers: where many right ones were not annotated, it looks worse than it is. "
+        "Thin lines are 95 % intervals."
     )
-    rows = zip(found.count.tolist(), found.predicted.tolist(), found.observed.tolist(), strict=True)
-    header = ("answers", "probability", "right")
+    columns = (found.count, found.predicted, found.observed, *found.interval)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    header = ("answers", "probability", "right", "low", "high")
     stem = f"reliability_{'_'.join(name.split()[:2])}"
     return Picture(stem, f"reliability, {name}", see, drawing, header, rows)
 
@@ -128,7 +132,7 @@ def _damage(side: str, found: Damage) -> Picture:
     # A change of a millionth must not fill the picture.
     axis.set_ylim(min(found.low.min(), 0.95), max(found.high.max(), 1.05))
     verb = "erased" if side == "image" else "dropped"
-    meaning = "It does." if found.grows else "Here it is not sure to."
+    meaning = "It does." if found.grows else "Here it does not surely rise by 1 %."
     see = (
         f"Sigma where less of the {side} is left ({verb} at random, 95 % band). A model that knows "
         f"what it cannot see has a line that rises. {meaning}"

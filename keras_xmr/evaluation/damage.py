@@ -47,8 +47,8 @@ class Damage:
 
     @property
     def grows(self) -> bool:
-        """Whether sigma is surely larger where most was taken away."""
-        return bool(self.low[-1] > 1)
+        """Whether sigma is surely larger where most was taken away, by 1 % or more."""
+        return bool(self.low[-1] >= 1.01)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,15 @@ class Reliability:
         gaps = np.nan_to_num(np.abs(self.predicted - self.observed))
         return float(np.sum(self.count * gaps) / max(self.count.sum(), 1))
 
+    @property
+    def interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """The 95 % interval of `observed`, each answer counted as one of its own (Wilson 1927)."""
+        count, z = np.maximum(self.count, 1), 1.96
+        centre = (self.observed + z**2 / (2 * count)) / (1 + z**2 / count)
+        spread = self.observed * (1 - self.observed) / count + z**2 / (4 * count**2)
+        half = z * np.sqrt(spread) / (1 + z**2 / count)
+        return centre - half, centre + half
+
 
 def reliability(logits: np.ndarray, right: np.ndarray, bins: int = BINS) -> Reliability:
     """The reliability of some answers.

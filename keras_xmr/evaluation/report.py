@@ -141,8 +141,8 @@ def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
     """A few queries, from sure to unsure, and what the model answers."""
     scores = evaluation.matchers[0].scores
     captions = [caption.text for caption in records.captions]
-    parts = ["<h2>Captions and the images found for them</h2>", _legend(evaluation)]
-    queries = _spread(log_sigma(evaluation.embedded.captions), len(captions))
+    parts = ["<h2>Captions and the images found for them</h2>", _legend(evaluation, "caption")]
+    queries = _spread(_informative_sigma(evaluation, "caption"), len(captions))
     _, rows = scores.select(np.arange(len(records)), queries).by_query
     for query, row in zip(queries, rows, strict=True):
         parts.append(f"<p><b>{html.escape(captions[query])}</b></p>")
@@ -152,8 +152,8 @@ def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
             for image in found
         )
         parts.append(f'<div class="answers">{answers}</div>')
-    parts.append("<h2>Images and the captions found for them</h2>")
-    queries = _spread(log_sigma(evaluation.embedded.images), len(records))
+    parts += ["<h2>Images and the captions found for them</h2>", _legend(evaluation, "image")]
+    queries = _spread(_informative_sigma(evaluation, "image"), len(records))
     rows, _ = scores.select(queries, np.arange(len(captions))).by_query
     for query, row in zip(queries, rows, strict=True):
         found = np.argsort(-row, kind="stable")[:_SHOWN]
@@ -165,11 +165,19 @@ def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
     return parts
 
 
-def _legend(evaluation: Evaluation) -> str:
+def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:
+    """How unsure the model is of each item of a side; None where that tells nothing."""
+    found = evaluation.uncertainty_bins.get(side)
+    if found is None or not found.is_informative:
+        return None
+    return log_sigma(getattr(evaluation.embedded, f"{side}s"))
+
+
+def _legend(evaluation: Evaluation, side: str) -> str:
     text = "Green: an annotated answer."
     if evaluation.truth is not None:
         text += " Pale green: true, though nobody annotated it."
-    if "log_variance" in evaluation.embedded.captions:
+    if _informative_sigma(evaluation, side) is not None:
         text += " The first query is the one that the model is most sure of, the last the least."
     return f'<p class="note">{text}</p>'
 

@@ -106,7 +106,7 @@ class ReportCard:
                 f"sigma of {side}s, {percent(found.shares[-1], 0)} {names[side]}",
                 f"times {found.ratio[-1]:.3f}",
                 f"95 % interval {found.low[-1]:.3f} to {found.high[-1]:.3f}; "
-                f"{'it grows' if found.grows else 'it does not surely grow'}",
+                f"{'it grows' if found.grows else 'it does not surely grow by 1 %'}",
             ]
             for side, found in self.probes.damage.items()
         ]

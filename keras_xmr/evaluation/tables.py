@@ -68,7 +68,7 @@ def embedding_lines(evaluation: Evaluation) -> list[str]:
             f"(95 % interval {low:+.3f} to {high:+.3f})"
         )
         if not found.is_informative:
-            line += f". This model's uncertainty of {side}s is not informative"
+            line += f". This model's uncertainty of {side}s is not informative."
         lines.append(line)
     if evaluation.uncertainty_of_truth is not None:
         lines.append(

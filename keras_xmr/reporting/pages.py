@@ -16,7 +16,9 @@ td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right
 td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 h2 { font-size: 19px; }
 .verdict { font-size: 17px; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; background: linear-gradient(to left, #fff 30px, #fff0 60px) right local,
+  linear-gradient(to left, #bbb, #fff0 14px) right scroll; }
+td:nth-child(2) { white-space: nowrap; }
 figure { display: inline-block; margin: 0 1em 1em 0; max-width: 100%; }
 figure img { max-width: 100%; }
 .gallery { display: flex; flex-wrap: wrap; gap: 1.5em; margin: 1em 0; }

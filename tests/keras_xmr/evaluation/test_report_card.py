@@ -27,7 +27,11 @@ from keras_xmr.evaluation.damage import (
     erase_images,
     erased,
 )
-from keras_xmr.evaluation.reliability import reliability_of_best, reliability_of_pairs
+from keras_xmr.evaluation.reliability import (
+    Reliability,
+    reliability_of_best,
+    reliability_of_pairs,
+)
 from keras_xmr.evaluation.report_card import report_card
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.evaluation.selective import bin_intervals, narrow_gaps, risk_coverage
@@ -125,6 +129,17 @@ def test_the_calibration_error_is_that_of_the_definition(random):
     assert reliability_of_pairs(-sure, judgements).error == pytest.approx(1)
 
 
+def test_intervals_of_reliability_are_those_of_wilson():
+    from scipy.stats import binomtest
+
+    found = Reliability(np.array([10, 0, 7]), np.full(3, 0.5), np.array([0.3, np.nan, 1.0]))
+    low, high = found.interval
+    for place in (0, 2):
+        right = round(found.observed[place] * found.count[place])
+        expected = binomtest(right, int(found.count[place])).proportion_ci(method="wilson")
+        np.testing.assert_allclose((low[place], high[place]), expected, atol=1e-4)
+
+
 class Vague:
     """Sigma is the part of the image that is grey, and falls with the words of a caption."""
 
@@ -155,6 +170,7 @@ def test_damage_is_what_it_says(random):
     assert all(texts[1:] == ["word", ""] for texts in left)
     for more, less in itertools.pairwise(left):
         assert set(less[0].split()) < set(more[0].split())
+    assert not replace(found, low=1 + (found.low - 1) / 1000).grows
     captions = drop_from_captions(Vague(), [text, text])
     np.testing.assert_allclose(captions.ratio, np.exp(10 * np.array(SHARES)))
 
