@@ -19,6 +19,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.pixels import naming, open_image, orientation, read_pixels
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside
+from data_pipelines.sources.text_files import is_text
 
 _EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
 
@@ -108,8 +109,11 @@ def read_photo(root: Path, path: str) -> bytes:
     """The bytes of a photo.
 
     Raises:
-        UnreadableError: If it lies outside of the root, or cannot be read.
+        UnreadableError: If it lies outside of the root, cannot be read, or no file of text and no
+            answer of a server could hold its name.
     """
+    if not is_text(path):
+        raise UnreadableError(f"{path!a} has a name that is not UTF-8; rename it")
     file = inside(root, path)
     try:
         return file_bytes(file)

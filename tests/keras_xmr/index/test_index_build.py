@@ -15,8 +15,10 @@ from PIL import Image
 from small_index import StubEmbedder, photo, small_index, write_photos
 
 from data_pipelines.errors import UserError
+from data_pipelines.sources import UnreadableError
 from keras_xmr.index import PhotoIndex, Query, Searcher, build
 from keras_xmr.index.build import build_with
+from keras_xmr.index.photos import read_photo
 from keras_xmr.index.tags import read_tags
 
 RED = Query(texts=("red",))
@@ -234,6 +236,11 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(root, tmp_path):
     assert "points outside" in report.broken["link.jpg"]
     assert report.broken["nothing.jpg"].startswith("nothing.jpg cannot be read: No such file")
     assert "inner.jpg" in paths(index)
+
+
+def test_a_name_that_no_answer_could_hold_is_refused(tmp_path):
+    with pytest.raises(UnreadableError, match=r"'odd_\\udcff.jpg' has a name that is not UTF-8"):
+        read_photo(tmp_path, "odd_\udcff.jpg")
 
 
 def test_a_path_of_a_changed_index_stays_inside_the_root(tmp_path):
