@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 
 from data_pipelines.files import atomic_write
-from keras_xmr.reporting.pages import POLICY
+from keras_xmr.reporting.pages import POLICY, WIDE
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
@@ -22,7 +22,6 @@ article > :first-child { flex: 0 0 200px; overflow-wrap: anywhere; }
 article > :last-child { flex: 1 1 300px; min-width: 0; }
 article img { width: 200px; cursor: zoom-in; }
 article.current { outline: 3px solid #58c; outline-offset: 4px; }
-.wide { overflow-x: auto; }
 dialog { max-width: 96vw; padding: 0; border: 0; cursor: zoom-out; }
 dialog img { display: block; width: min(96vw, 90vh); }
 kbd { border: 1px solid #bbb; border-radius: 3px; padding: 0 0.3em; }
@@ -246,7 +245,7 @@ def write_annotation_page(
 <html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{_text(title)}</title><style>{_STYLE}</style>
+<title>{_text(title)}</title><style>{WIDE}{_STYLE}</style>
 <h1>{_text(title)}</h1>
 <p>Nobody has annotated these pairs, but models rank them ahead of pairs that are. Say which
 captions are right for their image. A pair without a label stays as it is.</p>

@@ -77,9 +77,10 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
                     0, number, f" {shown_mean(metric, table.rows[name])}", va="center", fontsize=7
                 )
         if metric in table.chance:
-            axis.axvline(100 * table.chance[metric], ls=":", color="0.4")
+            axis.axvline(100 * table.chance[metric], ls=":", color="black")
             rows_of.append((labels[metric], CHANCE, 100 * table.chance[metric], 0.0))
-        axis.set_title(labels[metric], fontsize=10)
+        unit = "" if metric == UNCERTAINTY else " (%)"
+        axis.set_title(f"{labels[metric]}{unit}", fontsize=10)
         axis.set_yticks(range(len(names)), names, fontsize=8)
         axis.grid(axis="x", alpha=0.3)
     axes[0, 0].invert_yaxis()

@@ -135,9 +135,10 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     parts += [html_table(table) for table in tables]
     parts += [f'<p class="note">{html.escape(line)}</p>' for line in comparison.notes]
     parts.append(gallery(picture.write(folder) for picture in drawn))
-    parts += [html_table(table) for table in matrices]
-    parts += side_by_side(comparison.methods, comparison.wins)
+    if len(comparison.methods) > 2:  # Of two, one table below says all, with intervals.
+        parts += [html_table(table) for table in matrices]
     parts += _pair_details(comparison)
+    parts += side_by_side(comparison.methods, comparison.wins)
     parts += ["<h2>What the words mean</h2>", definitions(_meanings(comparison.methods))]
     path = folder / "report.html"
     atomic_write(path, page(title, parts, STYLE).encode("utf-8"))
@@ -206,7 +207,7 @@ def _markdown(table: Table) -> str:
 
 
 def _pair_details(comparison: Comparison) -> list[str]:
-    """For each pair of methods, folded up: intervals, and the queries where each wins."""
+    """For each pair of methods, folded up if there are several: intervals, and where each wins."""
     if not comparison.pairs:
         return []
     kind = most_judged(comparison.methods)
@@ -225,7 +226,8 @@ def _pair_details(comparison: Comparison) -> list[str]:
         header = ["", "difference", "95 % interval", "p", "p (Holm)", ""]
         rows = [_pair_cells(pair) for pair in own if pair.metric in HEADLINES]
         title = f"{left} minus {right}, {kind_title(kind)}"
-        parts.append(f"<details><summary>{html.escape(title)}</summary>")
+        opened = " open" if len(names) == 1 else ""
+        parts.append(f"<details{opened}><summary>{html.escape(title)}</summary>")
         parts.append(html_table(Table(title, header, rows)))
         for winner, loser in ((left, right), (right, left)):
             table = _win_table(comparison.wins, winner, loser)

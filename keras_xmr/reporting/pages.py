@@ -9,6 +9,12 @@ from dataclasses import replace
 
 from keras_xmr.metrics.tables import Table
 
+WIDE = """
+.wide { overflow-x: auto; background: linear-gradient(to left, #fff 30px, #fff0 60px) right local,
+  linear-gradient(to left, #bbb, #fff0 14px) right scroll; }
+"""
+"""CSS of what may be wider than a page: it is scrolled, and has a shadow where it goes on."""
+
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 table { border-collapse: collapse; margin: 0.5em 0 1.5em; font-size: 13px; }
@@ -16,8 +22,6 @@ td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right
 td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 h2 { font-size: 19px; }
 .verdict { font-size: 17px; }
-.wide { overflow-x: auto; background: linear-gradient(to left, #fff 30px, #fff0 60px) right local,
-  linear-gradient(to left, #bbb, #fff0 14px) right scroll; }
 td:nth-child(2) { white-space: nowrap; }
 figure { display: inline-block; margin: 0 1em 1em 0; max-width: 100%; }
 figure img { max-width: 100%; }
@@ -48,7 +52,7 @@ def page(title: str, parts: Iterable[str], style: str = "") -> str:
         f'<meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{html.escape(title)}</title>"
-        f"<style>{_STYLE}{style}</style>{''.join(parts)}"
+        f"<style>{WIDE}{_STYLE}{style}</style>{''.join(parts)}"
     )
 
 

@@ -63,6 +63,8 @@ def test_the_page_and_every_picture_have_it(runs, tmp_path, capsys):
     capsys.readouterr()
     page = (tmp_path / "test" / "report.html").read_text("utf-8")
     assert "Won by a, lost by b" in page
+    assert page.count("<details open>") == 1
+    assert "differences in RSUM" not in page
     pictures = {path.stem for path in (tmp_path / "test").glob("*.png")}
     tables = {path.stem for path in (tmp_path / "test").glob("*.csv")}
     assert pictures <= tables
