@@ -79,7 +79,14 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    arguments, unknown = parser.parse_known_args(words)
+    try:
+        arguments, unknown = parser.parse_known_args(words)
+    except ConfigError:
+        # What is misspelt is also missed, and how it is spelt helps more.
+        options = [word.partition("=")[0] for word in words if word.startswith("--")]
+        if misspelt := [word for word in options if word not in _options(parser)]:
+            raise ConfigError(_unknown(misspelt[0], name, parser)) from None
+        raise
     if unknown:
         raise ConfigError(_unknown(unknown[0], name, parser))
     choose_form(arguments, words)
@@ -90,11 +97,14 @@ def _unknown(word: str, name: str, parser: argparse.ArgumentParser) -> str:
     """What to say of a word that a command does not take."""
     if word.startswith("-"):
         option = word.partition("=")[0]
-        options = dict.fromkeys(re.findall(r"--[a-z][a-z-]*", parser.format_usage()))
-        return f"{name} has no option {cut(option)}.{nearest(option, options, 0.6)}"
+        return f"{name} has no option {cut(option)}.{nearest(option, _options(parser), 0.6)}"
     if word in command_names():
         return f"{word!r} is a command, and commands stand first: {_PROGRAM} {word} ..."
     return f"{name} does not take the word {cut(repr(word))} ({parser.prog} --help)"
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    return list(dict.fromkeys(re.findall(r"--[a-z][a-z-]*", parser.format_usage())))
 
 
 def _set_up_logging() -> None:

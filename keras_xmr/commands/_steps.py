@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
 from keras_xmr.config.schema import Config
+from keras_xmr.run_folder import RunFolder
 from keras_xmr.training.cluster import cluster_of
 
 
@@ -17,7 +21,8 @@ def do(config: Config, step: str) -> None:
     Raises:
         UserError: If a folder cannot be written to, or as the step raises it.
     """
-    _check_folders(config, step)
+    if cluster_of().is_chief:
+        _check_folders(config, step)
 
     from keras_xmr.pipeline import run
 
@@ -25,9 +30,12 @@ def do(config: Config, step: str) -> None:
 
 
 def _check_folders(config: Config, step: str) -> None:
-    if not cluster_of().is_chief:
-        return
     if step != "prepare":
         check_folder(config.folder)
+    if step in ("all", "train"):
+        RunFolder(config).check(config)
     if step == "prepare" or (step == "all" and not config.data.is_prepared):
         check_folder(config.data.records)
+        root = getattr(config.data.source, "root", None)
+        if isinstance(root, Path) and not root.exists():
+            raise UserError(f"{root} does not exist; data.source.root names the folder of the data")

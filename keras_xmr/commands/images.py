@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from data_pipelines.folders import check_folder
 from keras_xmr.commands._options import add_run, config_of, one_of
 
 
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Writes the images."""
     config = config_of(arguments)
+    check_folder(arguments.output)
 
     from data_pipelines.image_files import write_images
     from data_pipelines.prepare import check_plan

@@ -23,6 +23,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
 from keras_xmr.commands._options import add_index, one_of, whole
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.run_folder import load_run
 
 if TYPE_CHECKING:
     from keras_xmr.index import Query
@@ -89,6 +90,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--html={arguments.html} is a folder; name a file, such as page.html")
     if arguments.html:
         check_folder(arguments.html.parent)
+    if arguments.run:
+        load_run(arguments.run)
     asked = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     index = PhotoIndex.open(arguments.index)

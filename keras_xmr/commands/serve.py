@@ -18,6 +18,7 @@ from pathlib import Path
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
 from keras_xmr.commands._options import add_index, whole
+from keras_xmr.run_folder import load_run
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.port > 65535:
         raise UserError(f"--port: {arguments.port} is no port; choose one up to 65535")
+    if arguments.run:
+        load_run(arguments.run)
     if arguments.marks:
         check_folder(arguments.marks.parent)
     settings = Settings(

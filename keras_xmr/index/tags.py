@@ -28,5 +28,6 @@ def read_tags(path: Path) -> dict[str, list[str]]:
                 tags = (tag.strip() for tag in (row["tag"] or "").split(";"))
                 found.setdefault(row["image"].strip(), set()).update(t for t in tags if t)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path} cannot be read: {why}") from None
     return {image: sorted(tags) for image, tags in sorted(found.items())}

@@ -99,6 +99,8 @@ def test_help_and_list_show_every_config(tmp_path):
         (["--modus=train"], "run has no option --modus. There are: --config, --set, --yes."),
         (["train", "--confg=x"], "train has no option --confg. Did you mean '--config'?"),
         (["train", "--config"], "--config: expected one argument (python main.py train --help)"),
+        (["search", "--idnex=x", "a dog"], "search has no option --idnex. Did you mean '--index'?"),
+        (["search", "--index=x", "--run=y", "a dog"], "y holds no run"),
         (["export"], "one of the arguments --run --config is required"),
         (["export", "--run=x", "--config=y"], "--config: not allowed with argument --run"),
         (["tune", "--run=saved_models/x"], "saved_models/x holds no run"),

@@ -5,20 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
 from pathlib import Path
 
 import models
 import numpy as np
 import pytest
 from command_line import start
+from finished_runs import finished_run
 
 from data_pipelines.disk import disk_trouble
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
 from keras_xmr import cli, external_scores
+from keras_xmr.commands._steps import do
 from keras_xmr.comparison import compare
-from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.ensemble.evaluate import _claim
 from keras_xmr.evaluation.report import _save_array
@@ -167,3 +170,16 @@ def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
 def test_a_run_that_has_no_place_is_refused_before_tensorflow(tmp_path, in_the_way, arguments):
     done = start(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stderr[:23]) == (1, "error: file: is no fold")
+
+
+def test_what_is_cheap_to_look_at_is_looked_at_before_tensorflow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_xmr.pipeline", None)
+    monkeypatch.chdir(tmp_path)
+    nowhere = load_config(find_config("csv_pcme"), ["data.source.root=nowhere"])
+    with pytest.raises(UserError, match=r"nowhere does not exist; data.source.root names"):
+        do(nowhere, "all")
+    finished_run(tmp_path, "taken", 0, 1.0)
+    other = load_config(find_config("scenes_vsepp"), [f"output={tmp_path}", "name=taken"])
+    for step in ("all", "train"):
+        with pytest.raises(ConfigError, match="taken holds a run with another config"):
+            do(other, step)
