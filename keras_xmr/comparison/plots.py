@@ -77,8 +77,9 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
                     0, number, f" {shown_mean(metric, table.rows[name])}", va="center", fontsize=7
                 )
         if metric in table.chance:
-            axis.axvline(100 * table.chance[metric], ls=":", color="black")
-            rows_of.append((labels[metric], CHANCE, 100 * table.chance[metric], 0.0))
+            chance = 100 * table.chance[metric]
+            axis.axvline(chance, ls=":", color="black")
+            rows_of.append((labels[metric], CHANCE, chance, chance, chance))
         unit = "" if metric == UNCERTAINTY else " (%)"
         axis.set_title(f"{labels[metric]}{unit}", fontsize=10)
         axis.set_yticks(range(len(names)), names, fontsize=8)
