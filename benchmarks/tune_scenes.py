@@ -97,17 +97,14 @@ def tune(method: Method, results: Path, work: Path) -> list[tuple[float, Setting
         print(f"{name}: {rsum:.1f}", flush=True)
         return rsum
 
-    rates = search(lambda rate: found(((RATE, rate),)), START)
+    def of(rate: float, value: float) -> Setting:
+        return ((RATE, rate), *((key, value) for key in method.keys))
+
+    rates = search(lambda rate: found(of(rate, method.value)), START)
     best = max(rates, key=rates.__getitem__)
-    settings: dict[Setting, float] = {((RATE, rate),): rsum for rate, rsum in rates.items()}
-
-    def of(value: float) -> Setting:
-        if value == method.value:
-            return ((RATE, best),)
-        return ((RATE, best), *((key, value) for key in method.keys))
-
-    values = search(lambda value: found(of(value)), method.value)
-    settings |= {of(value): rsum for value, rsum in values.items()}
+    values = search(lambda value: found(of(best, value)), method.value)
+    settings = {of(rate, method.value): rsum for rate, rsum in rates.items()}
+    settings |= {of(best, value): rsum for value, rsum in values.items()}
     return sorted(((rsum, setting) for setting, rsum in settings.items()), reverse=True)
 
 
