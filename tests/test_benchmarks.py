@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 PARTS = sorted(
     path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef rows(" in path.read_text()
 )
+HEAVY = ("workers",)
 SLOW = ("frozen_features", "pipelines", "records", "sgraf", "training")
 
 
@@ -32,9 +33,13 @@ def module():
             del sys.modules[name]
 
 
+def _marks(part: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.heavy] * (part in HEAVY) + [pytest.mark.slow] * (part in SLOW + HEAVY)
+
+
 @pytest.mark.parametrize(
     "part",
-    [pytest.param(part, marks=pytest.mark.slow if part in SLOW else ()) for part in PARTS],
+    [pytest.param(part, marks=_marks(part)) for part in PARTS],
 )
 def test_every_part_of_the_table_runs(module, part):
     rows = list(module(part).rows(smoke=True))
