@@ -41,6 +41,7 @@ def training_batches(
     pieces: int = 1,
     captions: CaptionIds | None = None,
     judged: Relevance | None = None,
+    multiple: int = 1,
 ) -> tf.data.Dataset:
     """Endless batches of images and captions, from any step on.
 
@@ -56,6 +57,8 @@ def training_batches(
         pieces: In how many batches, one after another, the part comes: one a device.
         captions: The ids of all captions of the split, where they were made before.
         judged: How right captions are for images, as people say, NaN where nobody has.
+        multiple: Captions, and regions whose number varies, are padded to multiples of so many: a
+            step that is compiled for shapes is compiled less often.
 
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
@@ -117,6 +120,8 @@ def training_batches(
     dataset = dataset.padded_batch(size, padding_values=padding, drop_remainder=True)
     if sampler.SEVERAL:
         dataset = dataset.map(_as_it_is(_image_by_image))
+    if multiple > 1:
+        dataset = dataset.map(_as_it_is(partial(_longer, multiple, padding[0])))
     return _finish(dataset)
 
 
@@ -187,6 +192,19 @@ def _image_by_image(
     }
     y = y | of_captions | {"caption_id": tf.boolean_mask(y["caption_id"], there)}
     return x | {"caption": tf.boolean_mask(x["caption"], there)}, y
+
+
+def _longer(
+    multiple: int, padding: dict[str, tf.Tensor], x: dict[str, tf.Tensor], y: dict[str, tf.Tensor]
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Pads what varies in length, (B, L, ...), to the next multiple."""
+    padded = {}
+    for name, tensor in x.items():
+        if tensor.shape[1] is None:
+            more = -tf.shape(tensor)[1] % multiple
+            places = [[0, 0], [0, more], *[[0, 0]] * (tensor.shape.rank - 2)]
+            padded[name] = tf.pad(tensor, places, constant_values=padding[name])
+    return x | padded, y
 
 
 class _Words:

@@ -14,7 +14,8 @@ A component says in its class attributes what it takes and what it gives:
 * a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), or `ACCEPTS`, the
   pairs of kinds; `NEEDS_KEYS` and `NEEDS_KEYS_IF`, further keys of one of the embeddings, or of
   that of one of `NEEDS_KEYS_OF`;
-  `NEEDS_LOGITS`, `READS_SCORES`, and `TAKES_MIXED`, whether it can be right about mixed images.
+  `NEEDS_LOGITS`, `READS_SCORES`, `TAKES_MIXED`, whether it can be right about mixed images, and
+  `COMPILED_WITH`, the options without which XLA cannot compile it.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ def check_run(config: Config) -> Iterator[Mistake]:
     yield from _data(config)
     yield from _phases(config)
     yield from _gradient_caching(config)
+    yield from _compiled(config)
     yield from _precomputed(config)
     yield from _precomputed_captions(config)
     yield from _start(config)
@@ -183,6 +184,26 @@ def _gradient_caching(config: Config) -> Iterator[Mistake]:
                         f"a batch is embedded in chunks, and {what} would normalise each alone; "
                         f"leave it out, or freeze {part[0]} in phase {number + 1}",
                     )
+
+
+def _compiled(config: Config) -> Iterator[Mistake]:
+    """What XLA cannot compile: shapes that hang on the numbers of a batch."""
+    if not config.train.jit_compile:
+        return
+    key = ("train", "jit_compile")
+    if config.train.gradient_caching is not None:
+        yield key, "XLA cannot compile train.gradient_caching; leave out one of the two"
+    for number, loss in enumerate(config.objective):
+        needed = constant("loss", loss, "COMPILED_WITH")
+        if needed is None:
+            yield key, f"XLA cannot compile the loss {loss.name!r}; leave it out"
+        elif any(getattr(loss, name) != value for name, value in needed.items()):
+            told = ", ".join(f"{name}: {value}" for name, value in needed.items())
+            yield (
+                key,
+                f"XLA cannot compile the loss {loss.name!r} with these options; leave it out, or "
+                f"write objective.{number} with {told}",
+            )
 
 
 def _batch_norms(config: Config, side: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -41,7 +42,8 @@ class Loss(keras.layers.Layer):
     * in `SHARES` which of its learned scalars a matcher of the same model scores with, if it has
       an option of that name; see `Matcher.follow`;
     * in `NEEDS_STEP` whether its `call` also takes `step`, how many steps were trained before
-      this one, and in `warmup_steps`, for how many first steps it is another loss than after them.
+      this one, and in `warmup_steps`, for how many first steps it is another loss than after them;
+    * in `COMPILED_WITH` the options without which XLA cannot compile it, or None if it never can.
 
     Its options are the keyword-only parameters of its constructor. Weights of its own whose shape
     depends on the embeddings are made in `build`, which takes the shapes of the arguments of
@@ -66,6 +68,7 @@ class Loss(keras.layers.Layer):
     ONE_IMAGE: ClassVar[bool] = False
     SHARES: ClassVar[tuple[str, ...]] = ()
     TAKES_MIXED: ClassVar[bool] = False
+    COMPILED_WITH: ClassVar[Mapping[str, Any] | None] = {}
     warmup_steps: int = 0
 
     def __init__(self, **kwargs: Any) -> None:

@@ -48,6 +48,7 @@ class DAA(QueriesLoss):
     PARTS = ("image_to_text", "text_to_image")
     NEEDS_RELEVANCE = True
     READS_PAIRS = False
+    COMPILED_WITH = None
 
     def __init__(
         self,

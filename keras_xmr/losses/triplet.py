@@ -45,6 +45,8 @@ class Triplet(QueriesLoss):
 
     PARTS = ("image_to_text", "text_to_image")
     NEEDS_STEP = True
+    # XLA must know the shapes in each branch of a graph, and pairs that match are counted there.
+    COMPILED_WITH = {"mining": "hardest", "warmup_steps": 0}  # noqa: RUF012
 
     def __init__(
         self,

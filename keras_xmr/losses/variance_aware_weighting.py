@@ -58,6 +58,7 @@ class VarianceAwareWeighting(QueriesLoss):
     PARTS = ("image_to_text", "text_to_image")
     READS_SCORES = False
     NEEDS_STEP = True
+    COMPILED_WITH = {"warmup_steps": 0}  # noqa: RUF012
     ACCEPTS = (("set", "point"), ("point", "set"), ("point", "point"))
 
     def __init__(

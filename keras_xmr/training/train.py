@@ -41,6 +41,9 @@ from keras_xmr.training.termination import TerminationNotice
 
 _LOGGER = logging.getLogger(__name__)
 
+# XLA compiles a step for each length of captions. Padding costs time, too.
+_MULTIPLE = 8
+
 # Where files are and who wrote them, which may differ from worker to worker.
 _PLACES: Any = {
     "output": True,
@@ -139,6 +142,7 @@ def train(
                     pieces=distribution.devices,
                     captions=captions,
                     judged=judged.grades,
+                    multiple=_MULTIPLE if options.jit_compile else 1,
                 )
                 trainer.fit(distribution.distribute(batches), span)
         trainer.finish(done.step)

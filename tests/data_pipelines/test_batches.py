@@ -7,6 +7,7 @@ import itertools
 import datasets
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, image_batches, training_batches
 from data_pipelines.caption_ids import CaptionIds
@@ -89,6 +90,27 @@ def test_batches_hold_pixels_words_and_ids(photos):
         text = photos.captions[caption].text
         assert TOKENIZER.text(ids) == f"<start> {text.removesuffix(' .')} <end>"
     assert "labels" not in y
+
+
+def test_a_compiled_step_meets_few_lengths(photos):
+    def programs(multiple: int) -> tuple[int, list]:
+        # Of a compiled function, every shape is another program.
+        step = tf.function(lambda ids: tf.reduce_sum(ids), jit_compile=True)
+        sampler = PairSampler(photos, batch_size=2, seed=3)
+        dataset = training_batches(photos, sampler, TOKENIZER, IMAGE, TEXT, multiple=multiple)
+        captions = [x["caption"] for x, _ in itertools.islice(dataset, 12)]
+        for ids in captions:
+            assert step(ids) == tf.reduce_sum(ids)
+        return step.experimental_get_tracing_count(), captions
+
+    plain, captions = programs(1)
+    few, padded = programs(8)
+    assert plain > 2 >= few
+    for ids, longer in zip(captions, padded, strict=True):
+        assert longer.shape[1] % 8 == 0
+        length = ids.shape[1]
+        np.testing.assert_array_equal(longer[:, :length], ids)
+        assert (longer[:, length:].numpy() == TOKENIZER.pad).all()
 
 
 def test_labels_come_along(birds):

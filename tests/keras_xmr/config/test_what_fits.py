@@ -85,6 +85,18 @@ NETWORK = "model.image.encoder={name: keras_applications, architecture: Xception
             ["train.gradient_caching", "model.text.pooling.batch_norm"],
         ),
         (
+            ["train.jit_compile=true", "train.gradient_caching=8"],
+            ["train.jit_compile", "cannot compile train.gradient_caching"],
+        ),
+        (
+            ["train.jit_compile=true", "objective=[soft_contrastive, daa]"],
+            ["train.jit_compile", "cannot compile the loss 'daa'; leave it out"],
+        ),
+        (
+            [*POINTS, "train.jit_compile=true", "objective=[{name: triplet, warmup_steps: 9}]"],
+            ["train.jit_compile", "objective.0 with mining: hardest, warmup_steps: 0"],
+        ),
+        (
             ["train.phases.0.freeze=[image, text.encoder, text.head]"],
             ["train.phases.0.freeze", "nothing is left to train"],
         ),
@@ -113,6 +125,7 @@ def test_what_cannot_be_built_is_refused_with_the_way_out(overrides, says):
     "overrides",
     [
         [KEPT, "model.dimension=128"],
+        [*POINTS, "train.jit_compile=true"],
         ["train.gradient_caching=8", "train.phases.0.freeze=[image.encoder]"],
         [*POINTS, FEATURES.replace("text", "image"), "objective=[triplet, captioning]"],
         [*TOKENS, "evaluation.matchers=[saf]"],

@@ -317,6 +317,19 @@ def test_a_damaged_record_is_named(start, records, tmp_path, monkeypatch):
         start(f"data.records={copy}").train()
 
 
+def test_a_compiled_step_gets_captions_of_few_lengths(start, monkeypatch):
+    def fit(self, batches, **_):
+        lengths.append(next(iter(batches))[0]["caption"].shape[1])
+        raise KeyboardInterrupt
+
+    lengths: list[int] = []
+    monkeypatch.setattr(Retriever, "fit", fit)
+    for compiled in ("true", "false"):
+        with pytest.raises(KeyboardInterrupt):
+            start(*models.POINTS, f"train.jit_compile={compiled}").train()
+    assert lengths[0] == -(-lengths[1] // 8) * 8 > lengths[1]
+
+
 def test_a_checkpoint_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     model = models.points()
     model.compile(optimizer="sgd")
