@@ -189,7 +189,8 @@ class Run:
             if self.config.model.dimension == 2:
                 evaluation.unknown = embed_unknown(self.model, self.tokenizer)
             if self.config.evaluation.report_card:
-                evaluation.probes = probe(self.folder.path, self.model, self.records, split)
+                known = evaluation.embedded
+                evaluation.probes = probe(self.folder.path, self.model, self.records, split, known)
             next_step = advice(self.config, len(self.records.split("train")))
             folder = self.folder.evaluation(split)
             yield report(evaluation, part, self.config, folder, next_step, is_brief)

@@ -11,6 +11,7 @@ from data_pipelines.errors import UserError
 from keras_xmr.client.grpc import GrpcTransport
 from keras_xmr.client.images import checked
 from keras_xmr.client.rest import RestTransport
+from keras_xmr.client.transport import Transport
 
 Image = Path | str | bytes
 """The path of an image file, or its bytes."""
@@ -29,8 +30,9 @@ class ServingClient:
     """
 
     def __init__(self, address: str, model: str, timeout: float = 30.0) -> None:
-        transport = RestTransport if address.startswith(("http://", "https://")) else GrpcTransport
-        self._transport: RestTransport | GrpcTransport = transport(address, model, timeout)
+        over_rest = address.startswith(("http://", "https://"))
+        make = RestTransport if over_rest else GrpcTransport
+        self._transport: Transport = make(address, model, timeout)
 
     def embed_images(self, images: Sequence[Image]) -> dict[str, np.ndarray]:
         """The tensors of the embedding of each image file, float32 (N, ...).

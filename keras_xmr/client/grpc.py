@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
+from keras_xmr.client.transport import Transport
 
 # A batch of photos is larger than the 4 MB that gRPC takes.
 _MOST_BYTES = 256 * 1024**2
 
 
-class GrpcTransport:
+class GrpcTransport(Transport):
     """Asks one model over gRPC. Needs `pip install 'keras-xmr[tf-serving]'`, and TensorFlow.
 
     Args:
@@ -37,15 +38,6 @@ class GrpcTransport:
         self._address, self._model, self._timeout = address, model, timeout
 
     def predict(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs of a signature.
-
-        Args:
-            signature: Its name.
-            inputs: What it takes: lists of texts or of bytes, or arrays.
-
-        Raises:
-            UserError: If the server cannot be reached, or refuses.
-        """
         import grpc
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
+from keras_xmr.client.transport import Transport
 
 
-class RestTransport:
+class RestTransport(Transport):
     """Asks one model over REST, by columns: a list for each input.
 
     Args:
@@ -28,15 +29,6 @@ class RestTransport:
         self._timeout = timeout
 
     def predict(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs of a signature.
-
-        Args:
-            signature: Its name.
-            inputs: What it takes: lists of texts or of bytes, or arrays.
-
-        Raises:
-            UserError: If the server cannot be reached, or refuses.
-        """
         body = {"signature_name": signature, "inputs": {k: _plain(v) for k, v in inputs.items()}}
         data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
         request = urllib.request.Request(self._url, data, headers)

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.embed import Arrays, embed_batches
+from keras_xmr.evaluation.plan import score_bytes
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.judgements import Judgements, checked_image_of
 from keras_xmr.metrics import retrieval
@@ -62,9 +63,8 @@ def evaluate(
         for side, tower in model.entrances().items()
     }
     scores = score_tiles(model.matcher, found["image"], found["caption"], TILE)
-    matrices = 1 + model.matcher.DIRECTED
-    fits = 4 * matrices * sizes["image"] * sizes["caption"] <= memory_budget
-    return retrieval(scores.dense() if fits else scores, judgements)
+    needed = score_bytes((sizes["image"], sizes["caption"]), 1 + model.matcher.DIRECTED)
+    return retrieval(scores.dense() if needed <= memory_budget else scores, judgements)
 
 
 def _embed(tower: keras.Model, values: Any, unit: str, count: int, batch: int) -> Arrays:

@@ -14,10 +14,13 @@ from keras_xmr.metrics import ScoreMatrices, ScoreTiles
 from keras_xmr.metrics.score_tiles import place_in
 
 _LOGGER = logging.getLogger(__name__)
-_NUMBER = 4
-
 # With fewer tiles, an evaluation has ended before one has read how long it takes.
 _FEW_TILES = 16
+
+
+def score_bytes(shape: tuple[int, int], matrices: int = 1) -> int:
+    """Bytes of so many score matrices (images, captions), float32."""
+    return 4 * matrices * shape[0] * shape[1]
 
 
 def fits_in_memory(
@@ -34,22 +37,22 @@ def fits_in_memory(
     Raises:
         UserError: If they do not fit and something is asked for that reads whole matrices.
     """
-    of_one = _NUMBER * shape[0] * shape[1]
     further, whole = _read_whole(options, labels)
-    if of_one * (matrices + further) <= options.memory_budget:
+    needed = score_bytes(shape, matrices + further)
+    if needed <= options.memory_budget:
         return True
     if not whole:
         _LOGGER.info(
             "%s scores take %s, more than evaluation.memory_budget (%s): ranks are counted tile "
             "by tile",
             _size(shape),
-            ByteSize(of_one * matrices).human_readable(),
+            ByteSize(score_bytes(shape, matrices)).human_readable(),
             options.memory_budget.human_readable(),
         )
         return False
     raise UserError(
         f"{_size(shape)} scores and what is made of them take "
-        f"{ByteSize(of_one * (matrices + further)).human_readable()}, more than "
+        f"{ByteSize(needed).human_readable()}, more than "
         f"evaluation.memory_budget ({options.memory_budget.human_readable()}). Ranks alone need "
         f"no whole matrix, but these do: {', '.join(whole)}. Switch them off, or raise the budget "
         "if this machine has the memory"

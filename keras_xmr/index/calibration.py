@@ -12,6 +12,7 @@ from data_pipelines.options import MANIFEST
 from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.evaluation.evaluate import ground_truth
+from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.evaluation.uncertainty import bins, log_sigma
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.index.model import Arrays, RunModel
@@ -113,8 +114,14 @@ class SplitQueries:
     groups: np.ndarray
 
     @classmethod
-    def embed(cls, model: RunModel, records: Records, split: Any) -> SplitQueries:
-        """Embeds a split, or a part of a large one."""
+    def embed(
+        cls,
+        model: RunModel,
+        records: Records,
+        split: Any,
+        embedded: EmbeddedSplit | None = None,
+    ) -> SplitQueries:
+        """Embeds a split, or a part of a large one; `embedded` is all of it, if that is there."""
         part: SplitRecords = records.split(split)
         images = _some(len(part), _MOST)
         captions = np.flatnonzero(np.isin(part.caption_image, images))
@@ -123,19 +130,22 @@ class SplitQueries:
         right, annotated = (
             each.grades[images][:, captions].toarray().T > 0 for each in (truth, known.judgements)
         )
-        texts = [part.captions[int(c)].text for c in captions]
-        return cls(
-            _embed_images(model, records, split, images, f"  embedding photos of {split}"),
-            embed_texts(model, texts),
-            right,
-            annotated,
-            part.caption_image[captions],
-        )
+        if embedded is not None:
+            photos, texts = _rows(embedded.images, images), _rows(embedded.captions, captions)
+        else:
+            doing = f"  embedding photos of {split}"
+            photos = _embed_images(model, records, split, images, doing)
+            texts = embed_texts(model, [part.captions[int(c)].text for c in captions])
+        return cls(photos, texts, right, annotated, part.caption_image[captions])
 
     def scores(self, model: RunModel) -> np.ndarray:
         """Scores (captions, photos)."""
         found = [model.score(self.images, p).T for p in _parts(self.captions, 256)]
         return np.concatenate(found)
+
+
+def _rows(embedding: Arrays, items: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values[items] for name, values in embedding.items()}
 
 
 def _is_informative(asked: SplitQueries, scores: np.ndarray) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.records import Records
+from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.index.calibration import SplitQueries, embed_reference
 from keras_xmr.index.model import Arrays, RunModel
@@ -29,7 +30,12 @@ class ScoredSplit:
 
     @classmethod
     def embed(
-        cls, model: RunModel, records: Records, split: Any, reference: Arrays | None = None
+        cls,
+        model: RunModel,
+        records: Records,
+        split: Any,
+        reference: Arrays | None = None,
+        embedded: EmbeddedSplit | None = None,
     ) -> ScoredSplit:
         """Embeds and scores a split.
 
@@ -38,9 +44,10 @@ class ScoredSplit:
             records: The records.
             split: Which split.
             reference: Of `embed_reference`, if it is there.
+            embedded: The embeddings of the whole split, if they are there.
         """
         reference = embed_reference(model, records) if reference is None else reference
-        asked = SplitQueries.embed(model, records, split)
+        asked = SplitQueries.embed(model, records, split, embedded)
         scores = standardise(asked.scores(model), model.score(reference, asked.captions).T)
         return cls.of(scores, asked.right, asked.groups)
 
@@ -88,17 +95,20 @@ class Coverage:
         return float(self.kept_by_photo.mean())
 
 
-def measure_coverage(model: RunModel, records: Records, split: Any) -> Coverage:
+def measure_coverage(
+    model: RunModel, records: Records, split: Any, embedded: EmbeddedSplit | None = None
+) -> Coverage:
     """Calibrates on val, and looks at the answer sets of a split.
 
     Args:
         model: The model.
         records: The records that it was trained on.
         split: Which split's captions ask.
+        embedded: The embeddings of that split, if they are there.
     """
     reference = embed_reference(model, records)
     sets = ScoredSplit.embed(model, records, "val", reference).calibrated()
-    return coverage(sets, ScoredSplit.embed(model, records, split, reference))
+    return coverage(sets, ScoredSplit.embed(model, records, split, reference, embedded))
 
 
 def coverage(sets: AnswerSets, asked: ScoredSplit) -> Coverage:

@@ -12,6 +12,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from keras_xmr.evaluation.damage import Damage, Probes, drop_from_captions, erase_images
 from keras_xmr.evaluation.mixtures import mix_images
+from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.calibration import in_batches
 from keras_xmr.index.coverage import measure_coverage
 from keras_xmr.index.model import RunModel
@@ -21,7 +22,9 @@ ITEMS = 200
 """So many images, and as many captions, are damaged, drawn with a seed."""
 
 
-def probe(run: Path, model: Retriever, records: Records, split: Any) -> Probes:
+def probe(
+    run: Path, model: Retriever, records: Records, split: Any, embedded: EmbeddedSplit | None = None
+) -> Probes:
     """Damages some items of a split, and looks at how answer sets that val calibrated hold on it.
 
     Args:
@@ -29,6 +32,7 @@ def probe(run: Path, model: Retriever, records: Records, split: Any) -> Probes:
         model: Its model.
         records: Its records.
         split: The split.
+        embedded: Its embeddings, if they are there.
 
     Returns:
         What was found; nothing of a model that looks at regions, of one without sigma, or without
@@ -47,7 +51,7 @@ def probe(run: Path, model: Retriever, records: Records, split: Any) -> Probes:
     other = split != "val" and len(records.split("val")) > 0
     return Probes(
         damage=damage,
-        coverage=measure_coverage(again, records, split) if other else None,
+        coverage=measure_coverage(again, records, split, embedded) if other else None,
         mixtures=mix_images(_InBatches(again), _pixels(again, records, split)),
     )
 

@@ -70,6 +70,10 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     assert calibrate_split(model, trained.records, "val").answer_sets == index.answer_sets
     asked = ScoredSplit.embed(model, trained.records, "test")
     assert asked.right.sum() > len(asked.right)  # Captions are true of several photos.
+    part, image = trained.records.split("test"), trained.config.data.image
+    embedded = embed_split(trained.model, part, trained.tokenizer, image, 16)
+    known = ScoredSplit.embed(model, trained.records, "test", embedded=embedded)
+    np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
     found = coverage(index.answer_sets, asked)
     counted = round(float(np.sum(found.kept_by_photo)))
     test = scipy.stats.binomtest(counted, len(found.kept_by_photo), found.promised, "less")
