@@ -194,7 +194,7 @@ def _compiled(config: Config) -> Iterator[Mistake]:
     if config.train.gradient_caching is not None:
         yield key, "XLA cannot compile train.gradient_caching; leave out one of the two"
     for number, loss in enumerate(config.objective):
-        needed = constant("loss", loss, "COMPILED_WITH")
+        needed = components("loss")[loss.name].constants.get("COMPILED_WITH", {})
         if needed is None:
             yield key, f"XLA cannot compile the loss {loss.name!r}; leave it out"
         elif any(getattr(loss, name) != value for name, value in needed.items()):
