@@ -19,6 +19,10 @@ from keras_xmr.training.termination import TerminationNotice
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 512
 _ON_ITS_WAY = 1.0
+_KEEP_ALIVE = 75
+"""Seconds that an idle connection is kept: longer than clients and proxies keep it, so that these
+close it. A request that meets the closing by the server is lost."""
+
 DRAIN = 30
 """Seconds that requests have to end once the server is told to stop."""
 
@@ -58,6 +62,7 @@ def serve(service: Service, host: str, port: int, announce: Callable[[str], None
                 access_log=False,
                 server_header=False,
                 ws="none",
+                timeout_keep_alive=_KEEP_ALIVE,
                 timeout_graceful_shutdown=DRAIN,
             ),
             service,

@@ -74,6 +74,19 @@ def test_sigterm_lets_it_answer_what_was_asked(index):
         httpx.get(url)
 
 
+def test_idle_connections_are_kept_for_longer_than_clients_keep_them(index, monkeypatch):
+    kept = []
+
+    def run(server, sockets):
+        kept.append(server.config.timeout_keep_alive)
+        while server._service.state == "loading":
+            time.sleep(0.01)
+
+    monkeypatch.setattr("keras_xmr.server.run._Server.run", run)
+    serve(Service(index, Settings(), load=StubEmbedder), "127.0.0.1", 0, lambda address: None)
+    assert kept[0] > 60  # httpx keeps them for 5 s, aiohttp for 15, proxies for 60.
+
+
 def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch):
     monkeypatch.setattr("keras_xmr.server.run.DRAIN", 0.1)
     monkeypatch.setattr("keras_xmr.server.run._ON_ITS_WAY", 0.0)
