@@ -44,7 +44,7 @@ class Sampler(abc.ABC):
         if self.steps == 0:
             raise UserError(
                 f"train.batch_size: {batch_size} is more than the {found} {what} of the training "
-                "split"
+                f"split; --set train.batch_size={found} trains with all of them at once"
             )
 
     @abc.abstractmethod
