@@ -97,6 +97,10 @@ CASES: dict[str, Case] = {
         "ProbabilisticMatching", _GAUSSIAN, "ClosedFormSampled", products=_of_means
     ),
     "inclusion": Case("Inclusion", _GAUSSIAN),
+    "generalized_gaussian_likelihood": Case(
+        "GeneralizedGaussianLikelihood", ("mean", "reconstruction", "log_scale", "log_shape")
+    ),
+    "spherical_likelihood": Case("SphericalLikelihood", _GAUSSIAN, products=_of_means),
     "mmd": Case(
         "MMD",
         ("points",),
@@ -156,6 +160,8 @@ def read(case: Case, side: str) -> list[str]:
     """What a loss reads of a side."""
     if case.loss == "VarianceAwareWeighting":
         return ["points"] if side == "image" else ["mean"]
+    if case.loss == "SphericalLikelihood" and side == "image":
+        return ["mean"]
     return list(case.reads)
 
 
@@ -174,6 +180,8 @@ def made_up(batch: int, samples: int, dimension: int) -> Any:
         drawn = mean[:, None] + np.exp(0.5 * log_variance)[:, None] * noise
         arrays = {"mean": mean, "log_variance": log_variance, "samples": drawn}
         arrays |= {"points": drawn, "residuals": noise}
+        arrays |= {"reconstruction": drawn[:, 0], "log_scale": 0.5 * log_variance}
+        arrays["log_shape"] = random.normal(scale=0.1, size=(batch, dimension))
         found[side] = {key: tf.Variable(x.astype(np.float32)) for key, x in arrays.items()}
     found["weights"] = {"thetas": [tf.eye(dimension) for _ in range(4)]}
     return found
