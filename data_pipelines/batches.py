@@ -166,7 +166,7 @@ def caption_feature_batches(
 ) -> tf.data.Dataset:
     """Features of some captions, in batches: float32 (B, L, F), filled with zeros."""
     dataset = tf.data.Dataset.from_tensor_slices(captions).batch(batch)
-    return _finish(dataset.map(_as_it_is(partial(_read_features, features)), deterministic=True))
+    return _finish(dataset.map(_as_it_is(partial(_read_features, features))))
 
 
 def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:

@@ -104,9 +104,12 @@ class Filters:
             for tag in self.tags
             if tag not in known
         ]
-        folders = [f for f in index.folders() if f] if folder not in ("", ".") else []
-        if folders and not any(f"{f}/".startswith(f"{folder}/") for f in folders):
-            found.append(f"No photo is in the folder {folder!r}.{nearest(folder, folders)}")
+        if folder in ("", "."):
+            return found
+        folders = [f for f in index.folders() if f]
+        if not any(f"{f}/".startswith(f"{folder}/") for f in folders):
+            others = nearest(folder, folders) if folders else " There are no folders."
+            found.append(f"No photo is in the folder {folder!r}.{others}")
         return found
 
 

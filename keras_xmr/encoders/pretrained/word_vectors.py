@@ -61,7 +61,7 @@ def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed:
                 similar.add(number)
     hits = len(exact | similar)
     _LOGGER.info(
-        "%s: %d of %d words have a vector (%.1f%%)",
+        "%s: %d of %d words have a vector (%.1f %%)",
         path,
         hits,
         len(vocabulary),

@@ -120,6 +120,14 @@ def test_what_no_photo_has_is_said(indexed, tmp_path):
     assert "No photo" not in told
 
 
+def test_a_folder_is_missed_where_there_are_none(call, tmp_path):
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat/a.jpg").write_bytes(photo("red"))
+    call(index, "--run=run", "--images=flat", "--no-answer-sets")
+    told = call(search, "--index=run/index", "red", "--folder=summer")
+    assert "No photo is in the folder 'summer'. There are no folders." in told
+
+
 def test_mistakes_of_a_search_are_told(indexed, tmp_path):
     (tmp_path / "queries.txt").write_bytes(b"\xff\xd8")
     with pytest.raises(UserError, match=r"queries.txt is no text in UTF-8"):
