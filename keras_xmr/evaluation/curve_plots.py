@@ -8,7 +8,6 @@ import numpy as np
 
 from keras_xmr.evaluation.attention_plots import attention_picture
 from keras_xmr.evaluation.curves import (
-    RANKED,
     ZETAS,
     plausible_counts,
     plausible_match_by_zeta,
@@ -31,7 +30,7 @@ def curve_pictures(evaluation: Evaluation) -> Iterator[Picture]:
     if (relevance := evaluation.ground_truth.relevance) is not None:
         yield from (_by_rank(evaluation, relevance, side) for side in _SIDES)
     for side, curve in precision_by_top(evaluation.matchers[0].metrics.summary).items():
-        if curve:
+        if len(curve) > 1:
             yield _by_top(evaluation, side)
     for side in ("image", "caption"):
         points = getattr(evaluation.embedded, f"{side}s").get("points")
@@ -66,7 +65,9 @@ def _plausible(evaluation: Evaluation) -> Picture | None:
 
 def _by_rank(evaluation: Evaluation, relevance: np.ndarray, side: str) -> Picture:
     found = relevance_by_rank(evaluation.matchers[0].scores, relevance, side)
-    drawing, axis = panel(_SIDES[side], f"rank (the first {RANKED})", "relevance")
+    shown = len(found["by score"])
+    drawing, axis = panel(_SIDES[side], f"rank (the first {shown:,})", "relevance")
+    axis.locator_params(axis="x", integer=True)
     styles = {"by score": "-", "by relevance": "--", "random": ":"}
     for name, values in found.items():
         axis.plot(np.arange(1, len(values) + 1), values, styles[name], label=name)
@@ -78,7 +79,7 @@ def _by_rank(evaluation: Evaluation, relevance: np.ndarray, side: str) -> Pictur
         "should; one that falls to the dotted line after a few ranks knows what was annotated "
         "and no more."
     )
-    ranks = range(1, len(found["by score"]) + 1)
+    ranks = range(1, shown + 1)
     rows = zip(ranks, *(values.tolist() for values in found.values()), strict=True)
     title = f"relevance by rank, {_SIDES[side]}"
     return Picture(f"relevance_rank_{side}", title, see, drawing, ("rank", *found), rows)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from keras_xmr.evaluation.uncertainty import equal_parts
 from keras_xmr.metrics.bootstrap import LEVEL, resampled_means
 
 _RESAMPLES = 2000
@@ -91,7 +92,7 @@ def bin_intervals(
     """
     known = ~np.isnan(metric)
     uncertainty, metric, groups = uncertainty[known], metric[known], groups[known]
-    parts = np.array_split(np.argsort(uncertainty, kind="stable"), min(count, len(metric)))
+    parts = equal_parts(uncertainty, count)
     columns = np.full((len(metric), len(parts)), np.nan)
     for number, part in enumerate(parts):
         columns[part, number] = metric[part]

@@ -62,6 +62,13 @@ def correlation_interval(correlation: float, count: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def equal_parts(uncertainty: np.ndarray, count: int) -> list[np.ndarray]:
+    """The numbers of queries in bins of equal size, from sure to unsure; of few, fewer bins."""
+    queries = len(uncertainty)
+    count = min(count, max(2, queries // 5), queries)
+    return np.array_split(np.argsort(uncertainty, kind="stable"), count)
+
+
 def bins(
     uncertainty: np.ndarray, metric: np.ndarray, count: int = 10, independent: int | None = None
 ) -> Bins:
@@ -70,13 +77,13 @@ def bins(
     Args:
         uncertainty: Of each query (queries,).
         metric: Of each query; NaN leaves a query out.
-        count: How many bins.
+        count: How many bins; fewer of few queries, so that a bin has at least 5.
         independent: As how many independent queries they count for the interval: captions of one
             image are alike. None counts all.
     """
     known = ~np.isnan(metric)
     uncertainty, metric = uncertainty[known], metric[known].astype(float)
-    parts = np.array_split(np.argsort(uncertainty, kind="stable"), min(count, len(metric)))
+    parts = equal_parts(uncertainty, count)
     correlation = rank_correlation(uncertainty, metric)
     return Bins(
         [float(uncertainty[part].mean()) for part in parts],

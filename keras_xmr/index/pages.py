@@ -28,11 +28,12 @@ _STYLE = """
 def results_table(title: str, result: SearchResult) -> str:
     """What was found, as a table for the terminal."""
     rows = [
-        [hit.path, f"{hit.score:.3f}", *_percent(hit), _mark(hit), hit.taken[:10], _like(hit)]
+        [hit.path, f"{hit.score:.3f}", *_percent(hit), *_mark(hit), hit.taken[:10], _like(hit)]
         for hit in result.hits
     ]
     has_chances = any(hit.probability is not None for hit in result.hits)
-    header = ["photo", "score", *(["match"] if has_chances else []), "in set", "taken", ""]
+    has_set = any(hit.in_answer is not None for hit in result.hits)
+    header = ["photo", "score", *["match"] * has_chances, *["in set"] * has_set, "taken", ""]
     found = [table(header, rows)] if rows else []
     return "\n".join([title, "", *found, "", *lines(result)])
 
@@ -96,8 +97,8 @@ def _percent(hit: Hit) -> list[str]:
     return [] if hit.probability is None else [f"{100 * hit.probability:.1f} %"]
 
 
-def _mark(hit: Hit) -> str:
-    return {None: "", True: "yes", False: "no"}[hit.in_answer]
+def _mark(hit: Hit) -> list[str]:
+    return {None: [], True: ["yes"], False: ["no"]}[hit.in_answer]
 
 
 def _like(hit: Hit) -> str:

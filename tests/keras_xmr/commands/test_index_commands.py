@@ -62,6 +62,7 @@ def test_index_says_what_was_done_and_what_is_next(indexed):
 def test_search_prints_a_table_and_json(indexed):
     told = indexed.call(search, "--index=run/index", "blue flurb", "--results=3")
     assert told.splitlines()[0] == "blue flurb"
+    assert "in set" not in told  # Nothing was calibrated.
     assert len(re.findall(r"^blue/\d.jpg +[01]\.\d+", told, re.M)) == 3
     assert "Words that the model does not know: flurb." in told
     told = indexed.call(search, "--index=run/index", "blue", "--json", "--folder=blue")

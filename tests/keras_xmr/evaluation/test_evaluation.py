@@ -28,8 +28,6 @@ PICTURES = {
     "positives",
     "sigma",
     "uncertainty_truth",
-    "asp_top_i2t",
-    "asp_top_t2i",
     "risk_coverage_image",
     "risk_coverage_caption",
     "sigma_bins_image",

@@ -32,6 +32,10 @@ def test_an_uncertainty_is_informative_where_the_unsure_surely_find_less():
     assert not bins(
         -sigma, generator.uniform(size=500) < 1 / (1 + np.exp(2 * sigma))
     ).is_informative
+    # Bins of one or two queries say nothing.
+    assert [len(bins(np.arange(n), np.ones(n)).value) for n in (1, 5, 14, 24, 100)] == [
+        *(1, 2, 2, 4, 10)
+    ]
     constant = bins(np.zeros(500), generator.uniform(size=500) < 0.5)
     assert constant.correlation == 0
     assert not constant.is_informative
