@@ -12,6 +12,7 @@ from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
 
 _RECALLS = [f"recall_{k}" for k in RECALL_AT]
 _RESAMPLES = 2_000
+_FEW = 30
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,14 @@ class Verdict:
         low: The lower end of its 95 % interval, by a bootstrap over images with their captions.
         high: The upper end.
         chance: What a random ranking has on the average.
+        images: How many images it was measured on.
     """
 
     rsum: float
     low: float
     high: float
     chance: float
+    images: int
 
     @property
     def is_better_than_chance(self) -> bool:
@@ -37,11 +40,14 @@ class Verdict:
 
     def __str__(self) -> str:
         answer = "Better than chance" if self.is_better_than_chance else "No better than chance"
-        return (
+        found = (
             f"{answer}: RSUM {100 * self.rsum:.1f} (95 % interval {100 * self.low:.1f} to "
             f"{100 * self.high:.1f}), where a random ranking has {100 * self.chance:.1f} and a "
             "perfect one 600."
         )
+        if self.images >= _FEW:
+            return found
+        return f"{found} Measured on {self.images:,} images, that is a rough guess."
 
 
 def chance(metrics: RetrievalMetrics) -> dict[str, float]:
@@ -104,7 +110,7 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
         resampled += resampled_means(values, groups, count, _RESAMPLES).sum(axis=1)
     total = metrics.summary["rsum"]
     found = difference(total, resampled)
-    return Verdict(total, found.low, found.high, chance(metrics)["rsum"])
+    return Verdict(total, found.low, found.high, chance(metrics)["rsum"], count)
 
 
 def _expected_asp(queries: QueryMetrics) -> dict[str, float]:

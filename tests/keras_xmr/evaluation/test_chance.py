@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -56,6 +58,8 @@ def test_only_what_is_surely_better_than_chance_is_called_so(random):
     assert seeing.is_better_than_chance
     assert seeing.chance == pytest.approx(blind.chance)
     assert "where a random ranking has" in str(seeing)
+    assert "rough guess" not in str(seeing)
+    assert str(replace(seeing, images=5)).endswith("on 5 images, that is a rough guess.")
 
 
 @pytest.mark.parametrize(
