@@ -47,6 +47,9 @@ TINY = {
 }
 
 
+_BY_THE_MODEL = r"features.* wide|keeps the width of the features|is batch normalisation"
+
+
 def sections(folder: Path, *makes: Callable[..., Any]) -> list[dict[str, Any]]:
     """Sections of sources, whose data are written."""
     return [make(folder / make.__name__) for make in makes]
@@ -153,8 +156,8 @@ def check_all(configs: RandomConfigs, count: int, check: Callable[[Config], None
         try:
             check(config)
         except UserError as error:
-            # How wide the features of presets and of given regions are, no config tells.
-            if not re.search(r"features.* wide|keeps the width of the features", str(error)):
+            # What presets, and given regions, are made of, no config tells.
+            if not re.search(_BY_THE_MODEL, str(error)):
                 failures.append(f"{traceback.format_exc()}\n{dump_config(config)}")
         except Exception:
             failures.append(f"{traceback.format_exc()}\n{dump_config(config)}")

@@ -25,9 +25,9 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
         judgements: "pairs" calls a caption right for the image that it was written for, however
             often that image stands in the batch; "classes" for every image of its class.
     """
-    ids = _ids(y, judgements)
-    pairs = "caption_image_id" not in y
-    captions = ids if pairs else _ids(y, judgements, "caption_")
+    ids = captions = _ids(y, judgements)
+    if {"caption_image_id", "caption_labels"} & y.keys():
+        captions = _ids(y, judgements, "caption_")
     found = {"positives": ops.equal(ids[:, None], captions[None, :])}
     if "mix_ratio" in y:
         others = _ids(y, judgements, "mix_")
