@@ -59,6 +59,7 @@ def test_growth_is_drawn(module, tmp_path):
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_losses_are_compared_with_formulas_of_the_same_value(module):
     losses, plain = module("losses"), module("plain_losses").PLAIN
     assert losses.CASES.keys() == plain.keys()

@@ -74,6 +74,7 @@ def damaged(content: bytes, damage: tuple[float, int, bytes]) -> bytes:
     return content[:start] + put + content[start + length :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_captions(count):
     def check(texts):
@@ -89,6 +90,7 @@ def test_captions(count):
     fuzz(check, count, st.lists(text, min_size=1, max_size=4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_images(count):
     files = [

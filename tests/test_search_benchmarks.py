@@ -29,6 +29,7 @@ def load(name):
     return module
 
 
+@pytest.mark.slow
 def test_backends_are_measured(capsys):
     search, vectors = load("search"), load("search_vectors")
     made = vectors.made_up(400, 5, 8)

@@ -95,6 +95,7 @@ def test_words_of_every_caption_are_dropped_on_their_own(photos):
     assert len(set(blanks[y["caption_image_id"] == 3])) > 1
 
 
+@pytest.mark.slow
 def test_parts_and_pieces_make_the_whole(photos):
     sampler = ImageSampler(photos, 12, 0)
     relevance = lambda images, captions: np.add.outer(images, captions).astype(np.float32)  # noqa: E731

@@ -74,6 +74,7 @@ def test_batches_hold_mixed_images_of_known_partners(photos):
     assert "mix_ratio" not in plain[0][1]
 
 
+@pytest.mark.slow
 def test_starting_later_and_parts_make_the_same_batches(photos):
     whole = batches(photos, MIXED, 3)
     later = batches(photos, MIXED, 1, start=2)

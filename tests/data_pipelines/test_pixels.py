@@ -52,6 +52,7 @@ def pillow(data: bytes) -> np.ndarray:
     return np.asarray(Image.alpha_composite(white, image).convert("RGB"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READABLE)
 def test_the_graph_sees_the_pixels_of_the_definition(graph, header, name):
     data = READABLE[name]

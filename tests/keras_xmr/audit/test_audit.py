@@ -375,6 +375,7 @@ def test_what_the_button_saves_can_be_read(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_no_run_is_told_before_tensorflow_is_imported(tmp_path):
     done = start("audit", "--run=saved_models/x", cwd=tmp_path)
     assert done.returncode == 2

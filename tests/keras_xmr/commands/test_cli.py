@@ -16,6 +16,7 @@ from keras_xmr.config.loader import dump_config, find_config, load_config, packa
 from keras_xmr.training.termination import TerminatedError
 
 
+@pytest.mark.slow
 def test_help_needs_no_tensorflow(tmp_path):
     assert start("explain", "train", cwd=tmp_path).returncode == 0
     found = start("compare", "--help", cwd=tmp_path, program=("-m", "keras_xmr")).stdout
@@ -65,6 +66,7 @@ def test_a_new_file_is_a_new_command(tmp_path, monkeypatch, capsys):
     assert "  greet-all  Greets.\n" in overview()
 
 
+@pytest.mark.slow
 def test_help_and_list_show_every_config(tmp_path):
     done = start("--help", cwd=tmp_path)
     assert done.returncode == 0
@@ -130,6 +132,7 @@ def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path):
     assert not (tmp_path / "saved_models").exists()
 
 
+@pytest.mark.slow
 def test_relevance_of_a_captions_file_needs_no_config_and_no_tensorflow(tmp_path):
     datasets.csv_photos(tmp_path / "photos")
     captions = "--captions=photos/captions.csv"

@@ -163,6 +163,7 @@ def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
         relevance_of_file(tmp_path / "no.csv", folder, ["test"], RelevanceOptions())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [("--set=output=file",), ("prepare", "--set=data.records=file/records")],

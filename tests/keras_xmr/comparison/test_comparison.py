@@ -235,6 +235,7 @@ def test_wins_are_the_queries_furthest_ahead(methods):
         ]
 
 
+@pytest.mark.slow
 def test_reports(folders, capsys, tmp_path):
     compare([], folders, tmp_path / "out")
     printed = capsys.readouterr().out

@@ -58,6 +58,7 @@ def test_the_answers_of_both_models_to_what_one_wins(runs):
     assert kinds[:6] == [("wrong", "true", "right")[k] for k in runs["a"][1]["t2i_kind"][query]]
 
 
+@pytest.mark.slow
 def test_the_page_and_every_picture_have_it(runs, tmp_path, capsys):
     compare([], [path for path, _ in runs.values()], tmp_path)
     capsys.readouterr()

@@ -69,6 +69,7 @@ def test_kl_divergence_equals_tfp(gaussians):
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_expected_likelihood_is_the_density_of_the_difference(gaussians):
     def log_elk(p, q):
         deviation = np.sqrt(p.stddev() ** 2 + q.stddev() ** 2)

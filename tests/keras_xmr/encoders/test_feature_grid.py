@@ -45,6 +45,7 @@ def tower(preset, size=28, **options) -> keras.Model:
     return keras.Model(inputs, features)
 
 
+@pytest.mark.slow
 def test_a_tower_has_a_grid_and_keeps_it(random, tmp_path):
     preset = presets.resnet(tmp_path / "resnet")
     whole, averaged = tower(preset), tower(preset, grid=3)

@@ -84,6 +84,7 @@ def test_towers_match_the_published_code(case, folder, activation):
         np.testing.assert_allclose(scores, case["out_logits"], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_caption_is_read_alike_in_every_batch_and_file(case, folder, tmp_path):
     tower = text_tower(folder)
     ids = padded(case["in_ids"])

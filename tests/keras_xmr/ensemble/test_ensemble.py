@@ -148,6 +148,7 @@ def test_the_command_line_asks_the_first_run_what_to_measure(members, folder, mo
     assert output == Path("there")
 
 
+@pytest.mark.slow
 def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path):
     done = start("evaluate", "--runs=nothing,nobody", cwd=tmp_path)
     assert done.returncode == 2

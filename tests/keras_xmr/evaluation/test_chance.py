@@ -21,6 +21,7 @@ def judged(right):
     return Judgements(scipy.sparse.csr_array(np.asarray(right, np.float32)))
 
 
+@pytest.mark.slow
 def test_chance_is_the_mean_of_random_rankings(random):
     judgements = judged(RIGHT)
     found = [

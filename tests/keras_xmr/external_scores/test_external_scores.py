@@ -192,6 +192,7 @@ def test_external_scores_are_compared_like_runs(folder, random, capsys):
         compare([], folders)
 
 
+@pytest.mark.slow
 def test_the_command_line_needs_no_tensorflow(folder):
     done = start(
         "evaluate",

@@ -180,6 +180,7 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.slow
 def test_search_parameters_are_honoured(kind, tmp_path):
     if kind is Exact:
         return  # It has none.
@@ -282,6 +283,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_a_whole_index(kind, tmp_path):
     backend, ids = filled(kind, tmp_path)
     backend.save()

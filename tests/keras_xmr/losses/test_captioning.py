@@ -135,6 +135,7 @@ def batch():
     return {"image": random.normal(size=(2, 3, 5)).astype(np.float32), "caption": ids}
 
 
+@pytest.mark.slow
 def test_it_moves_the_region_encoder_and_itself_in_training(tmp_path):
     model = vsrn(Captioning(9, 0, units=4, word_dimension=3))
     model.compile(keras.optimizers.Adam(0.05))

@@ -149,6 +149,7 @@ def test_scores_still_rank_where_probabilities_are_rounded():
     assert (np.diff(scores) < 0).all()
 
 
+@pytest.mark.slow
 def test_trivial_value_is_what_a_constant_score_reaches():
     positives = np.eye(16, dtype=bool)
     loss = SoftContrastive()

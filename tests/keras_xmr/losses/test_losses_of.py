@@ -80,6 +80,7 @@ def test_without_image_of_rows_belong_together():
     )
 
 
+@pytest.mark.slow
 def test_it_has_gradients_in_a_graph_too():
     loss = losses.NTXent()
 

@@ -159,6 +159,7 @@ def test_order_of_the_batch_does_not_matter(random):
         np.testing.assert_allclose(after[part], value, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_trivial_value_is_what_a_constant_score_reaches():
     known = {"positives": np.eye(8, dtype=bool)}
     loss = ProbabilisticMatching(pseudo_positives=0.0)

@@ -106,6 +106,7 @@ def tokens(random):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [SAF, SGR])
 def test_scores_and_gradients_match_golden(golden, make):
     case = golden("sgraf")
@@ -223,6 +224,7 @@ def test_recomputed_gradients_are_those_of_the_remembered(tokens, compiled):
         np.testing.assert_allclose(recomputed, plain, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_saf_normalises_by_the_statistics_of_each_caption(tokens):
     image, caption = tokens
     matcher = SAF(**TINY, dropout=0.0, captions_at_once=2)

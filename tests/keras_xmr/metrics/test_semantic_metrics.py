@@ -126,6 +126,7 @@ def test_released_asp_takes_the_least_relevant_of_equals():
     np.testing.assert_allclose(values["released_asp_10"], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nonzero", [1, 3, 20, 60])
 def test_equal_scores_never_beat_chance(random, nonzero):
     """No metric of a constant matrix is above its mean over random scores."""

@@ -43,6 +43,7 @@ def in_chunks(model: Retriever, x, size: int):
     }
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_whole_batch_with_dropout_and_samples():
     model, (x, y) = with_layers(3, keras.layers.Dropout, 0.4), models.batch(7)
     states = [v for v in model.variables if "seed_generator" in v.path]

@@ -11,6 +11,7 @@ import pytest
 from keras_xmr.model.retriever import Retriever
 
 
+@pytest.mark.slow
 def test_clipping_is_by_the_global_norm():
     x, y = models.batch(8)
     model = models.pcme(clip_norm=0.5)
@@ -23,6 +24,7 @@ def test_clipping_is_by_the_global_norm():
     np.testing.assert_allclose(norm, 0.05 * 0.5, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_loss_sees_siblings_as_positives():
     x, y = models.batch(6)
     model = models.pcme()
@@ -35,6 +37,7 @@ def test_loss_sees_siblings_as_positives():
     assert losses[0] > losses[1]
 
 
+@pytest.mark.slow
 def test_judgements_by_class_make_more_positives():
     x, y = models.batch(6)
     y["labels"] = np.array([[0], [0], [1], [1], [1], [2]])
@@ -127,6 +130,7 @@ def test_half_precision_trains_with_finite_losses(precision):
     assert 0.01 * first < norm < 100 * first  # unscaled, so of the same size
 
 
+@pytest.mark.slow
 def test_the_first_number_that_is_not_finite_is_noted():
     x, y = models.batch(8)
     model = models.pcme()

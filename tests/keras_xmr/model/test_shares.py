@@ -86,6 +86,7 @@ def relations(random) -> dict[str, tf.Tensor]:
     return {"positives": tf.constant(positives), "relevance": tf.constant(relevance, tf.float32)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "found", "slices"),
     [

@@ -56,6 +56,7 @@ def serving(monkeypatch):
     return serving
 
 
+@pytest.mark.slow
 def test_sigterm_lets_it_answer_what_was_asked(index):
     with stub_server(index, 0.5) as (process, url), ThreadPoolExecutor(4) as pool:
         while httpx.get(f"{url}healthz").status_code != 200:
@@ -161,6 +162,7 @@ def test_addresses():
     assert [is_loopback(host) for host in ("0.0.0.0", "::", "192.168.1.5", "home")] == [False] * 4
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_wrong_without_tensorflow(tmp_path):
     result = command_line.start("serve", "--index=nowhere", cwd=tmp_path)
     assert result.returncode == 1

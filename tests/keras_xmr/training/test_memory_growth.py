@@ -63,6 +63,7 @@ def of_evaluation(times: int) -> tuple[int, int]:
     return growth(lambda: evaluate(model, x["image"], x["caption"], batch_size=8), 3, times)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grown", [of_training, of_evaluation])
 def test_memory_does_not_grow(grown):
     size, objects = grown(8)

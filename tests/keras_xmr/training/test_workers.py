@@ -133,6 +133,7 @@ def test_a_cluster_that_makes_no_sense_is_refused(text, says):
         cluster_of({TF_CONFIG: text})
 
 
+@pytest.mark.slow
 def test_what_is_the_work_of_one_process_is_refused(tmp_path):
     environment = {TF_CONFIG: cluster("worker", 1, worker=HOSTS)}
     found = command_line.start("compare", cwd=tmp_path, environment=environment)
