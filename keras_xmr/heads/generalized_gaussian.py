@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.config.option_types import Fraction, PositiveFloat, PositiveInt
+from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize, ReZero
 from keras_xmr.pooling import Pooling
@@ -56,7 +56,7 @@ class GeneralizedGaussian(Head):
         pooling: Callable[[], Pooling] | dict[str, Any],
         *,
         hidden: PositiveInt = 256,
-        dropout: Fraction = 0.1,
+        dropout: BelowOne = 0.1,
         initial_scale: PositiveFloat = 0.1,
         initial_shape: PositiveFloat = 2.0,
         **kwargs: Any,
