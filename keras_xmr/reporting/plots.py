@@ -6,6 +6,8 @@ from pathlib import Path
 
 import matplotlib
 
+from data_pipelines.files import written_aside
+
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
@@ -14,6 +16,9 @@ import matplotlib.pyplot as plt
 def save_plot(figure: plt.Figure, path: Path) -> Path:
     """Writes a figure as PNG, closes it, and returns the path."""
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    try:
+        with written_aside(path, path.suffix) as aside:
+            figure.savefig(aside, dpi=110)
+    finally:
+        plt.close(figure)
     return path

@@ -8,6 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import models
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.ensemble.evaluate import _claim
 from keras_xmr.evaluation.report import _save_array
 from keras_xmr.relevance.write import relevance_of_file
+from keras_xmr.reporting.plots import save_plot
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import export_keras
 
@@ -98,6 +100,13 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_picture_that_does_not_fit_is_named_and_not_cut_off(tmp_path, small_files):
+    path = tmp_path / "picture.png"
+    with pytest.raises(OSError, match=r"File too large: .*picture\.png'"):
+        save_plot(plt.subplots()[0], path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_report_that_does_not_fit_names_its_file(tmp_path, small_files):
