@@ -28,7 +28,7 @@ from keras_xmr.evaluation.report import PAGE, save_scores, write_report
 from keras_xmr.evaluation.tables import (
     embedding_lines,
     result_tables,
-    summary_table,
+    summary_tables,
     verdict_line,
 )
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
@@ -95,7 +95,7 @@ def report(
         config: Its `name` is the title, and it says whether scores are kept.
         folder: Where the files go.
         next_step: What to try next, as a sentence.
-        is_brief: Whether the text has the figures of the model's own matcher alone.
+        is_brief: Whether the text has a summary of the model's own matcher in place of all tables.
     """
     verdict = " ".join(filter(None, [verdict_line(evaluation), next_step]))
     tables = result_tables(evaluation)
@@ -103,7 +103,7 @@ def report(
     if config.evaluation.save_scores:
         _LOGGER.info("scores: %s", save_scores(evaluation, folder))
     _LOGGER.info("report: %s", page)
-    shown = [summary_table(evaluation)] if is_brief else tables
+    shown = summary_tables(evaluation) if is_brief else tables
     return "\n\n".join([verdict, *map(str, shown), *embedding_lines(evaluation)])
 
 

@@ -36,6 +36,15 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
     return tables
 
 
+def summary_tables(evaluation: Evaluation) -> list[Table]:
+    """What a run ends with: its summary, and the figures of the paper that its config quotes."""
+    paper = evaluation.paper
+    return [
+        summary_table(evaluation),
+        *(reported_tables(evaluation, paper) if paper is not None else ()),
+    ]
+
+
 def summary_table(evaluation: Evaluation) -> Table:
     """The recalls of the model's own matcher, and those of chance, against all that is known."""
     own = evaluation.matchers[0].measured

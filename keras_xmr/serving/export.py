@@ -242,5 +242,8 @@ def _with_uncertainty(embedding: Tensors) -> Tensors:
 
 def _at_least_one(items: tf.Tensor) -> tf.Tensor:
     """The items, or one of zeros: convolutions of TensorFlow refuse a batch without items."""
-    missing = tf.cast(tf.equal(tf.shape(items)[0], 0), tf.int32)
-    return tf.concat([items, tf.zeros([missing, *items.shape[1:]], items.dtype)], axis=0)
+    shape = tf.shape(items)
+    missing = tf.cast(tf.equal(shape[0], 0), tf.int32)
+    # Regions may be of any number, so that not all of the shape is known before.
+    zeros = tf.zeros(tf.concat([[missing], shape[1:]], axis=0), items.dtype)
+    return tf.concat([items, zeros], axis=0)
