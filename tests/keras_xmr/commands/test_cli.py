@@ -123,6 +123,7 @@ def test_mistakes_end_in_a_sentence(tmp_path, monkeypatch, capsys, arguments, sa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_mistakes_are_told_before_tensorflow_is_imported(tmp_path):
     done = start("--set", "train.batchsize=3", cwd=tmp_path)
     assert done.returncode == 2

@@ -161,6 +161,7 @@ def test_embed_writes_all_that_can_be_read(call, tmp_path):
         call(index, "--run=run", "--images=photos", "--index=photos/red/0.jpg/index")
 
 
+@pytest.mark.slow
 def test_mistakes_are_sentences_at_once(tmp_path):
     done = command_line.start("search", "--index=nowhere", "a dog", cwd=tmp_path)
     assert done.returncode == 1

@@ -248,6 +248,7 @@ def test_row_has_the_parameters_of_its_architecture(name, bert, prolip):
         assert phase.epochs > 1
 
 
+@pytest.mark.slow
 def test_every_row_says_what_it_aims_at_and_where_its_numbers_are_from():
     for name in ROWS:
         config = load_config(find_config(name))
@@ -267,6 +268,7 @@ def _files(path):
         yield from _files(path.parent / name)
 
 
+@pytest.mark.slow
 def test_figures_that_can_be_measured_are_measured():
     """A figure of folds, of another matcher or of a re-ranker is one of the evaluation's."""
     for name in ROWS:

@@ -89,6 +89,7 @@ def test_a_text_tower_starts_with_the_vectors(glove):
     assert (np.abs(fresh.get_layer("encoder").get_weights()[0]) <= 0.1).all()
 
 
+@pytest.mark.slow
 def test_padding_never_changes_a_caption(random):
     options = TowerOptions.model_validate(
         {"encoder": "word_embedding", "pooling": "bi_gru", "head": "gaussian"}

@@ -234,6 +234,7 @@ def evaluation(random):
     return Evaluation("test", 8, 16, [own], embedded, truth)
 
 
+@pytest.mark.slow
 def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path):
     assert "asp_top_i2t" not in {picture.name for picture in curve_pictures(evaluation)}
     evaluation.matchers[0].metrics.summary["i2t_asp_top_30"] = 0.5  # One point is no curve.

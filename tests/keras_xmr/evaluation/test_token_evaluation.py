@@ -61,6 +61,7 @@ def test_captions_of_any_length_are_embedded_and_scored_in_any_tiles(random):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_tower_is_traced_once_however_long_captions_are_and_however_often_it_embeds():
     model = token_models.retriever(SAF(**TINY))
     for texts in (["red dog", "two"], ["a dog runs on the red grass"], ["", "dog", "two red dog"]):

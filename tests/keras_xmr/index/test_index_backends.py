@@ -77,6 +77,7 @@ def test_iteration_is_complete_and_in_order(kind, tmp_path):
     assert cosines.min() > {"faiss_ivf_pq": 0.3}.get(kind.NAME, 0.9999)
 
 
+@pytest.mark.slow
 def test_removed_items_are_gone_for_good(kind, tmp_path):
     backend, ids = filled(kind, tmp_path)
     queries = vectors(5, seed=5)
@@ -115,6 +116,7 @@ def test_what_was_not_saved_is_not_there(kind, tmp_path):
     assert set(kind.open(tmp_path / "vectors").ids) == set(range(10, 1210, 3))
 
 
+@pytest.mark.slow
 def test_two_readers_and_a_writer(kind, tmp_path):
     backend, _ = filled(kind, tmp_path)
     backend.save()

@@ -194,6 +194,7 @@ def test_losses_that_cannot_learn_from_it_are_refused(config, overrides, what):
         load_config(find_config(config), ["data.training_judgements=marks.csv"])
 
 
+@pytest.mark.slow
 def test_it_is_learned_from():
     """Steps on a batch in which a pair is called right, and one wrong, move a model by these."""
     x, y = models.batch(6)

@@ -194,6 +194,7 @@ def test_trains(mixed):
     models.train_three_steps(models.pcmepp(), "probabilistic_matching", mixed)
 
 
+@pytest.mark.slow
 def test_survives_saving(tmp_path):
     model = models.pcmepp()
     model.save(tmp_path / "model.keras")

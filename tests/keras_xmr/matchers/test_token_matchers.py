@@ -151,6 +151,7 @@ def test_scores_and_gradients_match_golden(golden, make):
             assert_gradient(tape.gradient(by_sum, variable.value), expected, key)
 
 
+@pytest.mark.slow
 def test_sgraf_is_the_mean_of_both(golden):
     case = golden("sgraf")
     image, caption = golden_tokens(case)

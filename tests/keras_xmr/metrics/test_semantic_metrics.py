@@ -155,6 +155,7 @@ def test_equal_scores_never_beat_chance(random, nonzero):
             assert value <= chance.mean() + error, name
 
 
+@pytest.mark.slow
 def test_asp_at_chance_is_the_mean_of_random_rankings(random):
     relevance = random.integers(0, 4, (3, 40)).astype(float)
     expected = semantic_precision(np.zeros((3, 40)), relevance).summary["i2t_asp_chance"]

@@ -66,6 +66,7 @@ def test_gradients_are_those_of_the_whole_batch_with_dropout_and_samples():
         np.testing.assert_allclose(found, gradient, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_step_is_that_of_the_whole_batch_in_a_graph():
     weights = []
     for size in (None, 3):

@@ -414,6 +414,7 @@ FIELDS = {
 ODD_PATH = "..%2F..%2Fetc%2Fpasswd"
 
 
+@pytest.mark.slow
 def test_fuzzed_requests_end_in_clean_errors(client):
     random = np.random.default_rng(7)
     seen = set()

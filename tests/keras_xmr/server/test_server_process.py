@@ -132,12 +132,14 @@ def test_many_clients_at_once_see_no_error(index, monkeypatch):
     assert "errors: none" in found.table()
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_fit_ends_the_server(index):
     service = Service(index, Settings(), load=lambda: StubEmbedder(fingerprint="another"))
     with pytest.raises(UserError, match="was made by another model"):
         serve(service, "127.0.0.1", 0, lambda address: None)
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_ends_the_server(index):
     def load():
         raise RuntimeError("no memory")

@@ -56,6 +56,7 @@ def test_towers_are_written_and_give_the_same_numbers(tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("packages")
 def test_what_differs_or_cannot_be_written_is_refused(tmp_path, monkeypatch):
     def another(tower, side, path):

@@ -199,6 +199,7 @@ def test_an_encoder_that_is_random_though_frozen_is_refused(folder, monkeypatch)
         frozen_features(frozen_model(four), four.records, four.config)
 
 
+@pytest.mark.slow
 def test_a_network_of_keras_applications_splits_at_its_head(random):
     keras.utils.set_random_seed(0)
     options = TowerOptions.model_validate(
