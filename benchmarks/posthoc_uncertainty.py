@@ -34,7 +34,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 from baselines import ranks
 from posthoc_tables import Result, Sides, read_results, table_lines
-from real_features import PARTS, Photos, as_list, read_photos
+from real_features import Photos, parser_of, read_photos
 
 from keras_xmr.evaluation.selective import narrow_gaps, risk_coverage
 from keras_xmr.evaluation.uncertainty import log_sigma
@@ -343,22 +343,7 @@ def _averages(model: Retriever, split: Split) -> Any:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    whole = {"type": int, "metavar": "N"}
-    parser.add_argument("--photos", type=Path, help="folder with images/ and captions.csv")
-    parser.add_argument(
-        "--features", type=Path, help="folder with {train,dev,test}_ims.npy and _caps.txt instead"
-    )
-    parser.add_argument("--splits", help="its file of splits, if test and val are to be parts")
-    parser.add_argument("--work", type=Path, default=Path("data/posthoc"))
-    parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
-    parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--methods", type=as_list, default=METHODS)
-    parser.add_argument("--folds", default=5, choices=range(1, PARTS + 1), **whole)
-    parser.add_argument("--seeds", default=1, **whole)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser = parser_of(__doc__, "data/posthoc", METHODS)
     parser.add_argument("--against", default="gap of the first two scores")
     return parser.parse_args(arguments)
 

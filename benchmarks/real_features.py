@@ -310,9 +310,16 @@ def _of_sentences(texts: list[str], text: Any) -> np.ndarray:
     return np.concatenate(averages)
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parser_of(description: str | None, work: str, methods: str) -> argparse.ArgumentParser:
+    """Takes the photos, the encoders, the methods and the folds.
+
+    Args:
+        description: What the program does.
+        work: Its work folder, if none is named.
+        methods: Its methods, if none are named.
+    """
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     whole = {"type": int, "metavar": "N"}
     parser.add_argument("--photos", type=Path, help="folder with images/ and captions.csv")
@@ -320,14 +327,19 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--features", type=Path, help="folder with {train,dev,test}_ims.npy and _caps.txt instead"
     )
     parser.add_argument("--splits", help="its file of splits, if test and val are to be parts")
-    parser.add_argument("--work", type=Path, default=Path("data/real_features"))
+    parser.add_argument("--work", type=Path, default=Path(work))
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
     parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--methods", type=as_list, default=METHODS, help="configs, or '' for none")
-    parser.add_argument("--train-sizes", type=lambda text: [int(n) for n in as_list(text)])
+    parser.add_argument("--methods", type=as_list, default=methods, help="configs, or '' for none")
     parser.add_argument("--folds", default=5, choices=range(1, PARTS + 1), **whole)
     parser.add_argument("--seeds", default=1, **whole)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    return parser
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = parser_of(__doc__, "data/real_features", METHODS)
+    parser.add_argument("--train-sizes", type=lambda text: [int(n) for n in as_list(text)])
     parser.add_argument(
         "--against", type=as_list, default="cca,dual_encoder", help="what differences are taken to"
     )

@@ -20,7 +20,7 @@ from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, r
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.side_by_side import STYLE, side_by_side
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
-from keras_xmr.config.registry import components
+from keras_xmr.config.registry import summaries
 from keras_xmr.metrics import RSUM, Table
 from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.metrics.glossary import glossary
@@ -187,8 +187,7 @@ def _meanings(methods: Methods) -> dict[str, str]:
     metrics = glossary({name for found in measured for name in found["metrics"]})
     names = [name for run in runs for name in run["matchers"]]
     names += [name.rpartition(" + ")[2] for run in runs for name in run["reranked"]]
-    parts = {**components("matcher"), **components("reranker")}
-    return metrics | {name: parts[name].summary for name in names if name in parts}
+    return metrics | summaries(names, "matcher", "reranker")
 
 
 def _markdown(table: Table) -> str:

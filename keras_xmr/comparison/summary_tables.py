@@ -23,6 +23,7 @@ from keras_xmr.metrics import (
     reranked_title,
 )
 from keras_xmr.metrics.bootstrap import Difference
+from keras_xmr.metrics.semantic import ASP_CHANCE
 
 ANNOTATED = "metrics"
 """The kind of judgements that runs list without a name: those of the data set."""
@@ -184,9 +185,8 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
     images, captions = (known.get(f"{side}_positives") for side in DIRECTIONS)
     if images is None or captions is None:
         return {}
-    asp = {f"{side}_asp": known.get(f"{side}_asp_chance") for side in DIRECTIONS}
-    found = {name: float(np.nanmean(values)) for name, values in asp.items() if values is not None}
-    return chance_of(images, captions) | found
+    asp = [known.get(f"{side}_{ASP_CHANCE}") for side in DIRECTIONS]
+    return chance_of(images, captions, asp)
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:

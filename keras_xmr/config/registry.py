@@ -15,7 +15,7 @@ import contextlib
 import importlib
 import re
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -93,6 +93,12 @@ class Component:
     def load(self) -> Any:
         """Imports the class itself. This imports TensorFlow."""
         return getattr(importlib.import_module(self.module), self.class_name)
+
+
+def summaries(names: Iterable[str], *families: str) -> dict[str, str]:
+    """What components are, in a sentence each, by name; names that are none are left out."""
+    known = {name: found for family in families for name, found in components(family).items()}
+    return {name: known[name].summary for name in names if name in known}
 
 
 def build(family: str, choice: Choice, **arguments: Any) -> Any:

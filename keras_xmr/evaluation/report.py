@@ -10,7 +10,7 @@ import numpy as np
 
 from data_pipelines.files import atomic_write, written_aside
 from data_pipelines.records import SplitRecords
-from keras_xmr.config.registry import components
+from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.answers import write_answers
 from keras_xmr.evaluation.card_plots import card_pictures
 from keras_xmr.evaluation.curve_plots import curve_pictures
@@ -101,12 +101,10 @@ def _card(evaluation: Evaluation, folder: Path) -> list[str]:
 def _meanings(evaluation: Evaluation) -> dict[str, str]:
     """A sentence for each metric and matcher that the report names."""
     metrics = glossary(evaluation.matchers[0].metrics.summary)
-    matchers, rerankers = components("matcher"), components("reranker")
-    names = [own.name for own in evaluation.matchers]
-    found = {name: matchers[name].summary for name in names if name in matchers}
+    matchers = summaries((own.name for own in evaluation.matchers), "matcher")
     words = WORDS if "log_variance" in evaluation.embedded.captions else {}
-    again = {r.reranker for r in evaluation.reranked} & rerankers.keys()
-    return metrics | words | found | {name: rerankers[name].summary for name in sorted(again)}
+    rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")
+    return metrics | words | matchers | rerankers
 
 
 def save_scores(evaluation: Evaluation, folder: Path) -> Path:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from keras_xmr.metrics.bootstrap import difference, resampled_means
-from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT, QueryMetrics
+from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
+from keras_xmr.metrics.semantic import ASP_CHANCE
 
 _RECALLS = [f"recall_{k}" for k in RECALL_AT]
 _RESAMPLES = 2_000
@@ -60,19 +62,23 @@ def chance(metrics: RetrievalMetrics) -> dict[str, float]:
         A summary with the names of `metrics.summary`; the median rank is not in it.
     """
     sides = metrics.image_to_text, metrics.text_to_image
-    found = chance_of(*(queries.positives for queries in sides))
-    return found | both_directions(*map(_expected_asp, sides))
+    images, captions = (queries.positives for queries in sides)
+    return chance_of(images, captions, [queries.values.get(ASP_CHANCE) for queries in sides])
 
 
-def chance_of(images: np.ndarray, captions: np.ndarray) -> dict[str, float]:
+def chance_of(
+    images: np.ndarray, captions: np.ndarray, asp: Sequence[np.ndarray | None] = (None, None)
+) -> dict[str, float]:
     """The same as `chance`, by how many right answers each image and each caption has.
 
     Args:
         images: Right captions of each image (images,).
         captions: Right images of each caption (captions,).
+        asp: What a random ranking has of ASP, for each image and for each caption, which is not a
+            matter of right answers; None where it was not measured.
     """
     found = both_directions(_expected(images, len(captions)), _expected(captions, len(images)))
-    return found | {"rsum": rsum(found)}
+    return found | both_directions(*map(_expected_asp, asp)) | {"rsum": rsum(found)}
 
 
 def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndarray:
@@ -113,9 +119,7 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
     return Verdict(total, found.low, found.high, chance(metrics)["rsum"], count)
 
 
-def _expected_asp(queries: QueryMetrics) -> dict[str, float]:
-    """ASP, where it was measured: it is not a matter of how many answers are right."""
-    asp = queries.values.get("asp_chance")
+def _expected_asp(asp: np.ndarray | None) -> dict[str, float]:
     return {} if asp is None or np.isnan(asp).all() else {"asp": float(np.nanmean(asp))}
 
 

@@ -12,7 +12,7 @@ from keras_xmr.metrics.plausible_match import ZETAS, match_by_labels
 from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices
-from keras_xmr.metrics.semantic import ASP_TOP, RELEASED_ASP_AT, precision_by_relevance
+from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, precision_by_relevance
 
 Measure = Callable[[ScoreMatrices, GroundTruth], RetrievalMetrics | None]
 
@@ -65,7 +65,7 @@ METRICS = {
             mean_of=tuple(f"pmrp_{zeta}" for zeta in ZETAS),
         ),
         Metric("asp", "ASP", table="many", compared="headline"),
-        Metric("asp_chance", "ASP\nat chance"),
+        Metric(ASP_CHANCE, "ASP\nat chance"),
         Metric("asp_tf_idf", "ASP\n(TF-IDF)", table="many"),
         *(Metric(f"asp_top_{n}", f"N = {n}", table="curve") for n in ASP_TOP),
         *(

@@ -16,7 +16,7 @@ from keras_xmr.threads import in_threads
 
 ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
 RELEASED_ASP_AT = (5, 10, 20)
-CHANCE = "asp_chance"
+ASP_CHANCE = "asp_chance"
 
 # Pairs that a thread ranks at once; it needs about 60 bytes for each.
 _PAIRS = 1 << 18
@@ -106,7 +106,7 @@ def _direction(
     top = [n for n in top if n < candidates]
     names = [
         "asp",
-        CHANCE,
+        ASP_CHANCE,
         *(f"asp_top_{n}" for n in top),
         *(f"released_asp_{k}" for k in RELEASED_ASP_AT),
     ]
@@ -131,7 +131,7 @@ def _direction(
             if wanted[row].min() == wanted[row].max():
                 values["asp"][first + row] = np.nan
                 continue
-            values[CHANCE][first + row] = at_random[ideal[row]].mean()
+            values[ASP_CHANCE][first + row] = at_random[ideal[row]].mean()
             curve = _asp_of_first(top, ideal[row], block[row], ties)
             for n in top:
                 values[f"asp_top_{n}"][first + row] = curve.get(n, values["asp"][first + row])
