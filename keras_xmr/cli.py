@@ -6,6 +6,7 @@ Whatever is wrong with the arguments or a config is said before TensorFlow is im
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import re
 import sys
@@ -61,6 +62,8 @@ def _start(words: Sequence[str]) -> None:
         raise ConfigError(f"{name} is the work of one process; start it without {TF_CONFIG}")
     _set_up_logging()
     quiet_tensorflow()
+    # A hundred times as rarely as Python would: most objects are modules and graphs, which stay.
+    gc.set_threshold(70_000)
     command.run(arguments)
 
 

@@ -59,6 +59,8 @@ def pytest_collection_finish() -> None:
     graphs.optimize(False)
     gc.collect()
     gc.freeze()
+    # What is traced is made of many small objects, and a look through them costs a tenth of a test.
+    gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.fixture

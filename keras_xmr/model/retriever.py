@@ -35,6 +35,7 @@ from keras_xmr.model.replicas import (
     shares,
     summed,
 )
+from keras_xmr.model.step_logs import StepLogs
 from keras_xmr.optimizers import take_sums
 
 Tensor = Any
@@ -43,7 +44,7 @@ GRADIENT = "gradient_norm"
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class Retriever(keras.Model):
+class Retriever(StepLogs):
     """Image-text retrieval: two towers and a matcher, trained by an objective.
 
     The objective is over the global batch, however many replicas share it: embeddings are
@@ -359,7 +360,7 @@ class Retriever(keras.Model):
         self.trackers[GRADIENT].update_state(norm)
         self._watch([loss, *(log[name] for name in self.watched[1:-1]), norm])
         self.optimizer.apply(gradients, self.trainable_variables)
-        return _logs(self.get_metrics_result())
+        return self.step_logs()
 
     def _plain_gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
         """What this replica adds to the objective and to the log, and the gradients of that."""
@@ -395,7 +396,7 @@ class Retriever(keras.Model):
         loss, log = self._objective(self(x, training=False), x, y, training=False)
         loss, _, _ = self._add_up(loss, log)
         self._loss_tracker.update_state(loss)
-        return _logs(self.get_metrics_result())
+        return self.step_logs()
 
     def _clip(self, gradients: list[Tensor]) -> tuple[list[Tensor], Tensor]:
         """Clips gradients, which may be scaled, by their global norm, which is not."""
@@ -473,10 +474,3 @@ def _two_items(output: Any) -> Tensor:
 
 def _shapes(embedding: Embedding) -> dict[str, tuple[int | None, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in embedding.items()}
-
-
-def _logs(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Logs as Keras takes them: of several workers it averages the first axis (keras#20585)."""
-    if isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy):
-        return {name: value[None] for name, value in values.items()}
-    return values
