@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lays out cells in columns.
@@ -17,14 +19,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     padded = [[""] * (height - len(title)) + title for title in lines]
     titles = [list(line) for line in zip(*padded, strict=True)]
     cells = [*titles, *(list(row) for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    rule = "  ".join("-" * width for width in widths)
+    widths = [max(cell_len(row[i]) for row in cells) for i in range(len(header))]
+    rule = "  ".join("-" * width for width in widths).rstrip()
 
     def line(row: Sequence[str]) -> str:
-        first, *rest = (
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join([first, *rest]).rstrip()
+        # Places of a terminal: 犬 takes two, and an accent that is set over a letter none.
+        spaces = [" " * (w - cell_len(cell)) for cell, w in zip(row, widths, strict=True)]
+        rest = [space + cell for cell, space in zip(row[1:], spaces[1:], strict=True)]
+        return "  ".join([row[0] + spaces[0], *rest]).rstrip()
 
     return "\n".join([*map(line, titles), rule, *map(line, rows)])

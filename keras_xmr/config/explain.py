@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -79,13 +80,25 @@ def _wrapped(text: str, indent: int) -> list[str]:
 
 def _type(field: FieldInfo) -> str:
     if sections_of(field):
-        return "a section"
-    annotation = field.annotation
-    choices = get_args(annotation)
-    if choices and all(isinstance(choice, str) for choice in choices):
-        return " | ".join(choices)
-    text = getattr(annotation, "__name__", None) if not choices else None
-    return (text or str(annotation)).replace("typing.", "")
+        is_list = get_origin(field.annotation) is tuple
+        return "a list of sections" if is_list else "a section"
+    return _named(field.annotation)
+
+
+def _named(kind: Any) -> str:
+    """A type as it stands in YAML: `float`, `[int, int]`, `{str: float}` or `int | null`."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _named(inner[0])
+    if origin is Literal:
+        return " | ".join(map(str, inner))
+    if origin in (Union, UnionType):
+        return " | ".join(map(_named, inner))
+    if origin is tuple:
+        return f"[{', '.join('...' if one is ... else _named(one) for one in inner)}]"
+    if origin is dict:
+        return f"{{{': '.join(map(_named, inner))}}}"
+    return "null" if kind is NoneType else str(kind.__name__)
 
 
 def _plain(value: Any) -> str:

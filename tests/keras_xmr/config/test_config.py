@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -305,6 +306,12 @@ def test_every_key_is_explained():
         assert key in text or key in explain("model.text.pooling") + explain("data.source")
     assert "int = 7" in explain("model.matcher.match_probability")
     assert "kwargs" not in text
+    assert not {"Annotated", "Optional", "Literal", "tuple", "pathlib"} & set(
+        re.findall(r"\w+", text)
+    )
+    assert "crop_area: [float, float] = [0.08, 1.0]" in text
+    assert "workers: int | null = null" in text
+    assert "phases: a list of sections, needed" in text
     assert "Learning rate at its highest" in explain("train.phases")
     assert explain("train.precision").startswith("precision: float32 | mixed_float16")
     with pytest.raises(ConfigError, match="batch_size"):

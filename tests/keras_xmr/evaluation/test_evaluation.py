@@ -286,6 +286,8 @@ def test_tables_are_in_percent_and_narrow(evaluation):
     assert f"{100 * recall:.1f}" in result_tables(evaluation)[0].rows[0]
     text = table(["", "a\nlong"], [["x", "1"], ["yy", "22"]])
     assert text == "       a\n    long\n--  ----\nx      1\nyy    22"
+    wide = table(["", "犬"], [["犬.jpg", "1"], ["u\u0308.jpg", "犬犬"]])
+    assert wide == "          犬\n------  ----\n犬.jpg     1\nu\u0308.jpg   犬犬"
 
 
 def test_bins_are_sorted_and_of_equal_size(random):
