@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -281,7 +281,7 @@ class RunModel:
             image, caption = matcher.prepare(gallery, "image"), matcher.prepare(query, "caption")
             return matcher(image, caption, **options)
 
-        return tf.function(score, reduce_retracing=True) if self._compiled else score
+        return _traced_once(score) if self._compiled else score
 
     def _function(self, tower: Any) -> Any:
         """A tower, to what is scored of its embeddings."""
@@ -291,6 +291,22 @@ class RunModel:
 
         spec = tf.TensorSpec(tower.input.shape, tower.input.dtype)
         return tf.function(embed, input_signature=[spec]) if self._compiled else embed
+
+
+def _traced_once(score: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph of a score for any number of items, where each number would be traced anew."""
+    function = tf.function(score, reduce_retracing=True)
+
+    def call(gallery: Mapping[str, Any], query: Mapping[str, Any]) -> Any:
+        function.get_concrete_function(_any_number(gallery), _any_number(query))
+        return function(gallery, query)
+
+    return call
+
+
+def _any_number(embedding: Mapping[str, Any]) -> dict[str, Any]:
+    """What tensors of more or fewer items look like."""
+    return {n: tf.TensorSpec([None, *t.shape[1:]], t.dtype) for n, t in embedding.items()}
 
 
 def _arrays(embedding: Mapping[str, Any]) -> dict[str, np.ndarray]:
