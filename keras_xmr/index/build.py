@@ -179,6 +179,7 @@ class _Builder:
             "broken": {},
             "duplicates": {},
             "tags": {},
+            "finished": False,
         }
 
     def _check(self, backend: str) -> None:
@@ -253,6 +254,7 @@ class _Builder:
     def _embed(self, new: list[tuple[str, os.stat_result]], gone: dict[str, int]) -> None:
         """Embeds photos part by part. One that has changed goes when its new self comes."""
         paths = {path for path, _ in new}
+        self.content["finished"] = False
         self._remove([number for path, number in gone.items() if path not in paths])
         if not new:
             return
@@ -332,6 +334,7 @@ class _Builder:
         self._bring_up_to_date(index)
         found = near_duplicates(index.photos())
         self.content["duplicates"] = {str(number): first for number, first in found.items()}
+        self.content["finished"] = True
         write_manifest(self.path, VERSION, self.content)
         self.report.photos, self.report.duplicates = len(index), len(found)
         self.report.broken = index.broken()

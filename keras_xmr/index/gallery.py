@@ -17,7 +17,7 @@ from data_pipelines.sources.base import inside
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
 from keras_xmr.index.backends import Backend, backend_class
-from keras_xmr.index.manifests import read_manifest
+from keras_xmr.index.manifests import MANIFEST, read_manifest
 from keras_xmr.index.photos import Photo, read_photo, thumbnail
 from keras_xmr.index.rerank import Reranking
 
@@ -83,7 +83,15 @@ class PhotoIndex:
 
     @cached_property
     def vectors(self) -> Backend:
-        """The backend that searches."""
+        """The backend that searches.
+
+        Raises:
+            UserError: If the index was never finished, so that there is none.
+        """
+        if not self.is_finished and not (self.path / VECTORS / MANIFEST).exists():
+            raise UserError(
+                f"{self.path} is not finished; run `index` again, which goes on where it stopped"
+            )
         opened: Backend = backend_class(self.backend).open(self.path / VECTORS)
         return opened
 
@@ -147,6 +155,11 @@ class PhotoIndex:
         if self.answer_sets is None:
             return {name: values[:256] for name, values in self.sample.items()}
         return _arrays(self.path / REFERENCE)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the vectors are those of all photos: `index` came to its end."""
+        return bool(self.content.get("finished", True))
 
     @property
     def is_calibrated(self) -> bool:

@@ -189,7 +189,7 @@ class Searcher:
     def _is_short(self, scored: _Scored) -> bool:
         """Whether more candidates would tell more."""
         sets = self.index.answer_sets
-        in_answer = sets is not None and scored.is_one_text
+        in_answer = sets is not None and scored.is_one_text and len(scored.ids) > 0
         return scored.certified is False or (
             in_answer and sets is not None and bool(scored.standard[-1] >= sets.cutoff)
         )
@@ -229,9 +229,16 @@ class Searcher:
             return self.index.ids if allowed is None else allowed, None
         known = Reference(self.model.search_constants(), self.index.sample)
         vectors = self.index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
-        found = self.index.vectors.search(vectors, wanted, allowed)
+        found = self.index.vectors.search(vectors, wanted, self._in_vectors(allowed))
         rounding = self.index.vectors.rounding(vectors)
         return np.unique(found.ids[found.ids >= 0]), (found.scores, rounding)
+
+    def _in_vectors(self, allowed: np.ndarray | None) -> np.ndarray | None:
+        """What is looked at, without photos that have gone since the vectors were written."""
+        if self.index.is_finished:
+            return allowed
+        there = self.index.ids if allowed is None else allowed
+        return np.intersect1d(there, self.index.vectors.ids)
 
     def _score(
         self, query: Query, parts: Mapping[str, np.ndarray], ids: np.ndarray, searched: int
@@ -266,7 +273,7 @@ class Searcher:
         if nearest is None:
             return True
         similar, rounding = nearest
-        if rounding is None or len(similar) > 1:
+        if rounding is None or len(similar) > 1 or not self.index.is_finished:
             return None
         if self.index.reduces:
             # What counts may be farther away than it seems, and what was not scored nearer.
@@ -332,6 +339,8 @@ class Searcher:
 
     def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
         notes = []
+        if not self.index.is_finished:
+            notes.append("`index` has not come to its end: run it again, photos may be missing.")
         if not scored.searched:
             notes.append("No photo passes the filters.")
         if self.index.answer_sets is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import date
@@ -252,6 +253,32 @@ def test_photos_that_float16_cannot_tell_apart_are_not_certified(
     found = Searcher(index, embedder=model).search(Query(texts=("red",)), count=1)
     assert found.certified is certified
     assert ("others may be better" in " ".join(found.notes)) is not certified
+
+
+def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatch):
+    small_index(tmp_path)
+    (tmp_path / "photos/red/0.jpg").unlink()
+    (tmp_path / "photos/red/9.jpg").write_bytes(photo("red", 999))
+    with monkeypatch.context() as killed:
+        killed.setattr(Exact, "save", _kill)
+        with pytest.raises(KeyboardInterrupt):
+            build_with(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+    monkeypatch.setattr(search, "_FEW", 4)
+    searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
+    found = searcher.search(Query(texts=("red",)), count=2)
+    assert {hit.path for hit in found.hits} == {"red/1.jpg", "red/2.jpg"}
+    assert found.certified is None
+    assert found.notes[0].startswith("`index` has not come to its end")
+    shutil.rmtree(tmp_path / "index/vectors")
+    with pytest.raises(UserError, match="is not finished; run `index` again"):
+        Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder()).warm_up()
+    build_with(StubEmbedder(), tmp_path / "photos", tmp_path / "index")
+    searcher = Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder())
+    assert searcher.search(Query(texts=("red",)), count=2).certified
+
+
+def _kill(*_):
+    raise KeyboardInterrupt
 
 
 def test_an_empty_index_answers(tmp_path):
