@@ -77,10 +77,10 @@ def naming(data: bytes, name: str) -> Iterator[None]:
                 "save it as JPEG"
             ) from None
         raise UnreadableError(
-            f"{name} is not an image of a known format (it begins with {data[:8]!r})"
+            f"{name} is not an image of a known format (it begins with {repr(data[:8])[1:]})"
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise UnreadableError(f"{name} has more than {MAX_PIXELS} pixels") from None
+        raise UnreadableError(f"{name} has more than {MAX_PIXELS:,} pixels") from None
     except (OSError, SyntaxError, ValueError, struct.error) as error:
         raise UnreadableError(f"{name} is a broken image: {error}") from None
 

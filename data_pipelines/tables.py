@@ -7,18 +7,25 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 
+def on_one_line(text: str) -> str:
+    """A text for a terminal: what would break the line, or command the terminal, is `?`."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lays out cells in columns.
 
     Args:
         header: Titles of the columns; a title may have several lines.
-        rows: As many cells a row. The first is left-aligned, the others are right-aligned.
+        rows: As many cells a row. The first is left-aligned, the others are right-aligned. What
+            cannot be printed, as names of files may hold, is `?`.
     """
     lines = [title.split("\n") for title in header]
     height = max(len(title) for title in lines)
     padded = [[""] * (height - len(title)) + title for title in lines]
     titles = [list(line) for line in zip(*padded, strict=True)]
-    cells = [*titles, *(list(row) for row in rows)]
+    body = [[on_one_line(cell) for cell in row] for row in rows]
+    cells = [*titles, *body]
     widths = [max(cell_len(row[i]) for row in cells) for i in range(len(header))]
     rule = "  ".join("-" * width for width in widths).rstrip()
 
@@ -28,4 +35,4 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         rest = [space + cell for cell, space in zip(row[1:], spaces[1:], strict=True)]
         return "  ".join([row[0] + spaces[0], *rest]).rstrip()
 
-    return "\n".join([*map(line, titles), rule, *map(line, rows)])
+    return "\n".join([*map(line, titles), rule, *map(line, body)])

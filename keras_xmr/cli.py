@@ -10,6 +10,7 @@ import gc
 import logging
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NoReturn
@@ -61,6 +62,7 @@ def _start(words: Sequence[str]) -> None:
     if cluster_of().count > 1 and not getattr(command, "SEVERAL_WORKERS", False):
         raise ConfigError(f"{name} is the work of one process; start it without {TF_CONFIG}")
     _set_up_logging()
+    _set_up_warnings()
     quiet_tensorflow()
     # A hundred times as rarely as Python would: most objects are modules and graphs, which stay.
     gc.set_threshold(70_000)
@@ -115,6 +117,11 @@ def _set_up_logging() -> None:
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("tensorflow").setLevel(logging.WARNING)
     logging.getLogger("keras_xmr").setLevel(logging.INFO)
+
+
+def _set_up_warnings() -> None:
+    # An image that is too large is refused with its name, which the warning of Pillow leaves out.
+    warnings.filterwarnings("ignore", "Image size", RuntimeWarning)
 
 
 def _run(work: Callable[[], None]) -> None:

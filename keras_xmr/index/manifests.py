@@ -26,7 +26,9 @@ def write_manifest(folder: Path, version: int, content: Mapping[str, Any]) -> No
     """
     text = json.dumps(content, ensure_ascii=False)
     told = {"version": version, "sha256": _digest(text), "content": content}
-    atomic_write(folder / MANIFEST, json.dumps(told, ensure_ascii=False).encode())
+    atomic_write(
+        folder / MANIFEST, json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    )
 
 
 def read_manifest(folder: Path, version: int) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 
 import datasets
 import numpy as np
 import pytest
 from command_line import start
+from PIL import Image
 
 from keras_xmr import cli, commands
 from keras_xmr.commands import command_names, load_command
@@ -35,6 +37,15 @@ def test_every_command_says_what_it_does(capsys):
         text = capsys.readouterr().out
         assert "\nexamples:\n  python main.py" in text
         assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_large_images_are_told_by_us_and_not_by_pillow(capsys):
+    with warnings.catch_warnings(record=True) as told:
+        cli.main(["main.py", "explain", "train.batch_size"])
+        warnings.warn(
+            "Image size (108 pixels) exceeds", Image.DecompressionBombWarning, stacklevel=1
+        )
+    assert told == []
 
 
 def examples() -> list[list[str]]:

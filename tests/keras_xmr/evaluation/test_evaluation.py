@@ -287,6 +287,7 @@ def test_tables_are_in_percent_and_narrow(evaluation):
     text = table(["", "a\nlong"], [["x", "1"], ["yy", "22"]])
     assert text == "       a\n    long\n--  ----\nx      1\nyy    22"
     wide = table(["", "犬"], [["犬.jpg", "1"], ["u\u0308.jpg", "犬犬"]])
+    assert table(["a"], [["\x1b[31mred\n.jpg"]]) == "a\n-------------\n?[31mred?.jpg"
     assert wide == "          犬\n------  ----\n犬.jpg     1\nu\u0308.jpg   犬犬"
 
 
