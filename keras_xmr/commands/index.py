@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_pipelines.folders import check_folder
+from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_finished_run
 from keras_xmr.run_folder import load_run
 
 if TYPE_CHECKING:
     from keras_xmr.index.build import Report
 
-_SHOWN = 10
+_SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,11 +105,11 @@ def _lines(report: Report) -> list[str]:
     if report.tagged:
         lines.append(f"named in the tags, but no photos of the index: {len(report.tagged):,}")
         lines += _some(report.tagged)
-    index = shlex.quote(str(report.path))
-    lines.append(f'try next: python main.py search --index={index} "two dogs in the snow"')
+    index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "what you look for")
+    lines.append(f"try next: python main.py search --index={index} {query}")
     return lines
 
 
 def _some(told: list[str]) -> list[str]:
     more = [f"  and {len(told) - _SHOWN:,} more"] if len(told) > _SHOWN else []
-    return [*(f"  {each}" for each in told[:_SHOWN]), *more]
+    return [*(f"  {on_one_line(each)}" for each in told[:_SHOWN]), *more]

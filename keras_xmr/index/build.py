@@ -21,7 +21,7 @@ from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
 from keras_xmr.index.backends import Exact, Precision, backend_class
-from keras_xmr.index.calibration import calibrate_run, has_validation
+from keras_xmr.index.calibration import calibrate_run, example_caption, has_validation
 from keras_xmr.index.duplicates import near_duplicates
 from keras_xmr.index.gallery import (
     CAPTIONS,
@@ -62,6 +62,8 @@ class Report:
         duplicates: How many look like an earlier one.
         broken: Photos that could not be read, and why, by path.
         tagged: Paths that have tags, and are none of a photo of the index.
+        example: A caption that the model was trained with, to try a search; empty where the
+            records of the run are not there.
         seconds: How long it took.
     """
 
@@ -74,6 +76,7 @@ class Report:
     duplicates: int = 0
     broken: dict[str, str] = field(default_factory=dict)
     tagged: list[str] = field(default_factory=list)
+    example: str = ""
     seconds: float = 0.0
 
 
@@ -112,6 +115,7 @@ def build_index(
     path = model.folder.path / "index" if path is None else path
     backend_class(backend)
     report = build_with(model, root, path, backend, found_tags, calibrate, uri)
+    report.example = example_caption(model)
     report.seconds = time.perf_counter() - begin
     return report
 

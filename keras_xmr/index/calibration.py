@@ -27,6 +27,9 @@ CAPTIONS = 500
 _MOST = 1000
 """So many photos of the validation split are looked at, drawn with a seed."""
 
+_TRIED = 20
+"""The shortest of so many captions is shown as an example."""
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -51,6 +54,15 @@ def has_validation(model: RunModel) -> bool:
     """Whether the records of the run are there, with a validation split."""
     folder = model.config.data.records
     return (folder / MANIFEST).exists() and len(Records.open(folder).split("val")) > 0
+
+
+def example_caption(model: RunModel) -> str:
+    """A short caption of the training split; empty where the records of the run are not there."""
+    folder = model.config.data.records
+    if not (folder / MANIFEST).exists():
+        return ""
+    captions = Records.open(folder).split("train").captions
+    return min((captions[n].text for n in range(min(len(captions), _TRIED))), key=len, default="")
 
 
 def calibrate_run(model: RunModel) -> Calibration:

@@ -34,8 +34,8 @@ def results_table(title: str, result: SearchResult) -> str:
     has_chances = any(hit.probability is not None for hit in result.hits)
     has_set = any(hit.in_answer is not None for hit in result.hits)
     header = ["photo", "score", *["match"] * has_chances, *["in set"] * has_set, "taken", ""]
-    found = [table(header, rows)] if rows else []
-    return "\n".join([title, "", *found, "", *lines(result)])
+    found = [table(header, rows), ""] if rows else []
+    return "\n".join([title, "", *found, *lines(result)])
 
 
 def lines(result: SearchResult) -> list[str]:

@@ -127,7 +127,10 @@ class Searcher:
             self._check_rerank(query, rerank)
         if not 1 <= count <= MAX_COUNT:
             raise QueryError(f"a search gives 1 to {MAX_COUNT:,} photos, not {count:,}")
-        found = self._find(query, count, self._allowed(query, filters))
+        allowed = self._allowed(query, filters)
+        if not self._count(allowed):
+            return self._nothing(filters, begin)
+        found = self._find(query, count, allowed)
         if rerank is not None:
             self._rerank(found)
         answer = self._answer(query, found)
@@ -139,6 +142,23 @@ class Searcher:
             uncertainty=self._uncertainty(found),
             certified=found.certified,
             notes=(*filters.unknown(self.index), *self._notes(query, found, rerank)),
+            seconds=time.perf_counter() - begin,
+        )
+
+    def _count(self, allowed: np.ndarray | None) -> int:
+        return len(self.index) if allowed is None else len(allowed)
+
+    def _nothing(self, filters: Filters, begin: float) -> SearchResult:
+        """The answer where no photo is looked at: no model is loaded for it."""
+        why = "No photo passes the filters." if len(self.index) else "The index has no photos."
+        return SearchResult(
+            hits=(),
+            searched=0,
+            answer=None,
+            unknown_words=(),
+            uncertainty=None,
+            certified=None,
+            notes=(*filters.unknown(self.index), why),
             seconds=time.perf_counter() - begin,
         )
 
@@ -172,11 +192,7 @@ class Searcher:
         return np.setdiff1d(self.index.ids if allowed is None else allowed, query.ids)
 
     def _find(self, query: Query, count: int, allowed: np.ndarray | None) -> _Scored:
-        parts = self._parts(query)
-        searched = len(self.index) if allowed is None else len(allowed)
-        if not searched:
-            empty = np.empty(0)
-            return _Scored(empty.astype(np.int64), empty, empty, (0, 1), 0, False, parts)
+        parts, searched = self._parts(query), self._count(allowed)
         wanted = max(4 * count, _FEW)
         while True:
             ids, nearest = self._candidates(parts, wanted, allowed, searched)
@@ -341,8 +357,6 @@ class Searcher:
         notes = []
         if not self.index.is_finished:
             notes.append("`index` has not come to its end: run it again, photos may be missing.")
-        if not scored.searched:
-            notes.append("No photo passes the filters.")
         if self.index.answer_sets is None:
             notes.append("Without a calibration nothing is said of how many photos are right.")
         elif not query.is_one_text:

@@ -47,8 +47,6 @@ class MatcherSearcher(Searcher):
 
     def _notes(self, query: Any, scored: Any, rerank: str | None) -> list[str]:
         del query, rerank
-        if not scored.searched:
-            return ["No photo passes the filters."]
         notes = [f"Ranked by {self._name}; answer sets are those of {self.index.matcher} alone."]
         if len(scored.ids) < scored.searched:
             notes.append(

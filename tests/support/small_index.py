@@ -35,7 +35,9 @@ class StubEmbedder:
         self.matcher_name = matcher
         self.kind = "point"
         self.constants: dict[str, Any] = {"AUGMENTATION": "mean_cosine", "REDUCES": True}
-        self.config = SimpleNamespace(evaluation=SimpleNamespace(batch_size=4))
+        self.config = SimpleNamespace(
+            evaluation=SimpleNamespace(batch_size=4), data=SimpleNamespace(records=Path("nowhere"))
+        )
         self.folder = SimpleNamespace(path=Path("stub_run"))
         self.embedded = 0
 

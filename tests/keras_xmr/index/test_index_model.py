@@ -47,6 +47,7 @@ def index(trained, photos, tmp_path_factory):
     path = tmp_path_factory.mktemp("index") / "index"
     report = build_index(trained.folder.path, photos, path)
     assert not report.broken
+    assert report.example in [c.text for c in trained.records.split("train").captions]
     return PhotoIndex.open(path)
 
 

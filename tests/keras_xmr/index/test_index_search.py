@@ -18,7 +18,7 @@ from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.backends import Exact
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
-from keras_xmr.index.pages import lines
+from keras_xmr.index.pages import lines, results_table
 from keras_xmr.index.rerank import Reranking
 from keras_xmr.reranking import FastReranking
 
@@ -71,6 +71,13 @@ def test_photos_find_what_looks_like_them(searcher):
     assert own.id not in {hit.id for hit in result.hits}
 
 
+def test_where_no_photo_is_looked_at_no_model_is_loaded(folder):
+    searcher = Searcher(PhotoIndex.open(folder / "index"), run=folder / "nowhere")
+    result = searcher.search(Query(texts=("red",)), filters=Filters(folder="gren"))
+    assert result.notes[0].startswith("No photo is in the folder 'gren'.")
+    assert results_table("red", result) == "red\n\n" + "\n".join(result.notes)
+
+
 def test_several_parts_count_together(searcher):
     both = searcher.search(Query(texts=("red", "blue")), count=6)
     assert set(folders(both)) == {"red", "blue"}
@@ -90,7 +97,7 @@ def test_filters_leave_photos_out(searcher):
     today = date.fromisoformat(searcher.index.photo(0).taken[:10])
     assert searcher.search(Query(texts=("red",)), 5, Filters(since=today, until=today)).searched
     result = searcher.search(Query(texts=("red",)), 5, Filters(until=date(2001, 1, 1)))
-    assert (result.hits, result.notes[0]) == ((), "No photo passes the filters.")
+    assert (result.hits, result.notes) == ((), ("No photo passes the filters.",))
 
 
 @pytest.mark.parametrize(
