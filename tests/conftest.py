@@ -20,6 +20,10 @@ import pytest
 if TYPE_CHECKING:
     from keras_xmr.pipeline import Run
 
+# Modules and graphs are made of many small objects: to look through them so often as Python does
+# takes a tenth of the time of a test.
+gc.set_threshold(100_000, 50, 50)
+
 ROOT = Path(__file__).parent.parent
 # The second folder has the numbers whose captions are not ours to publish.
 GOLDEN = (
@@ -59,8 +63,6 @@ def pytest_collection_finish() -> None:
     graphs.optimize(False)
     gc.collect()
     gc.freeze()
-    # What is traced is made of many small objects, and a look through them costs a tenth of a test.
-    gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.fixture

@@ -39,24 +39,20 @@ def num_replicas() -> int:
 def gather(tree: Any) -> tuple[Any, Part]:
     """The tensors of all replicas, one replica after another, and which items are its own.
 
-    They go as one tensor of all floats, through which gradients flow back, and one of all other
-    numbers: a gather has a price, however little it brings.
+    They go as one tensor, through which gradients flow back to floats: each round over the network
+    has a price, however little it brings.
 
     Args:
         tree: Tensors (n, ...) of the items of this replica.
     """
     tensors = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tree)]
-    context = tf.distribute.get_replica_context()
-    own, size = context.replica_id_in_sync_group, tf.shape(tensors[0])[0]
-    owners = tf.fill([size], tf.cast(own, tf.int64))
-    floats = [tensor for tensor in tensors if tensor.dtype.is_floating]
-    others = [tensor for tensor in tensors if not tensor.dtype.is_floating]
-    gathered = iter(_gather_packed(floats, tf.float32) if floats else ())
-    (owners, *numbers) = _gather_packed([owners, *others], tf.int64)
-    rest = iter(numbers)
-    found = [next(gathered if tensor.dtype.is_floating else rest) for tensor in tensors]
-    before = tf.math.count_nonzero(owners < tf.cast(own, tf.int64), dtype=tf.int32)
-    part = Part(before, size, tf.shape(owners)[0])
+    own = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
+    size = tf.shape(tensors[0])[0]
+    columns = [tf.fill([size, 1], own), *map(_columns, tensors)]
+    packed = _gather(tf.concat(columns, axis=1))
+    owners, *parts = tf.split(packed, [tf.shape(part)[1] for part in columns], axis=1)
+    found = [_restored(*pair) for pair in zip(parts, tensors, strict=True)]
+    part = Part(_count_before(owners, own), size, tf.shape(owners)[0])
     return tf.nest.pack_sequence_as(tree, found), part
 
 
@@ -119,19 +115,47 @@ def shares(
     return found[0], found[1]
 
 
-def _gather_packed(tensors: Sequence[Tensor], dtype: tf.DType) -> list[Tensor]:
-    """Tensors (n, ...) of all replicas, which travel side by side in one of that dtype."""
-    flat = [tf.reshape(tf.cast(tensor, dtype), [tf.shape(tensor)[0], -1]) for tensor in tensors]
+@tf.custom_gradient
+def _gather(rows: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Rows (n, D) of all replicas, whose first number is that of the replica.
+
+    The gradient that TensorFlow has of it asks for the sizes of the parts again.
+    """
     context = tf.distribute.get_replica_context()
     # What comes straight from the data has no device, and several workers ask for one.
-    packed = context.all_gather(tf.identity(tf.concat(flat, axis=1)), axis=0)
-    parts = tf.split(packed, [tf.shape(columns)[1] for columns in flat], axis=1)
-    found = []
-    for part, tensor in zip(parts, tensors, strict=True):
-        shaped = tf.reshape(part, tf.concat([[-1], tf.shape(tensor)[1:]], axis=0))
-        shaped = tf.ensure_shape(shaped, [None, *tensor.shape[1:]])
-        found.append(tf.cast(shaped, tensor.dtype))
-    return found
+    found = context.all_gather(tf.identity(rows), axis=0)
+
+    def gradient(upstream: Tensor) -> Tensor:
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
+        first = _count_before(found[:, 0], rows[0, 0])
+        return sums[first : first + tf.shape(rows)[0]]
+
+    return found, gradient
+
+
+def _count_before(owners: Tensor, own: Tensor) -> Tensor:
+    """How many items are of replicas before this one."""
+    return tf.math.count_nonzero(owners < own, dtype=tf.int32)
+
+
+def _columns(tensor: Tensor) -> Tensor:
+    """A tensor (n, ...) as float32 (n, D), without loss but of float64."""
+    if not tensor.dtype.is_floating:
+        # 16 bits of a whole number are one that float32 holds.
+        tensor = tf.bitcast(tf.cast(tensor, tf.int64), tf.uint16)
+    shape = tf.shape(tensor)
+    return tf.reshape(tf.cast(tensor, tf.float32), [shape[0], tf.reduce_prod(shape[1:])])
+
+
+def _restored(columns: Tensor, like: Tensor) -> Tensor:
+    """What `_columns` has made of tensors like this one."""
+    shape = tf.concat([[-1], tf.shape(like)[1:]], axis=0)
+    if like.dtype.is_floating:
+        found = tf.reshape(columns, shape)
+    else:
+        pieces = tf.reshape(columns, tf.concat([shape, [4]], axis=0))
+        found = tf.bitcast(tf.cast(pieces, tf.uint16), tf.int64)
+    return tf.cast(tf.ensure_shape(found, [None, *like.shape[1:]]), like.dtype)
 
 
 def same_length(embedding: Embedding) -> Embedding:

@@ -21,6 +21,8 @@ class StepLogs(keras.Model):
     they are back.
     """
 
+    train_function: Any
+    test_function: Any
     _log_names: tuple[str, ...] = ()
 
     def step_logs(self) -> dict[str, Tensor]:

@@ -25,9 +25,8 @@ class Second:
     def all_gather(self, value, axis):
         assert axis == 0
         self.gathered.append(value)
-        first = value
-        if not value.dtype.is_floating:  # The first column is whose items they are.
-            first = tf.concat([tf.zeros_like(value[:, :1]), value[:, 1:]], axis=1)
+        # The first column is whose items they are.
+        first = tf.concat([tf.zeros_like(value[:, :1]), value[:, 1:]], axis=1)
         return tf.concat([first, value], axis=0)
 
     def all_reduce(self, operation, values):
@@ -45,17 +44,17 @@ def second(monkeypatch):
     return context
 
 
-def test_a_step_gathers_twice_and_adds_up_once(second):
+def test_a_step_gathers_once_and_adds_up_once(second):
     model, (x, y) = models.pcme(), models.batch(4)
     with tf.GradientTape() as tape:
         loss, log = model._objective(model(x, training=True), x, y, training=True)
     gradients = tape.gradient(loss, model.trainable_variables)
-    assert [tensor.dtype for tensor in second.gathered] == [tf.float32, tf.int64]
-    # Means and log-variances of both sides; whose the items are, and of which image.
-    assert [tensor.shape[1] for tensor in second.gathered] == [4 * 6, 2]
+    # Whose the items are, means and log-variances of both sides, and four pieces of which image.
+    assert [tensor.shape[1] for tensor in second.gathered] == [1 + 4 * 6 + 4]
     model._add_up(loss, log, gradients)
-    # What the uniformity of a replica is, and then all gradients and all numbers of the log.
-    assert second.reduced == [1, len(gradients) + 1]
+    # What the uniformity of a replica is, the gradient by what was gathered, and then all gradients
+    # and all numbers of the log.
+    assert second.reduced == [1, 1, len(gradients) + 1]
 
 
 def test_what_only_its_own_replica_reads_is_not_gathered(second):
@@ -73,7 +72,8 @@ def test_what_is_gathered_comes_back_as_it_was(second):
     tree = {
         "tokens": tf.reshape(tf.range(24.0), (2, 3, 4)),
         "ratio": tf.constant([0.25, 0.5]),
-        "labels": tf.constant([[7], [2**40]], tf.int64),
+        "labels": tf.constant([[-7], [2**40 + 1]], tf.int64),
+        "numbers": tf.constant([[2**31 - 1, 0], [-1, 5]], tf.int32),
         "mask": tf.constant([True, False]),
     }
     found, part = replicas.gather(tree)
