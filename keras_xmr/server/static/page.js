@@ -171,13 +171,25 @@ function part(source, text, kind, value, error) {
   return make("li", {className: error ? "broken" : ""}, image, make("span", {textContent: text}), remove);
 }
 
-function addFiles(files) {
-  const images = [...files].filter((file) => file.type.startsWith("image/") || file.name);
+async function addFiles(files) {
+  const added = [...files].filter((file) => file.type.startsWith("image/") || file.name);
+  body.classList.add("busy");
+  const readable = await Promise.all(added.map(isReadable));
   const most = Number(body.dataset.maxImages);
-  asked.files = [...asked.files, ...images].slice(0, most);
-  if (asked.files.length) {
-    search();
+  asked.files = [...asked.files, ...added.filter((_, at) => readable[at])].slice(0, most);
+  if (readable.includes(true)) {
+    await search();
+  } else if (!running) {
+    body.classList.remove("busy");
   }
+  for (const {name} of added.filter((_, at) => !readable[at])) {
+    say(`${name} cannot be read: is it a folder, or not there any more?`, "problem");
+  }
+}
+
+/* A folder that was dropped is none: sending it would look as if the server did not answer. */
+function isReadable(file) {
+  return file.slice(0, 1).arrayBuffer().then(() => true, () => false);
 }
 
 function likePhoto(id) {

@@ -150,6 +150,9 @@ def test_an_upload_of_a_broken_file(page, tmp_path):
     page.click("#parts li:not(.broken) button")
     assert "broken.jpg is a broken image" in page.text(".banner.problem")
     assert not page.all(".hit")
+    page.open()
+    page.type("#files", str(tmp_path))  # As if it was dropped.
+    assert f"{tmp_path.name} cannot be read: is it a folder" in page.text(".banner.problem")
 
 
 def test_hostile_texts_are_shown_as_they_are(page):
