@@ -50,7 +50,9 @@ def _plausible(evaluation: Evaluation) -> Picture | None:
     for name, counts in found.items():
         values, of = np.unique(counts, return_counts=True)
         share = 100 * of[::-1].cumsum()[::-1] / len(counts)
-        axis.step(values, share, where="pre", marker=".", ms=4, label=name)
+        # From all captions down to none: a line that ends at its first value would not be seen.
+        ends = [0, *values, values[-1]], [100, *share, 0]
+        axis.step(*ends, where="pre", marker=".", ms=4, label=name)
         rows += [(name, *row) for row in zip(values.tolist(), share.tolist(), strict=True)]
     axis.set(xscale="symlog", ylim=(0, 105), xlim=(0, None))
     axis.legend(fontsize=8)
@@ -126,7 +128,9 @@ def _correlation(side: str, points: np.ndarray) -> Picture:
     axis.grid(visible=False)
     shown = axis.imshow(found, vmin=-1, vmax=1, cmap="RdBu_r")
     drawing.colorbar(shown, label="mean cosine")
-    axis.set(xticks=range(len(found)), yticks=range(len(found)))
+    numbers = [str(number) for number in range(1, len(found) + 1)]
+    for ticks in (axis.set_xticks, axis.set_yticks):
+        ticks(range(len(found)), numbers)
     for row, column in np.ndindex(found.shape):
         dark = abs(found[row, column]) > 0.6
         text = f"{found[row, column]:.2f}"
@@ -136,6 +140,5 @@ def _correlation(side: str, points: np.ndarray) -> Picture:
         f"How alike the embeddings of one {side} are. Dark red off the diagonal is a collapsed "
         "set, whose members all say the same; white is a set whose members see different things."
     )
-    header = [str(number) for number in range(len(found))]
     title = f"sub-embedding correlation, {side}s"
-    return Picture(f"set_correlation_{side}", title, see, drawing, header, found.tolist())
+    return Picture(f"set_correlation_{side}", title, see, drawing, numbers, found.tolist())

@@ -22,7 +22,7 @@ td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right
 td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 h2 { font-size: 19px; }
 .verdict { font-size: 17px; }
-td:nth-child(2) { white-space: nowrap; }
+th, td:nth-child(2) { white-space: nowrap; }
 figure { display: inline-block; margin: 0 1em 1em 0; max-width: 100%; }
 figure img { max-width: 100%; }
 .gallery { display: flex; flex-wrap: wrap; gap: 1.5em; margin: 1em 0; }
@@ -67,7 +67,7 @@ def html_table(table: Table) -> str:
         return f"<b>{text}</b>" if table.best.get(place) == cell else text
 
     body = "".join(row((shown(*c) for c in enumerate(cells)), "td") for cells in table.rows)
-    head = row(map(html.escape, table.header), "th")
+    head = row((html.escape(title).replace("\n", "<br>") for title in table.header), "th")
     return f'<h2>{html.escape(table.title)}</h2><div class="wide"><table>{head}{body}</table></div>'
 
 

@@ -252,6 +252,7 @@ def test_every_picture_that_has_numbers_is_drawn_with_them(evaluation, tmp_path)
     lines = (tmp_path / "pmrp_zeta.csv").read_text("utf-8").splitlines()
     assert lines[0] == "zeta,i2t,i2t chance,t2i,t2i chance"
     assert len(lines) == 8
+    assert (tmp_path / "set_correlation_image.csv").read_text("utf-8").startswith("1,2")
     assert (tmp_path / "set_correlation_image.png").stat().st_size > 1000
 
 

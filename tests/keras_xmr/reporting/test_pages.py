@@ -21,7 +21,8 @@ def test_the_best_of_each_column_is_bold():
     assert best_cell("t2i_mean_rank", [2.0, 1.5]) == "1.5"
     assert best_cell("rsum", [1.0001, 1.0002]) is None
     rows = [[name, f"{100 * value:.1f}"] for name, value in measured.items()]
-    found = html_table(Table("title", ["", "R@1"], [*rows, ["chance", "1.0"]], {1: "50.0"}))
+    found = html_table(Table("title", ["", "i2t\nR-P"], [*rows, ["chance", "1.0"]], {1: "50.0"}))
+    assert "<th>i2t<br>R-P</th>" in found
     assert found.count("<b>50.0</b>") == found.count("<b>") == 2
 
 
