@@ -46,8 +46,7 @@ def gather(tree: Any) -> tuple[Any, Part]:
         tree: Tensors (n, ...) of the items of this replica.
     """
     tensors = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tree)]
-    own = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
-    size = tf.shape(tensors[0])[0]
+    own, size = _own_number(tf.distribute.get_replica_context()), tf.shape(tensors[0])[0]
     columns = [tf.fill([size, 1], own), *map(_columns, tensors)]
     packed = _gather(tf.concat(columns, axis=1))
     owners, *parts = tf.split(packed, [tf.shape(part)[1] for part in columns], axis=1)
@@ -127,10 +126,14 @@ def _gather(rows: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
 
     def gradient(upstream: Tensor) -> Tensor:
         sums = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
-        first = _count_before(found[:, 0], rows[0, 0])
+        first = _count_before(found[:, 0], _own_number(context))
         return sums[first : first + tf.shape(rows)[0]]
 
     return found, gradient
+
+
+def _own_number(context: tf.distribute.ReplicaContext) -> Tensor:
+    return tf.cast(context.replica_id_in_sync_group, tf.float32)
 
 
 def _count_before(owners: Tensor, own: Tensor) -> Tensor:
