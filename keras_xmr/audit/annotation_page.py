@@ -253,8 +253,8 @@ captions are right for their image. A pair without a label stays as it is.</p>
 annotated one, in the direction in which it is less. Ranks count unlabelled pairs alone.</p>
 <p class="note">Then: <code>{_text(how_to_merge)}</code></p>
 <p class="note">Keys: <kbd>j</kbd> and <kbd>k</kbd> go to the next pair and back, <kbd>r</kbd> is
-right, <kbd>w</kbd> wrong, <kbd>u</kbd> unsure. A click enlarges an image. This browser keeps the
-labels; to use them, save them as a file.</p>
+right, <kbd>w</kbd> wrong, <kbd>u</kbd> unsure, and the next pair follows. A click enlarges an
+image. This browser keeps the labels; to use them, save them as a file.</p>
 <p class="bar"><button id="save">save labels</button>
 <span id="labelled">0</span> of {len(entries)} labelled</p>
 {"".join(_article(number, entry) for number, entry in enumerate(entries, 1))}

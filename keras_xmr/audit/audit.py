@@ -189,7 +189,8 @@ def _agreement(opinions: Mapping[str, Opinion]) -> np.ndarray:
 
 def _summary(candidates: Candidates, opinions: Mapping[str, Opinion]) -> str:
     agreement = _agreement(opinions)
-    lines = [f"{len(candidates):,} unlabelled pairs that {', '.join(opinions)} believe in most"]
+    believe = "believes" if len(opinions) == 1 else "believe"
+    lines = [f"{len(candidates):,} unlabelled pairs that {', '.join(opinions)} {believe} in most"]
     for count in range(len(opinions), -1, -1):
         pairs = np.count_nonzero(agreement == count)
         lines.append(f"  ahead of annotated pairs with {count} of {len(opinions)}: {pairs:,}")

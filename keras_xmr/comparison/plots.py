@@ -22,6 +22,8 @@ from keras_xmr.reporting.pictures import Picture
 _DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
 _TOP = "asp_top_"
 
+_WHITE = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6}
+
 Rows = list[tuple[object, ...]]
 
 
@@ -73,9 +75,9 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
                 # A mean over few runs may lie outside of them by the last digits.
                 ends = [[max(mean - low, 0)], [max(high - mean, 0)]]
                 axis.barh(number, mean, xerr=ends, color=colours[name])
-                axis.text(
-                    0, number, f" {shown_mean(metric, table.rows[name])}", va="center", fontsize=7
-                )
+                shown = f" {shown_mean(metric, table.rows[name])}"
+                # On white: the line of chance may cross it.
+                axis.text(0, number, shown, va="center", fontsize=7, bbox=_WHITE)
         if metric in table.chance:
             chance = 100 * table.chance[metric]
             axis.axvline(chance, ls=":", color="black")
@@ -201,7 +203,7 @@ def _validation(methods: Methods) -> Picture:
         for number, log in enumerate(logs):
             label = name if number == 0 else None
             steps, rsum = log["step"], 100 * log["val_rsum"]
-            axis.plot(steps, rsum, color=colours[name], lw=1.1, label=label)
+            axis.plot(steps, rsum, color=colours[name], lw=1.1, marker=".", label=label)
             points = zip(steps.astype(int).tolist(), rsum.tolist(), strict=True)
             rows += [(name, number, *point) for point in points]
     axis.set(xlabel="step", ylabel="validation RSUM (%)")

@@ -255,4 +255,4 @@ def _win_table(wins: Sequence[Win], winner: str, loser: str) -> Table:
             query = f"{win.query}: {win.text}" if win.text else win.query
             rows.append([query, direction, *(f"{rank:.1f}" for rank in win.ranks)])
     title = f"where {winner} is most ahead of {loser}"
-    return Table(title, ["query", "", f"rank, {winner}", f"rank, {loser}"], rows)
+    return Table(title, ["query", "", f"rank,\n{winner}", f"rank,\n{loser}"], rows)

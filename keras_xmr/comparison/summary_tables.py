@@ -120,8 +120,8 @@ class SummaryTable:
             title: What it shows.
             intervals: Those of RSUM by row, or none.
         """
-        header = ["method", "runs", *(name.replace("\n", " ") for name in self.columns.values())]
-        header += ["RSUM, 95 % interval"] if intervals else []
+        header = ["method", "runs", *self.columns.values()]
+        header += ["RSUM,\n95 % interval"] if intervals else []
         rows = []
         for name, figures in self.rows.items():
             runs = str(max(len(figure.values) for figure in figures.values()))

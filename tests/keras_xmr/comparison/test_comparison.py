@@ -96,6 +96,7 @@ def test_means_and_deviations_over_seeds(methods):
     assert row[1] == "2"
     assert row[-1] == "+0.55 ±0.07"
     assert truth.wide_table("").rows[1][-1] == "-"
+    assert truth.wide_table("").header[:3] == ["method", "runs", "i2t\nR@1"]
 
 
 def test_figures_of_an_older_version_are_refused(folders):
