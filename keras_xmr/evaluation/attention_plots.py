@@ -27,7 +27,7 @@ def attention_picture(found: Attention) -> Picture:
             axis.imshow(image)
             axis.set(xticks=[], yticks=[])
     for axis, title in zip(axes[0], ["photo", *names], strict=True):
-        axis.set_title(title, fontsize=8)
+        axis.set_title(title, fontsize=11)
     see = (
         "Where the head of the images looks: red counts most, blue least, each map by its own "
         "largest weight. Embeddings of a set that are worth having look at different places."
