@@ -62,9 +62,18 @@ def summary_table(evaluation: Evaluation) -> Table:
 
 
 def verdict_line(evaluation: Evaluation) -> str:
-    """Whether the model's own matcher is better than chance, in a sentence."""
-    own = evaluation.matchers[0]
-    return f"{own.name}: {verdict(own.metrics, evaluation.ground_truth.caption_image)}"
+    """Whether the model's own matcher is better than chance, in a sentence.
+
+    By the annotated answers; and where all that is right is known, and says otherwise, by that too.
+    """
+    own, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
+    found = verdict(own.metrics, images)
+    line = f"{own.name}: {found}"
+    if (truth := own.measured.extra.get("truth")) is not None:
+        known = verdict(truth, images)
+        if known.is_better_than_chance != found.is_better_than_chance:
+            line += f" By the {judgements_title('truth')}: {known}"
+    return line
 
 
 def embedding_lines(evaluation: Evaluation) -> list[str]:

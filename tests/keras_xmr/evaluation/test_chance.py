@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import scipy.sparse
 
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.evaluation.advice import advice, advice_before_training
+from keras_xmr.evaluation.tables import verdict_line
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import chance, chance_of, chance_recall, evaluate_scores, verdict
 from keras_xmr.metrics.ranking import PRECISION_AT
@@ -61,6 +63,22 @@ def test_only_what_is_surely_better_than_chance_is_called_so(random):
     assert "where a random ranking has" in str(seeing)
     assert "rough guess" not in str(seeing)
     assert str(replace(seeing, images=5)).endswith("on 5 images, that is a rough guess.")
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_truth_that_says_otherwise_is_heard(random, agrees):
+    images = np.repeat(np.arange(60), 5)
+    own = np.equal.outer(np.arange(60), images)
+    scores = random.normal(size=own.shape) + own
+    truth = evaluate_scores(scores, judged(own if agrees else np.roll(own, 30, axis=0)))
+    measured = SimpleNamespace(extra={"truth": truth})
+    matcher = SimpleNamespace(
+        name="cosine", metrics=evaluate_scores(scores, judged(own)), measured=measured
+    )
+    known = SimpleNamespace(caption_image=images)
+    line = verdict_line(SimpleNamespace(matchers=[matcher], ground_truth=known))
+    assert line.startswith("cosine: Better than chance: RSUM")
+    assert ("By the exhaustive truth: No better than chance: RSUM" in line) is not agrees
 
 
 @pytest.mark.parametrize(
