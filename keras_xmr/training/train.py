@@ -293,7 +293,7 @@ class _Trainer:
             _LOGGER.info("going on at step %d", done)
         frozen = ", ".join(span.phase.freeze) or "nothing"
         _LOGGER.info(
-            "phase %d of %d: %d epochs of %d steps, frozen: %s, learning rate %g",
+            "phase %d of %d: epochs: %d, steps an epoch: %d, frozen: %s, learning rate: %g",
             span.number + 1,
             len(self.config.train.phases),
             span.phase.epochs,
