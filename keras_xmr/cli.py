@@ -64,8 +64,8 @@ def _start(words: Sequence[str]) -> None:
     _set_up_logging()
     _set_up_warnings()
     quiet_tensorflow()
-    # A hundred times as rarely as Python would: most objects are modules and graphs, which stay.
-    gc.set_threshold(70_000)
+    # More rarely than Python would: most of many small objects are modules and graphs, which stay.
+    gc.set_threshold(10_000)
     command.run(arguments)
 
 
