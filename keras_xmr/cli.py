@@ -64,8 +64,8 @@ def _start(words: Sequence[str]) -> None:
     _set_up_logging()
     _set_up_warnings()
     quiet_tensorflow()
-    # More rarely than Python would: most of many small objects are modules and graphs, which stay.
-    gc.set_threshold(10_000)
+    # New objects are looked at more rarely, since most are of modules and stay; all, as often.
+    gc.set_threshold(10_000, 10, 1)
     command.run(arguments)
 
 

@@ -20,10 +20,6 @@ import pytest
 if TYPE_CHECKING:
     from keras_xmr.pipeline import Run
 
-# Modules and graphs are made of many small objects: to look through them so often as Python does
-# takes a tenth of the time of a test.
-gc.set_threshold(20_000, 10, 5)
-
 ROOT = Path(__file__).parent.parent
 # The second folder has the numbers whose captions are not ours to publish.
 GOLDEN = (

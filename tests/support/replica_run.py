@@ -8,7 +8,6 @@ usage: replica_run.py REPLICAS everything|half|graph FILE.npz
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from typing import Any
@@ -190,5 +189,4 @@ PARTS = {part.__name__: part for part in (everything, half, graph)}
 
 
 if __name__ == "__main__":
-    gc.disable()
     np.savez(sys.argv[3], **PARTS[sys.argv[2]](strategy_of(int(sys.argv[1]))))
