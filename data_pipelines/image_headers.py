@@ -121,7 +121,7 @@ def read_header(data: tf.Tensor) -> Header:
     problem = _first_problem(
         header.problem,
         (pixels < 1, _DAMAGED),
-        (pixels > MAX_PIXELS, f"has more than {MAX_PIXELS} pixels"),
+        (pixels > MAX_PIXELS, f"has more than {MAX_PIXELS:,} pixels"),
     )
     orientation = _orient(file.part(exif[0], exif[1]))
     return header._replace(problem=problem, kind=kind, orientation=orientation)
