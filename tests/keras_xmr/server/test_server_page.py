@@ -250,7 +250,8 @@ def test_reranking(page, service, monkeypatch):
     monkeypatch.setitem(index.content, "log_sigma", None)
     monkeypatch.setitem(index.__dict__, "captions", StubEmbedder().embed_texts(["red", "blue"]))
     page.open("/?q=red")
-    page.until("return document.querySelector('.hit')")  # The switch is heard from then on.
+    # The switch is heard from then on, and nothing moves it any more.
+    page.until("return document.querySelector('.hit') && !document.querySelector('body.busy')")
     page.click("#rerank")
     page.until("return document.querySelector('#summary').innerText.includes('Re-ranked against')")
     assert "rerank=fast_reranking" in page.run("return location.search")
