@@ -6,7 +6,6 @@ Whatever is wrong with the arguments or a config is said before TensorFlow is im
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import re
 import sys
@@ -64,8 +63,6 @@ def _start(words: Sequence[str]) -> None:
     _set_up_logging()
     _set_up_warnings()
     quiet_tensorflow()
-    # New objects are looked at more rarely, since most are of modules and stay; all, as often.
-    gc.set_threshold(10_000, 10, 1)
     command.run(arguments)
 
 
