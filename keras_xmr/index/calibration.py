@@ -52,17 +52,22 @@ class Calibration:
 
 def has_validation(model: RunModel) -> bool:
     """Whether the records of the run are there, with a validation split."""
-    folder = model.config.data.records
-    return (folder / MANIFEST).exists() and len(Records.open(folder).split("val")) > 0
+    records = _records(model)
+    return records is not None and len(records.split("val")) > 0
 
 
 def example_caption(model: RunModel) -> str:
     """A short caption of the training split; empty where the records of the run are not there."""
-    folder = model.config.data.records
-    if not (folder / MANIFEST).exists():
+    records = _records(model)
+    if records is None:
         return ""
-    captions = Records.open(folder).split("train").captions
+    captions = records.split("train").captions
     return min((captions[n].text for n in range(min(len(captions), _TRIED))), key=len, default="")
+
+
+def _records(model: RunModel) -> Records | None:
+    folder = model.config.data.records
+    return Records.open(folder) if (folder / MANIFEST).exists() else None
 
 
 def calibrate_run(model: RunModel) -> Calibration:
