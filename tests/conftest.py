@@ -68,6 +68,13 @@ def optimized_graphs() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def eager() -> Iterator[None]:
+    """No function is traced, which takes longer than the few calls of some tests do."""
+    with graphs.eager():
+        yield
+
+
 class Golden:
     """Reference numbers of one case: `golden["in_x"]`, float32 as it is fed."""
 

@@ -1,8 +1,9 @@
-"""Whether TensorFlow optimises the graphs of tests."""
+"""Whether TensorFlow makes graphs in tests, and optimises them."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,3 +23,17 @@ def optimized() -> Iterator[None]:
         yield
     finally:
         optimize(False)
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Functions run as Python does; those of input pipelines are graphs all the same."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*does not apply to tf.data functions")
+        try:
+            yield
+        finally:
+            tf.config.run_functions_eagerly(False)

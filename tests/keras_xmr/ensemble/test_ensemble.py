@@ -61,6 +61,7 @@ def scores_of(run: Run) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_an_ensemble_is_the_mean_of_its_runs(folder, members, capsys):
     single = [scores_of(run) for run in members]
     assert np.abs(single[0] - single[1]).max() > 0.01
@@ -97,6 +98,7 @@ def test_an_ensemble_does_not_take_the_folder_of_something_else(folder, members)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_runs_that_make_no_ensemble(folder, members, tmp_path):
     config, path = members[0].config, members[0].folder.path
     with pytest.raises(ConfigError, match="two runs or more"):

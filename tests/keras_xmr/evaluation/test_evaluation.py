@@ -219,6 +219,7 @@ def test_saved_scores_give_the_same_numbers(run):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_label_vectors_give_plausible_matches(tmp_path):
     section = datasets.coco(tmp_path / "coco")
     judged = tmp_path / "judged.csv"

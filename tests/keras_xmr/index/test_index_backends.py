@@ -248,11 +248,12 @@ def test_every_float16_number_is_widened_exactly():
     np.testing.assert_array_equal(np.signbit(wide), np.signbit(finite))
 
 
+@pytest.mark.parametrize("asked", [9, 1])
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_blocks_change_nothing(precision, tmp_path, monkeypatch):
+def test_blocks_change_nothing(precision, asked, tmp_path, monkeypatch):
     backend, ids = filled(Exact, tmp_path, rows=2, precision=precision)
     backend.remove(ids[:7])
-    queries, allowed = vectors(9, rows=2, seed=5), np.sort(ids)[::3]
+    queries, allowed = vectors(asked, rows=2, seed=5), np.sort(ids)[::3]
     whole = [backend.search(queries, k, some) for k in (1, 30) for some in (None, allowed)]
     monkeypatch.setattr(exact, "_BLOCK", 24 * 50)
     monkeypatch.setattr(exact, "_CACHED", 24 * 7)

@@ -109,7 +109,9 @@ def test_weights_are_saved_where_they_have_always_been(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "precision", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.heavy)]
+)
 def test_half_precision_trains_with_finite_losses(precision):
     keras.config.set_dtype_policy(precision)
     try:

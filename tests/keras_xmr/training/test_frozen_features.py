@@ -90,6 +90,7 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_features_are_written_once_in_half_precision_and_in_order(folder, monkeypatch):
     one = run(folder, "name=one", ON, "seed=1", "evaluation.batch_size=5")
     model = frozen_model(one)
@@ -145,6 +146,7 @@ def _manifest(folder: Path) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_a_full_disk_and_a_damaged_shard_are_named(folder, monkeypatch):
     two = run(folder, "name=two", ON, "seed=2")
     model = frozen_model(two)

@@ -46,6 +46,7 @@ def losses(run) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_a_training_ends_as_one_on_words_and_starts_once(folder, monkeypatch):
     from keras_xmr.training import train
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -35,19 +36,25 @@ def result(process: subprocess.Popen, file: Path) -> dict[str, np.ndarray]:
     return dict(np.load(file))
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """What one and three replicas make of the same batches."""
-    file = tmp_path_factory.mktemp("replicas") / "3.npz"
-    process = start(3, "everything", file)
+class Runs(NamedTuple):
+    """What one replica and what many make of the same batches."""
+
+    one: dict[str, Any]
+    many: dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.heavy)])
+def runs(request, tmp_path_factory):
+    file = tmp_path_factory.mktemp("replicas") / "many.npz"
+    process = start(request.param, "everything", file)
     one = replica_run.everything(tf.distribute.get_strategy())
-    return {1: one, 3: result(process, file)}
+    return Runs(one, result(process, file))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_replicas_train_as_one_device_does(runs, case):
-    one, many = runs[1], runs[3]
+    one, many = runs
     weights = [key.rpartition("/")[2] for key in one if key.startswith(f"{case}/after/")]
     assert len(weights) >= 8
     for number in weights:
@@ -66,7 +73,7 @@ def test_replicas_train_as_one_device_does(runs, case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", HALF)
 def test_a_step_that_overflows_on_any_replica_is_skipped_by_all(runs, case):
-    check_half(runs[3], runs[1], case)
+    check_half(runs.many, runs.one, case)
 
 
 @pytest.mark.slow
@@ -96,16 +103,17 @@ def check_half(many, one, case):
 
 @pytest.mark.slow
 def test_fit_logs_the_same(runs):
-    logs = [key for key in runs[1] if key.startswith("fit/")]
+    one, many = runs
+    logs = [key for key in one if key.startswith("fit/")]
     assert {"fit/loss", "fit/gradient_norm", "fit/kl_divergence/image"} <= set(logs)
     for log in logs:
-        np.testing.assert_allclose(runs[3][log], runs[1][log], rtol=1e-3, err_msg=log)
+        np.testing.assert_allclose(many[log], one[log], rtol=1e-3, err_msg=log)
 
 
 @pytest.mark.slow
 def test_tokens_train_as_on_one_device(runs):
     # Also where each of them pads its captions to another length, and with batch normalisation.
-    check_tokens(runs[3], runs[1])
+    check_tokens(runs.many, runs.one)
 
 
 @pytest.mark.slow
@@ -126,8 +134,8 @@ def check_tokens(many, one):
 
 @pytest.mark.slow
 def test_replicas_share_the_relevance_of_a_batch(runs):
-    names = [key for key in runs[1] if key.startswith("relevance/")]
+    one, many = runs
+    names = [key for key in one if key.startswith("relevance/")]
     assert len(names) > 10
     for name in names:
-        expected = runs[1][name]
-        np.testing.assert_allclose(runs[3][name], expected, rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(many[name], one[name], rtol=1e-4, atol=1e-6, err_msg=name)

@@ -64,13 +64,14 @@ def start(records, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch):
+@pytest.mark.parametrize("steps", [(10,), pytest.param((10, 20), marks=pytest.mark.heavy)], ids=str)
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(start, monkeypatch, steps):
     # Ten steps an epoch, a checkpoint every five steps: at step 10 it stops before the validation.
     overrides = (*models.POINTS, TWO_PHASES, "train.checkpoint_steps=5")
     whole = start("name=whole", *overrides)
     whole.train()
     broken = start("name=broken", *overrides)
-    for step in (10, 20):
+    for step in steps:
         interrupted(start("name=broken", *overrides), step, monkeypatch)
         if step == 10:
             terminated(start("name=broken", *overrides), 13, monkeypatch)
@@ -202,6 +203,7 @@ def test_steps_before_training_say_so(start, mode):
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(start, monkeypatch):
     # Nobody looks before the end of the epoch, where the validation must not come first.
     overrides = ("train.clip_norm=null", "train.log_steps=50", "train.checkpoint_steps=6")
+    overrides += models.POINTS
     run = start(*overrides)
     original = callbacks.Checkpoint.on_step
 

@@ -16,6 +16,7 @@ import command_line
 import models
 import numpy as np
 import pytest
+import tensorflow as tf
 from clusters import cluster, two_workers
 from command_line import ROOT
 from interruptions import last_weights
@@ -24,6 +25,7 @@ from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.pipeline import Run
 from keras_xmr.training.cluster import TF_CONFIG, Cluster, cluster_of
+from keras_xmr.training.distribution import LOST, lost_worker
 from keras_xmr.training.strategy import make_strategy
 
 HOSTS = ["a:1", "b:1", "c:1"]
@@ -56,7 +58,10 @@ def started(config: Path, *arguments: str) -> Iterator[list[subprocess.Popen]]:
 
 
 @pytest.mark.slow
-def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path):
+@pytest.mark.parametrize(
+    "killed", [False, pytest.param(True, marks=pytest.mark.heavy)], ids=["whole", "killed"]
+)
+def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path, killed):
     # test_replicas.py has Gaussians.
     one = Run(models.tiny_config(tmp_path, *models.POINTS, "name=one"))
     one.prepare()
@@ -65,25 +70,13 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path):
     config = models.tiny_config(tmp_path, *models.POINTS, records, "name=two")
     two, path = Run(config), tmp_path / "two.yaml"
     path.write_text(dump_config(config), "utf-8")
-    checkpoint = two.folder.checkpoints / "checkpoint"
-
-    with started(path, "train") as (chief, other):
-        deadline = time.monotonic() + 600
-        while not (checkpoint.exists() and "ckpt-10" in checkpoint.read_text()):
-            assert chief.poll() is None, chief.communicate()[1][-3000:]
-            assert time.monotonic() < deadline, "they never came to step 10"
-            time.sleep(0.01)
-        other.send_signal(signal.SIGKILL)
-        _, says = chief.communicate(timeout=120)
-        assert chief.returncode == 1
-        assert "error: another worker has ended" in says
-        assert "start all of them again" in says.lower()
-        assert not two.folder.done.exists()
+    if killed:
+        train_until_one_is_killed(path, two)
 
     with started(path, "train") as workers:
         says = [worker.communicate(timeout=240)[1] for worker in workers]
         assert [worker.returncode for worker in workers] == [0, 0], says[0][-3000:]
-    assert "going on at step" in says[0]
+    assert ("going on at step" in says[0]) == killed
 
     logs = [list(csv.DictReader(run.folder.training_log.open())) for run in (one, two)]
     assert [row.keys() for row in logs[0]] == [row.keys() for row in logs[1]]
@@ -96,6 +89,34 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path):
         np.testing.assert_allclose(found[name], values, atol=1e-3, err_msg=name)
     # The model of the chief is whole, and needs no other worker any more.
     assert two.model.image_tower.count_params() == one.model.image_tower.count_params()
+
+
+def train_until_one_is_killed(path: Path, run: Run) -> None:
+    """Kills the second of two workers after step 10, and hears what the chief says of it."""
+    checkpoint = run.folder.checkpoints / "checkpoint"
+    with started(path, "train") as (chief, other):
+        deadline = time.monotonic() + 600
+        while not (checkpoint.exists() and "ckpt-10" in checkpoint.read_text()):
+            assert chief.poll() is None, chief.communicate()[1][-3000:]
+            assert time.monotonic() < deadline, "they never came to step 10"
+            time.sleep(0.01)
+        other.send_signal(signal.SIGKILL)
+        _, says = chief.communicate(timeout=120)
+    assert chief.returncode == 1
+    assert "error: another worker has ended" in says
+    assert "start all of them again" in says.lower()
+    assert not run.folder.done.exists()
+
+
+def test_a_worker_that_has_ended_is_named():
+    told = (
+        "Connection reset.\nAdditional GRPC error from remote target /job:worker/replica:0/task:1"
+    )
+    error = tf.errors.UnavailableError(None, None, told)
+    assert isinstance(error, LOST)
+    says = str(lost_worker(error))
+    assert says.startswith("another worker has ended (worker 1); ")
+    assert "start all of them again" in says.lower()
 
 
 def test_a_process_without_others_is_the_chief():
