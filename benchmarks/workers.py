@@ -2,7 +2,8 @@
 
 What is trained is a config on the scenes, for two epochs. The rate is that between two points of
 the second one's log, so neither starting nor tracing is in it. Two workers gather embeddings over a
-connection of this machine; the bound is the one process, which gathers nothing.
+connection of this machine; the bound is two processes at once that know nothing of each other, with
+one thread and half of the batch each: they compute as much, but for the other half of the loss.
 
     python benchmarks/workers.py [--config scenes_pcme] [--set KEY=VALUE]
 """
@@ -24,6 +25,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from measuring import ROOT, Row, show
 
+from keras_xmr.config.loader import find_config, load_config
+
 
 def rows(
     smoke: bool = False, config: str = "scenes_pcme", sets: Sequence[str] = ()
@@ -36,24 +39,30 @@ def rows(
         _run([_command("prepare", config, own)], [{}])
         own += ["train.validate_every=100", "train.checkpoint_steps=0", "train.log_steps=5"]
         own += ["train.phases.0.epochs=2", "train.devices=1"]
-        one = _rate(root, config, "one", own, [{**_threads(2)}])
-        two = _rate(root, config, "two", own, [{**_threads(1), "TF_CONFIG": w} for w in _cluster()])
+        one = _rate(root, config, ["one"], own, [_threads(2)])
+        workers = [{**_threads(1), "TF_CONFIG": worker} for worker in _cluster()]
+        two = _rate(root, config, ["two"] * 2, own, workers)
+        batch = load_config(find_config(config), list(sets)).train.batch_size
+        half = [*own, f"train.batch_size={batch // 2}"]
+        apart = _rate(root, config, ["apart0", "apart1"], half, [_threads(1)] * 2)
     yield Row(
         f"a pair of {config}, two workers",
         "one thread each",
         1 / two,
         1 / one,
         "one process with two threads",
+        bound=1 / (2 * apart),
+        bound_by="two processes at once with half of the batch each, which gather nothing",
     )
 
 
 def _rate(
-    root: Path, config: str, name: str, own: list[str], environments: list[dict[str, str]]
+    root: Path, config: str, names: list[str], own: list[str], environments: list[dict[str, str]]
 ) -> float:
-    """Pairs a second in the second half of the log."""
-    command = _command("train", config, [*own, f"name={name}"])
-    _run([command] * len(environments), environments)
-    return _logged(root / name / "logs")
+    """Pairs a second in the second half of the log of the first of some processes."""
+    commands = [_command("train", config, [*own, f"name={name}"]) for name in names]
+    _run(commands, environments)
+    return _logged(root / names[0] / "logs")
 
 
 def _logged(folder: Path) -> float:
