@@ -136,20 +136,20 @@ def test_networks_of_keras_give_their_last_feature_map(random, architecture, cha
 @pytest.mark.slow
 def test_weights_come_from_a_file(tmp_path):
     make = {"include_top": False, "weights": None, "input_shape": (32, 32, 3)}
-    network = keras.applications.MobileNetV2(**make)
+    network = keras.applications.MobileNet(**make)
     inputs = keras.Input((32, 32, 3), dtype="uint8")
     spec = InputSpec(image_size=32)
     for name in ("m.weights.h5", "m.keras"):
         path = tmp_path / name
         (network.save_weights if name == "m.weights.h5" else network.save)(path)
-        encoder = KerasApplications(architecture="MobileNetV2", weights=str(path))
+        encoder = KerasApplications(architecture="MobileNet", weights=str(path))
         built = keras.Model(inputs, encoder.features(inputs, spec)[0]).get_layer("encoder")
         for ours, theirs in zip(built.get_weights(), network.get_weights(), strict=True):
             np.testing.assert_array_equal(ours, theirs)
-        wrong = KerasApplications(architecture="MobileNet", weights=str(path))
+        wrong = KerasApplications(architecture="VGG16", weights=str(path))
         with pytest.raises(EncoderError, match=r"model\.image\.encoder\.weights: .* does not fit"):
             wrong.features(inputs, spec)
-    missing = KerasApplications(architecture="MobileNetV2", weights=str(tmp_path / "no.h5"))
+    missing = KerasApplications(architecture="MobileNet", weights=str(tmp_path / "no.h5"))
     with pytest.raises(EncoderError, match="there is no file"):
         missing.features(inputs, spec)
     # Weights that a checkpoint will replace are not looked for.
