@@ -57,7 +57,7 @@ bench: $(VENV)/.installed  ## How fast everything is, into docs/benchmarks.md: h
 load: $(VENV)/.installed  ## 32 clients for a minute at the server of an index: INDEX=FOLDER
 	$(BIN)/python benchmarks/serving.py --index='$(INDEX)'
 
-bench-search: $(VENV)/.installed  ## The backends of the search with a million vectors: half an hour
+bench-search: $(VENV)/.installed  ## The backends of the search with a million vectors: ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/search.py --sizes=1000000 --drawn=200000 \
 		--backends=exact,faiss_ivf_pq,faiss_hnsw
 

@@ -1,9 +1,11 @@
 """Pairs a second of two workers on this machine, one thread each, beside one process with two.
 
 What is trained is a config on the scenes, for two epochs. The rate is that between two points of
-the second one's log, so neither starting nor tracing is in it. Two workers gather embeddings over a
-connection of this machine; the bound is two processes at once that know nothing of each other, with
-one thread and half of the batch each: they compute as much, but for the other half of the loss.
+the second one's log, so neither starting nor tracing is in it. Two workers send each other what
+they need over a connection of this machine. The bound is the sum of what they cannot do without:
+a step of two processes at once that know nothing of each other, with one thread and half of the
+batch each, who compute as much but for the other half of the loss, and the rounds over the network
+of a step, one of them with as many numbers as the model has weights, with nothing between them.
 
     python benchmarks/workers.py [--config scenes_pcme] [--set KEY=VALUE]
 """
@@ -17,15 +19,21 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import numpy as np
 from measuring import ROOT, Row, show
 
 from keras_xmr.config.loader import find_config, load_config
+
+ROUNDS = 10
+"""How often workers that train `scenes_pcme` wait for each other in a step."""
 
 
 def rows(
@@ -45,14 +53,16 @@ def rows(
         batch = load_config(find_config(config), list(sets)).train.batch_size
         half = [*own, f"train.batch_size={batch // 2}"]
         apart = _rate(root, config, ["apart0", "apart1"], half, [_threads(1)] * 2)
+        weights = (root / "one" / "last.weights.h5").stat().st_size // np.float32().nbytes
+        network = _network(weights, 3 if smoke else 50)
     yield Row(
         f"a pair of {config}, two workers",
         "one thread each",
         1 / two,
         1 / one,
         "one process with two threads",
-        bound=1 / (2 * apart),
-        bound_by="two processes at once with half of the batch each, which gather nothing",
+        bound=1 / (2 * apart) + network / batch,
+        bound_by="two processes with half of the batch each, and the network with nothing between",
     )
 
 
@@ -63,6 +73,37 @@ def _rate(
     commands = [_command("train", config, [*own, f"name={name}"]) for name in names]
     _run(commands, environments)
     return _logged(root / names[0] / "logs")
+
+
+def _network(weights: int, steps: int) -> float:
+    """Seconds that the rounds of a step take two workers that do nothing else."""
+    command = [sys.executable, __file__, f"--network={weights}", f"--steps={steps}"]
+    environments = [{**_threads(1), "TF_CONFIG": worker} for worker in _cluster()]
+    return float(_run([command] * 2, environments)[0].splitlines()[-1])
+
+
+def network(weights: int, steps: int) -> float:
+    """The same, for one of the workers."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    def together(number: tf.Tensor, many: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        replica = tf.distribute.get_replica_context()
+        for _ in range(ROUNDS - 1):
+            number = replica.all_reduce(tf.distribute.ReduceOp.MEAN, number)
+        # After the others, as the gradients are.
+        many = replica.all_reduce(tf.distribute.ReduceOp.MEAN, many + 0 * number)
+        return number, many
+
+    step = tf.function(lambda *values: strategy.run(together, values), autograph=False)
+    values = tf.ones([]), tf.ones([weights])
+    times = []
+    for _ in range(3 + steps):
+        begin = time.perf_counter()
+        step(*values)[1].numpy()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times[3:]))
 
 
 def _logged(folder: Path) -> float:
@@ -81,24 +122,27 @@ def _command(name: str, config: str, own: list[str]) -> list[str]:
     return [sys.executable, str(ROOT / "main.py"), name, f"--config={config}", *sets]
 
 
-def _run(commands: list[list[str]], environments: list[dict[str, str]]) -> None:
+def _run(commands: list[list[str]], environments: list[dict[str, str]]) -> list[str]:
+    """Runs processes at once; what they print."""
     with ExitStack() as stack:
         processes = [
             stack.enter_context(
                 subprocess.Popen(
                     command,
                     env=os.environ | environment,
-                    stdout=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
                 )
             )
             for command, environment in zip(commands, environments, strict=True)
         ]
-        said = [process.communicate()[1] for process in processes]
-    for process, errors in zip(processes, said, strict=True):
+        with ThreadPoolExecutor() as pool:
+            said = list(pool.map(lambda process: process.communicate(), processes))
+    for process, (_, errors) in zip(processes, said, strict=True):
         if process.returncode:
             raise RuntimeError(errors[-2000:])
+    return [printed for printed, _ in said]
 
 
 def _threads(count: int) -> dict[str, str]:
@@ -126,7 +170,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="scenes_pcme")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--network", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.network:
+        print(network(options.network, options.steps))
+        return
     show(rows(False, options.config, options.set))
 
 
