@@ -15,17 +15,18 @@ import yaml
 from data_pipelines.errors import UserError
 from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.reporting.pages import data_url
+from keras_xmr.reporting.pages import ANSWERS, LEGEND, LEGEND_TRUE, data_url
 
-STYLE = """
+STYLE = (
+    ANSWERS
+    + """
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.2em 0 0.8em; }
 .answers > b { flex: 1 0 100%; font-size: 13px; font-weight: 600; }
 .answers img { height: 150px; max-width: 100%; border: 4px solid #ccc; }
 .answers ol { flex: 1 1 240px; margin: 0; overflow-wrap: anywhere; }
-.answers .right img, li.right { border-color: #2a2; color: #171; }
-.answers .true img, li.true { border-color: #8c8; color: #385; }
 .asked img { height: 150px; max-width: 100%; }
 """
+)
 """CSS of the parts."""
 
 _MODELS = 3
@@ -59,8 +60,7 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[str]:
     if parts:
         parts.insert(
             0,
-            '<p class="note">Green: an annotated answer; pale green: true, though '
-            "nobody annotated it. Of several seeds, the first is shown.</p>",
+            f'<p class="note">{LEGEND} {LEGEND_TRUE} Of several seeds the first is shown.</p>',
         )
     return parts
 

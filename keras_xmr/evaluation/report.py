@@ -25,6 +25,9 @@ from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import Table
 from keras_xmr.metrics.glossary import glossary
 from keras_xmr.reporting.pages import (
+    ANSWERS,
+    LEGEND,
+    LEGEND_TRUE,
     data_url,
     definitions,
     gallery,
@@ -44,8 +47,6 @@ _STYLE = """
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
 .answers img { height: 160px; max-width: 100%; border: 4px solid #ccc; }
 .answers ol { flex: 1 1 240px; margin: 0; }
-.answers .right img, li.right { border-color: #2a2; color: #171; }
-.answers .true img, li.true { border-color: #8c8; color: #385; }
 """
 
 
@@ -82,7 +83,7 @@ def write_report(
     parts += _examples(evaluation, records)
     parts += ["<h2>What the words mean</h2>", definitions(_meanings(evaluation))]
     path = folder / PAGE
-    atomic_write(path, page(title, parts, _STYLE).encode("utf-8"))
+    atomic_write(path, page(title, parts, ANSWERS + _STYLE).encode("utf-8"))
     return path
 
 
@@ -172,9 +173,9 @@ def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:
 
 
 def _legend(evaluation: Evaluation, side: str) -> str:
-    text = "Green: an annotated answer."
+    text = LEGEND
     if evaluation.truth is not None:
-        text += " Pale green: true, though nobody annotated it."
+        text += f" {LEGEND_TRUE}"
     if _informative_sigma(evaluation, side) is not None:
         text += " The first query is the one that the model is most sure of, the last the least."
     return f'<p class="note">{text}</p>'

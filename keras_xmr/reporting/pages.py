@@ -15,6 +15,18 @@ WIDE = """
 """
 """CSS of what may be wider than a page: it is scrolled, and has a shadow where it goes on."""
 
+ANSWERS = """
+.answers .right img, li.right { border-color: #2a2; color: #171; }
+li.right { font-weight: 600; }
+.answers .true img, li.true { border-color: #2a2; color: #171; }
+.answers .true img { border-style: dashed; }
+"""
+"""CSS of answers that were annotated, and of others that are true; not by colour alone."""
+
+LEGEND = "Green: an annotated answer, in bold if it is a caption."
+LEGEND_TRUE = "Green with dashes, or not bold: true, though nobody annotated it."
+"""What the colours mean."""
+
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 table { border-collapse: collapse; margin: 0.5em 0 1.5em; font-size: 13px; }
