@@ -18,6 +18,7 @@ import presets
 import pytest
 import tensorflow as tf
 from random_configs import RandomConfigs
+from tqdm import tqdm
 
 from data_pipelines.batches import training_batches
 from data_pipelines.errors import UserError
@@ -109,6 +110,7 @@ def further(config: Config, model: Retriever) -> list[Matcher]:
 
 def builds(config: Config) -> None:
     """Builds all that a config chooses, without data."""
+    keras.backend.clear_session()
     shape = (4, 7) if config.data.source.holds == "regions" else None
     records = SimpleNamespace(holds=config.data.source.holds, region_shape=shape)
     tokenizer = WordTokenizer([*SPECIAL, *datasets.WORDS.split()], config.data.text.max_words)
@@ -152,7 +154,7 @@ def trains_and_scores(config: Config, records: Records) -> None:
 
 def check_all(configs: RandomConfigs, count: int, check: Callable[[Config], None]) -> None:
     failures = []
-    for config in itertools.islice(configs, count):
+    for config in tqdm(itertools.islice(configs, count), total=count, unit="configs"):
         try:
             check(config)
         except UserError as error:
@@ -166,13 +168,21 @@ def check_all(configs: RandomConfigs, count: int, check: Callable[[Config], None
     assert all(len(text) > 10 for text in configs.refused)
 
 
+NAMES = [*packaged_configs(), *packaged_ablations()]
+
+
 @pytest.mark.slow
-def test_a_few_random_configs_can_be_built():
+@pytest.mark.parametrize(
+    ("names", "count"), [(SMALL, 5), pytest.param(NAMES, 500, marks=pytest.mark.heavy)]
+)
+def test_random_configs_can_be_built(names, count):
     sources = {
         ("images", "none"): [{"name": "csv", "root": "photos"}],
+        ("images", "class"): [{"name": "cub", "root": "cub"}],
+        ("images", "set"): [{"name": "coco", "root": "coco"}],
         ("regions", "none"): [{"name": "regions", "root": "regions"}],
     }
-    check_all(RandomConfigs(SMALL, sources, TINY, seed=1), 5, builds)
+    check_all(RandomConfigs(names, sources, TINY, seed=1), count, builds)
 
 
 @pytest.mark.heavy
@@ -197,7 +207,6 @@ def test_random_configs_train_and_score(tmp_path):
             {"name": "keras_hub_text", "preset": str(presets.bert(tmp_path / "bert"))},
         ],
     }
-    names = [*packaged_configs(), *packaged_ablations()]
     records = records_of(tmp_path)
-    configs = RandomConfigs(names, sources, encoders, seed=2)
-    check_all(configs, 500, lambda config: trains_and_scores(config, records(config)))
+    configs = RandomConfigs(NAMES, sources, encoders, seed=2)
+    check_all(configs, 100, lambda config: trains_and_scores(config, records(config)))
