@@ -121,23 +121,19 @@ def _direction(
         wanted = _floats(relevance[rows], "relevance", first)
         if wanted.min() < 0:
             raise ValueError(f"a relevance is below 0: {wanted.min()}")
-        best, worst = _ranks(block)
+        order = np.argsort(block, axis=1)[:, ::-1]
+        best, worst = _ranks(block, order)
         if ties == "share":
             worst = best
         ideal, _ = _ranks(wanted)
+        asp = _asp(ideal, best, worst)
+        found = {"asp": asp, ASP_CHANCE: at_random[ideal].mean(axis=1)}
+        found |= _asp_of_first(top, asp, ideal, block, order, ties)
+        found |= _released(wanted, best, order)
         positives[rows] = np.count_nonzero(wanted, axis=1)
-        values["asp"][rows] = _asp(ideal, best, worst)
-        for row in range(len(block)):
-            if wanted[row].min() == wanted[row].max():
-                values["asp"][first + row] = np.nan
-                continue
-            values[ASP_CHANCE][first + row] = at_random[ideal[row]].mean()
-            curve = _asp_of_first(top, ideal[row], block[row], ties)
-            for n in top:
-                values[f"asp_top_{n}"][first + row] = curve.get(n, values["asp"][first + row])
-            shares = _released(wanted[row], best[row])
-            for k, share in zip(RELEASED_ASP_AT, shares, strict=True):
-                values[f"released_asp_{k}"][first + row] = share
+        differ = wanted.min(axis=1) < wanted.max(axis=1)
+        for name, own in found.items():
+            values[name][rows] = np.where(differ, own, np.nan)
 
     in_threads(rank_rows, queries, step)
     return QueryMetrics(values, positives)
@@ -162,66 +158,99 @@ def _floats(rows: np.ndarray, kind: str, first: int) -> np.ndarray:
     return block
 
 
-def _ranks(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ranks(values: np.ndarray, order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Best and worst rank that each value can have among its ties, from 1: int32, as `values`.
 
     The best is one more than the number of strictly larger values in its row.
+
+    Args:
+        values: Rows of values.
+        order: The places of each row, the largest first; they are sorted without it.
     """
-    order = np.argsort(values, axis=1)[:, ::-1]
+    if order is None:
+        order = np.argsort(values, axis=1)[:, ::-1]
     ordered = np.take_along_axis(values, order, axis=1)
-    places = np.arange(values.shape[1], dtype=np.int32)
     begins = np.ones(values.shape, bool)
     np.not_equal(ordered[:, 1:], ordered[:, :-1], out=begins[:, 1:])
     best = np.empty(values.shape, np.int32)
     if begins.all():
-        np.put_along_axis(best, order, places[None] + 1, axis=1)
+        np.put_along_axis(best, order, np.arange(1, values.shape[1] + 1, dtype=np.int32)[None], 1)
         return best, best
     worst = np.empty_like(best)
-    starts = np.maximum.accumulate(np.where(begins, places, 0), axis=1)
-    # A value ends its ties where the next one begins others, or the row is over.
-    ends = np.where(np.roll(begins, -1, axis=1), places, places[-1])
-    ends = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
-    np.put_along_axis(best, order, starts + 1, axis=1)
-    np.put_along_axis(worst, order, ends + 1, axis=1)
+    row_begins = np.arange(len(values), dtype=np.int32)[:, None] * values.shape[1]
+    for ranks, places in zip((best, worst), _spans(begins.ravel()), strict=True):
+        np.put_along_axis(ranks, order, places.reshape(values.shape) - row_begins + 1, axis=1)
     return best, worst
 
 
+def _spans(begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last place of the ties that each place is of, by where ties begin."""
+    places = np.arange(len(begins), dtype=np.int32)
+    starts = np.maximum.accumulate(np.where(begins, places, 0))
+    # A value ends its ties where the next one begins others, or all is over.
+    ends = np.where(np.roll(begins, -1), places, places[-1:])
+    return starts, np.minimum.accumulate(ends[::-1])[::-1]
+
+
 def _asp(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """ASP of rows of ranks; of the ranks that ties span, an end of the span yields least."""
+    """ASP of rows of ranks."""
+    return _terms(ideal, best, worst).mean(axis=1)
+
+
+def _terms(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:
+    """What each candidate adds; of the ranks that ties span, an end of the span yields least."""
     terms = np.minimum(ideal, best) / np.maximum(ideal, best)
     if worst is not best:
         np.minimum(terms, np.minimum(ideal, worst) / np.maximum(ideal, worst), out=terms)
-    return terms.mean(axis=1)
+    return terms
 
 
 def _asp_of_first(
-    top: Sequence[int], ideal: np.ndarray, scores: np.ndarray, ties: ScoreTies
-) -> dict[int, float]:
-    """ASP of one query's first n by relevance, for each n whose first are not everyone."""
-    curve = {}
-    chosen = np.arange(len(ideal))
+    top: Sequence[int],
+    asp: np.ndarray,
+    ideal: np.ndarray,
+    scores: np.ndarray,
+    order: np.ndarray,
+    ties: ScoreTies,
+) -> dict[str, np.ndarray]:
+    """ASP of the first n of each query by relevance, by name.
+
+    All queries stand in one row, in the order of their scores. Whoever is not among the first is
+    taken out; the order stays, and with it the ranks need no sorting.
+    """
+    queries, candidates = ideal.shape
+    query = np.repeat(np.arange(queries, dtype=np.int32), candidates)
+    ideal = np.take_along_axis(ideal, order, axis=1).ravel()
+    scores = np.take_along_axis(scores, order, axis=1).ravel()
+    found = {}
     for n in sorted(top, reverse=True):  # The first few are among the first many.
-        chosen = chosen[ideal[chosen] <= n]
-        if len(chosen) < len(ideal):
-            best, worst = _ranks(scores[None, chosen])
-            # Whoever is more relevant than one of them is one of them: `ideal` stays as it is.
-            worst = best if ties == "share" else worst
-            curve[n] = float(_asp(ideal[None, chosen], best, worst)[0])
-    return curve
+        keep = ideal <= n
+        query, ideal, scores = query[keep], ideal[keep], scores[keep]
+        counts = np.bincount(query, minlength=queries)
+        row_begins = (np.cumsum(counts) - counts).astype(np.int32)[query]
+        begins = np.ones(len(query), bool)
+        begins[1:] = (scores[1:] != scores[:-1]) | (query[1:] != query[:-1])
+        starts, ends = _spans(begins)
+        # Whoever is more relevant than one of them is one of them: `ideal` stays as it is.
+        best = starts - row_begins + 1
+        worst = best if ties == "share" or begins.all() else ends - row_begins + 1
+        sums = np.bincount(query, weights=_terms(ideal, best, worst), minlength=queries)
+        found[f"asp_top_{n}"] = np.where(counts < candidates, sums / counts, asp)
+    return found
 
 
-def _released(relevance: np.ndarray, rank: np.ndarray) -> list[float]:
-    """Relevance of the first K by score, as a part of the most that K can have."""
-    most = max(RELEASED_ASP_AT)
-    first = np.flatnonzero(rank <= most)
-    order = np.lexsort((relevance[first], rank[first]))  # Among equals, the least relevant first.
-    found = np.cumsum(relevance[first][order], dtype=np.float64)
-    possible = np.cumsum(np.sort(_largest(relevance, most))[::-1], dtype=np.float64)
-    return [
-        float(found[min(k, len(found)) - 1] / possible[min(k, len(possible)) - 1])
-        for k in RELEASED_ASP_AT
-    ]
-
-
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    return values if len(values) <= count else np.partition(values, -count)[-count:]
+def _released(relevance: np.ndarray, rank: np.ndarray, order: np.ndarray) -> dict[str, np.ndarray]:
+    """Relevance of the first K by score, as a part of the most that K can have, by name."""
+    most = min(max(RELEASED_ASP_AT), relevance.shape[1])
+    found = np.take_along_axis(relevance, order[:, :most], axis=1)
+    ranks = np.take_along_axis(rank, order[:, : most + 1], axis=1)
+    for row in np.flatnonzero((ranks[:, 1:] == ranks[:, :-1]).any(axis=1)):
+        tied = np.flatnonzero(rank[row] <= most)
+        # Among equals, the least relevant first.
+        of_first = np.lexsort((relevance[row, tied], rank[row, tied]))[:most]
+        found[row] = relevance[row, tied[of_first]]
+    largest = np.sort(np.partition(relevance, -most, axis=1)[:, -most:], axis=1)[:, ::-1]
+    found, possible = (np.cumsum(some, axis=1, dtype=np.float64) for some in (found, largest))
+    with np.errstate(invalid="ignore"):  # A query that nothing is relevant to is not counted.
+        shares = found / possible
+    return {f"released_asp_{k}": shares[:, min(k, most) - 1] for k in RELEASED_ASP_AT}
