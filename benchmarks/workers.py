@@ -90,6 +90,7 @@ def network(weights: int, steps: int) -> float:
 
     def together(number: tf.Tensor, many: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         replica = tf.distribute.get_replica_context()
+        number = tf.identity(number)  # On the device of the replica.
         for _ in range(ROUNDS - 1):
             number = replica.all_reduce(tf.distribute.ReduceOp.MEAN, number)
         # After the others, as the gradients are.
