@@ -170,6 +170,7 @@ def test_sgraf_is_the_mean_of_both(golden):
 @pytest.mark.parametrize("make", [SAF, SGR])
 def test_scores_and_gradients_do_not_depend_on_tiles_or_padding(tokens, make, training):
     image, caption = tokens
+    keras.utils.set_random_seed(1)  # How small a gradient may be depends on the weights.
     matcher = make(**TINY)
     seed = tf.constant([3, 4]) if training else None
 
@@ -193,7 +194,7 @@ def test_scores_and_gradients_do_not_depend_on_tiles_or_padding(tokens, make, tr
     padded = tf.pad(words, ((0, 0), (0, 4), (0, 0))), tf.pad(mask, ((0, 0), (0, 4)))
     scores, by_padded, by_same = step(*padded)
     np.testing.assert_allclose(scores, whole, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(by_padded[:, :6], by_words, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(by_padded[:, :6], by_words, rtol=1e-3, atol=1e-6)
     np.testing.assert_array_equal(by_padded[:, 6:], 0)
     np.testing.assert_allclose(by_same, by_weight, rtol=1e-3, atol=1e-5)
     assert np.abs(by_weight).max() > 1e-4

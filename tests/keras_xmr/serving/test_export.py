@@ -308,7 +308,8 @@ def test_an_export_that_is_not_equal_is_refused(run, tmp_path, monkeypatch):
 
     def first_two(self):
         # The others take longer to trace, and are compared after these.
-        return {name: every(self)[name] for name in ("embed_image", "embed_text")}
+        found = every(self)
+        return {name: found[name] for name in ("embed_image", "embed_text")}
 
     monkeypatch.setattr(_Endpoints, "all", first_two)
     monkeypatch.setattr(_Endpoints, "embed_text", drifting)
