@@ -83,12 +83,13 @@ class _Coordinates(keras.layers.Layer):
     """Appends two channels with row and column, from -1 to 1."""
 
     def call(self, pixels: Any) -> Any:
-        shape = keras.ops.shape(pixels)
-        height, width = pixels.shape[1:3]
-        rows = keras.ops.linspace(-1.0, 1.0, height)[None, :, None, None]
-        columns = keras.ops.linspace(-1.0, 1.0, width)[None, None, :, None]
-        grid = [
-            keras.ops.broadcast_to(keras.ops.cast(axis, pixels.dtype), (*shape[:3], 1))
-            for axis in (rows, columns)
-        ]
-        return keras.ops.concatenate([pixels, *grid], axis=-1)
+        ops = keras.ops
+        height, width, channels = pixels.shape[1:]
+        rows = ops.linspace(-1.0, 1.0, height)[:, None]
+        columns = ops.linspace(-1.0, 1.0, width)[None, :]
+        grid = [ops.broadcast_to(axis, (height, width)) for axis in (rows, columns)]
+        beside = ops.pad(ops.stack(grid, axis=-1), ((0, 0), (0, 0), (channels, 0)))
+        # TensorFlow joins a handful of channels one pixel at a time; a product with ones and zeros
+        # puts the same numbers there in less than half of the time.
+        places = ops.eye(channels, channels + 2, dtype=pixels.dtype)
+        return ops.matmul(pixels, places) + ops.cast(beside, pixels.dtype)
