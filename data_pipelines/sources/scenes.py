@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -18,7 +19,6 @@ from data_pipelines.sources.base import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     import scipy.sparse
 
     from data_pipelines.scenes.language import Statement
@@ -66,9 +66,8 @@ class ScenesSource(Source):
     def read(self, entry: Entry) -> EncodedImage:
         """Draws the scene of an entry, as a JPEG file."""
         from data_pipelines.scenes.render import jpeg
-        from data_pipelines.scenes.world import sample_scene
 
-        scene = sample_scene(self._rng(entry.split, entry.position))
+        scene, _ = self._described(entry.split, entry.position)
         return EncodedImage(jpeg(scene, self.image_size))
 
     def truth(self, entries: Sequence[Entry]) -> scipy.sparse.csr_array:
@@ -97,18 +96,24 @@ class ScenesSource(Source):
         )
         return Entry(key, split, tuple(captions), position=position)
 
-    def _described(self, split: Split, position: int) -> tuple[Scene, list[Statement]]:
-        from data_pipelines.scenes.captions import describe
-        from data_pipelines.scenes.world import sample_scene
+    def _described(self, split: Split, position: int) -> tuple[Scene, tuple[Statement, ...]]:
+        return _described(self.seed, SPLITS.index(split), position, self.captions_per_image)
 
-        rng = self._rng(split, position)
-        scene = sample_scene(rng)
-        return scene, describe(scene, self.captions_per_image, rng)
 
-    def _rng(self, split: Split, position: int) -> np.random.Generator:
-        import numpy as np
+# The plan, the records and the truth each ask for every scene: the scenes of the default are kept.
+@lru_cache(maxsize=4096)
+def _described(
+    seed: int, split: int, position: int, captions: int
+) -> tuple[Scene, tuple[Statement, ...]]:
+    """A scene and its captions."""
+    import numpy as np
 
-        return np.random.default_rng([self.seed, SPLITS.index(split), position])
+    from data_pipelines.scenes.captions import describe
+    from data_pipelines.scenes.world import sample_scene
+
+    rng = np.random.default_rng([seed, split, position])
+    scene = sample_scene(rng)
+    return scene, tuple(describe(scene, captions, rng))
 
 
 def _number(caption: Caption) -> int:

@@ -8,7 +8,7 @@ import keras
 
 from keras_xmr.config.option_types import MultipleOfEight, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
-from keras_xmr.layers import batch_normalization
+from keras_xmr.layers import GroupNormalization, batch_normalization
 
 _GROUPS = 8
 
@@ -72,7 +72,7 @@ class SmallCNN(Encoder):
 
 def _residual(x: Any, channels: int, name: str) -> Any:
     layers = keras.layers
-    y = layers.GroupNormalization(_GROUPS, name=f"{name}_normalize")(x)
+    y = GroupNormalization(_GROUPS, name=f"{name}_normalize")(x)
     y = layers.Activation("relu", name=f"{name}_relu")(y)
     y = layers.Conv2D(channels, 3, padding="same", name=f"{name}_conv")(y)
     return layers.Add(name=f"{name}_add")([x, y])

@@ -5,6 +5,7 @@ from keras_xmr.layers.batch_normalization import MaskedBatchNormalization, batch
 from keras_xmr.layers.caption_decoder import CaptionDecoder
 from keras_xmr.layers.global_attention import GlobalAttention
 from keras_xmr.layers.graph_reasoning import GraphReasoning
+from keras_xmr.layers.group_normalization import GroupNormalization
 from keras_xmr.layers.gru import GRU
 from keras_xmr.layers.hypergraph_convolution import HypergraphConvolution
 from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
@@ -23,6 +24,7 @@ __all__ = [
     "CaptionDecoder",
     "GlobalAttention",
     "GraphReasoning",
+    "GroupNormalization",
     "HypergraphConvolution",
     "ImageBackbone",
     "L2Normalize",
