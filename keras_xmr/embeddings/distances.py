@@ -84,11 +84,21 @@ def root(squares: Tensor, smallest: float = 0.0) -> Tensor:
 
 
 def sampled_euclidean(left: Tensor, right: Tensor) -> Tensor:
-    """Euclidean distances of all samples (N, J, D) and (M, J', D): (N, J, M, J')."""
+    """Euclidean distances of all samples (N, J, D) and (M, J', D): (J, N, J', M)."""
     n, j, dimension = _shape(left)
     m, k, _ = _shape(right)
-    distance = euclidean(ops.reshape(left, (-1, dimension)), ops.reshape(right, (-1, dimension)))
-    return ops.reshape(distance, (n, j, m, k))
+    left, right = (
+        ops.reshape(ops.swapaxes(samples, 0, 1), (-1, dimension)) for samples in (left, right)
+    )
+    return ops.reshape(euclidean(left, right), (j, n, k, m))
+
+
+def over_samples(reduce: Callable[..., Tensor], values: Tensor) -> Tensor:
+    """A sum, mean, maximum or minimum over the pairs of samples of (J, N, J', M): (N, M).
+
+    Over one axis after the other, whose slices are long: many times as fast as over both at once.
+    """
+    return reduce(reduce(values, axis=0), axis=1)
 
 
 def wasserstein_squared(

@@ -9,8 +9,11 @@ from keras import ops
 
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.embeddings import distances
+from keras_xmr.embeddings.distances import over_samples
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher
+
+_FAR = 40.0
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -47,9 +50,20 @@ class MatchProbability(LogitMatcher, SampledMatcher):
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         distance = distances.sampled_euclidean(image["samples"], caption["samples"])
-        logits = self.logits(distance)
-        match = ops.logsumexp(ops.log_sigmoid(logits), axis=(1, 3))
-        return match - ops.logsumexp(ops.log_sigmoid(-logits), axis=(1, 3))
+        return _log_odds(self.logits(distance))
+
+
+def _log_odds(logits: Any) -> Any:
+    """log sum(sigmoid(l)) - log sum(sigmoid(-l)) over all samples of logits (J, N, J', M): (N, M).
+
+    Far out sigmoid(l) is exp(l), to the last digit. So where all logits of a pair are below -40, or
+    all are above 40, they are moved there, the distance is kept apart, and no sum is rounded to 0.
+    """
+    highest, lowest = (over_samples(reduce, logits) for reduce in (ops.max, ops.min))
+    beyond = ops.stop_gradient(ops.relu(-_FAR - highest) - ops.relu(lowest - _FAR))
+    logits = logits + beyond[:, None]
+    match, no_match = (over_samples(ops.sum, ops.sigmoid(side)) for side in (logits, -logits))
+    return ops.log(match / no_match) - beyond
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -116,7 +130,7 @@ class AverageL2(SampledMatcher):
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         distance = distances.sampled_euclidean(image["samples"], caption["samples"])
-        return -ops.mean(distance, axis=(1, 3))
+        return -over_samples(ops.mean, distance)
 
     def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
         """Minus the distance of the means of the samples: that of all pairs is no smaller."""
