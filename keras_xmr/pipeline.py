@@ -50,6 +50,7 @@ from keras_xmr.serving.samples import some_inputs
 from keras_xmr.training.cluster import cluster_of
 from keras_xmr.training.distribution import LOST, Distribution, lost_worker
 from keras_xmr.training.initial_weights import check_initial_weights
+from keras_xmr.training.strategy import limit_threads
 from keras_xmr.training.train import load_trained, train
 
 _LOGGER = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ def run(config: Config, step: str) -> None:
         UserError: If something is wrong that the user can mend.
     """
     begin = time.perf_counter()
+    limit_threads(config.train.operation_threads)
     writes = step != "prepare" and cluster_of().is_chief
     try:
         with locked(config.folder) if writes else nullcontext():

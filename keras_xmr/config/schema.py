@@ -229,6 +229,11 @@ class TrainOptions(Section):
     devices: PositiveInt | None = None
     """How many devices of this machine share a batch; null takes all GPUs."""
 
+    operation_threads: PositiveInt | None = None
+    """How many threads of a CPU share one operation, in all steps of a run; null takes all cores.
+    Small networks are faster with 1: their operations are too short to be shared, and both towers
+    still run beside each other. TF_NUM_INTRAOP_THREADS in the environment takes precedence."""
+
     clip_norm: PositiveFloat | None = 2.0
     """Largest global norm of the gradients; null does not clip."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import tensorflow as tf
 
@@ -10,6 +11,20 @@ from data_pipelines.errors import UserError
 from keras_xmr.training.cluster import Cluster
 
 _LOGGER = logging.getLogger(__name__)
+
+
+def limit_threads(count: int | None) -> None:
+    """Says how many threads share one operation, before TensorFlow computes anything.
+
+    Args:
+        count: The threads. None, or TF_NUM_INTRAOP_THREADS in the environment, leaves it.
+    """
+    if count is None or "TF_NUM_INTRAOP_THREADS" in os.environ:
+        return
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(count)
+    except RuntimeError:
+        _LOGGER.info("TensorFlow has begun: train.operation_threads comes too late")
 
 
 def make_strategy(
