@@ -12,6 +12,7 @@ import os
 import sys
 from typing import Any
 
+import graphs
 import keras
 import methods
 import models
@@ -189,4 +190,5 @@ PARTS = {part.__name__: part for part in (everything, half, graph)}
 
 
 if __name__ == "__main__":
+    graphs.optimize(False)
     np.savez(sys.argv[3], **PARTS[sys.argv[2]](strategy_of(int(sys.argv[1]))))
