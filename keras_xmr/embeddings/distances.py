@@ -88,7 +88,7 @@ def sampled_euclidean(left: Tensor, right: Tensor) -> Tensor:
     n, j, dimension = _shape(left)
     m, k, _ = _shape(right)
     left, right = (
-        ops.reshape(ops.swapaxes(samples, 0, 1), (-1, dimension)) for samples in (left, right)
+        ops.reshape(ops.transpose(samples, (1, 0, 2)), (-1, dimension)) for samples in (left, right)
     )
     return ops.reshape(euclidean(left, right), (j, n, k, m))
 

@@ -213,6 +213,7 @@ def tiny_config(folder: Path, *overrides: str) -> Config:
             "train.batch_size=8",
             "train.optimizer=adam",  # traced sooner than adamp
             "train.devices=1",
+            "train.operation_threads=null",  # TensorFlow has begun in tests, in their processes not
             "train.phases.0.epochs=2",
             "train.checkpoint_steps=3",
             "train.log_steps=2",
