@@ -29,8 +29,12 @@ _PACKAGES = (
     "pillow",
 )
 
-# What may change between two starts of a run without making it another run.
-_FREE = ("output", "plugins", "evaluation", "audit", "export", "paper", "data.prepare")
+# What may change between two starts of a run without making it another run. Threads are of the
+# machine, as its cores are.
+_FREE = (
+    *("output", "plugins", "evaluation", "audit", "export", "paper"),
+    *("data.prepare", "train.operation_threads"),
+)
 
 
 EXTERNAL = "external_scores.yaml"

@@ -9,7 +9,6 @@ from keras import ops
 
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.distances import over_samples
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher
 
@@ -59,10 +58,12 @@ def _log_odds(logits: Any) -> Any:
     Far out sigmoid(l) is exp(l), to the last digit. So where all logits of a pair are below -40, or
     all are above 40, they are moved there, the distance is kept apart, and no sum is rounded to 0.
     """
-    highest, lowest = (over_samples(reduce, logits) for reduce in (ops.max, ops.min))
+    highest, lowest = (distances.over_samples(reduce, logits) for reduce in (ops.max, ops.min))
     beyond = ops.stop_gradient(ops.relu(-_FAR - highest) - ops.relu(lowest - _FAR))
     logits = logits + beyond[:, None]
-    match, no_match = (over_samples(ops.sum, ops.sigmoid(side)) for side in (logits, -logits))
+    match, no_match = (
+        distances.over_samples(ops.sum, ops.sigmoid(side)) for side in (logits, -logits)
+    )
     return ops.log(match / no_match) - beyond
 
 
@@ -130,7 +131,7 @@ class AverageL2(SampledMatcher):
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         distance = distances.sampled_euclidean(image["samples"], caption["samples"])
-        return -over_samples(ops.mean, distance)
+        return -distances.over_samples(ops.mean, distance)
 
     def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
         """Minus the distance of the means of the samples: that of all pairs is no smaller."""

@@ -72,6 +72,11 @@ def test_a_folder_is_free_until_something_is_trained_in_it(tmp_path):
         run.begin(first, TOKENIZER)
 
 
+def test_a_training_goes_on_with_other_threads(run):
+    forget_checkpoints(run)
+    run.check(load_run(run.path, ["train.operation_threads=3"]))
+
+
 def test_a_finished_training_keeps_its_name_without_checkpoints(run):
     forget_checkpoints(run)
     other = load_run(run.path, ["model.dimension=6"])
