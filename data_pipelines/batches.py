@@ -6,6 +6,7 @@ so a pipeline that starts at a later step goes on exactly as if it had never sto
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 
@@ -17,12 +18,22 @@ from data_pipelines.caption_ids import CaptionIds, Drop
 from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.mixing import draw_mix, mix_image
 from data_pipelines.options import ImageOptions, TextOptions
-from data_pipelines.records import SplitRecords, parse
+from data_pipelines.records import SplitRecords, damage, parse
 from data_pipelines.samplers import Sampler
 from data_pipelines.text import Tokenizer
 
 Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From the numbers of N images and of M captions to the relevance of each pair, float32 (N, M)."""
+
+KEPT_PIXELS = 2**28
+"""As many bytes of pixels are kept in memory, where all of a split fit, rather than decoded again
+in each epoch."""
+
+_TOGETHER = 64  # images that are read together
+
+# Autotuning of `tf.data` would find out about as much. Its thread does not always hear that a
+# pipeline has ended, and then ending one takes up to a minute.
+_PARALLEL = {"num_parallel_calls": os.cpu_count(), "deterministic": True}
 
 # What is mapped has no Python conditions on tensors, so there is nothing that AutoGraph, which
 # takes a second at every start of a process, could translate.
@@ -77,23 +88,27 @@ def training_batches(
 
     Raises:
         ValueError: If the batches do not split into so many parts and pieces.
+        RecordsError: If a record is damaged. Most are not read before the step that needs them.
     """
     if captions is None and records.caption_features is None:
         captions = CaptionIds.of(records.texts, tokenizer)
     words = None if captions is None else _Words(captions, text.drop_words, sampler)
     pairwise = {"relevance": relevance, "judged": judged}
     told = {name: of for name, of in pairwise.items() if of is not None}
-    loader = _Loader(records, sampler, image, part, told, words)
+    loader = _Loader(records, sampler, image, part, told, words, _kept_pixels(records, image))
     if loader.size % pieces:
         raise ValueError(f"a part of {loader.size} does not split into {pieces} pieces")
 
     def item(loaded: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        parsed = parse(loaded["record"], records.region_shape, records.region_dtype)
         seed = tf.stack([tf.constant(sampler.seed, tf.int64), loaded["position"]])
-        if records.holds == "images":
-            pixels = decode_for_training(parsed["encoded"], image, seed)
+        if "pixels" in loaded:
+            pixels = loaded["pixels"]
         else:
-            pixels = parsed["regions"]
+            parsed = parse(loaded["record"], records.region_shape, records.region_dtype)
+            if records.holds == "images":
+                pixels = decode_for_training(parsed["encoded"], image, seed)
+            else:
+                pixels = parsed["regions"]
         y = {name: loaded[name] for name in _IN_Y if name in loaded}
         if sampler.SEVERAL:
             y["caption_id"] = tf.boolean_mask(y["caption_id"], y["caption_id"] >= 0)
@@ -111,7 +126,7 @@ def training_batches(
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
     dataset = steps.map(_as_it_is(loader), num_parallel_calls=2, deterministic=True).unbatch()
-    dataset = dataset.map(_as_it_is(item), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    dataset = dataset.map(_as_it_is(item), **_PARALLEL)
     padding = tf.nest.map_structure(lambda spec: tf.zeros((), spec.dtype), dataset.element_spec)
     if records.caption_features is None:
         padding[0]["caption"] = tf.constant(tokenizer.pad, tf.int32)
@@ -138,9 +153,7 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
         return parsed["regions"]
 
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
-    dataset = dataset.map(
-        _as_it_is(decode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
+    dataset = dataset.map(_as_it_is(decode), **_PARALLEL)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
     return _finish(dataset.padded_batch(batch))
 
@@ -156,9 +169,7 @@ def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> t
 
     # As a constant of a graph, all of them together could not have more than 2 GB.
     dataset = tf.data.Dataset.range(0, len(texts), batch).map(_as_it_is(load))
-    return _finish(
-        dataset.map(_as_it_is(tokenizer), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    )
+    return _finish(dataset.map(_as_it_is(tokenizer), **_PARALLEL))
 
 
 def caption_feature_batches(
@@ -167,6 +178,38 @@ def caption_feature_batches(
     """Features of some captions, in batches: float32 (B, L, F), filled with zeros."""
     dataset = tf.data.Dataset.from_tensor_slices(captions).batch(batch)
     return _finish(dataset.map(_as_it_is(partial(_read_features, features))))
+
+
+def _kept_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | None:
+    """All images of a split, uint8 (N, H, W, 3), where each looks the same in every epoch.
+
+    Returns:
+        None where they do not, are regions, or take more than `KEPT_PIXELS`.
+    """
+    shape = (len(records), options.size, options.size, 3)
+    if records.holds != "images" or options.augments or np.prod(shape) > KEPT_PIXELS:
+        return None
+
+    def read(first: np.int64) -> np.ndarray:
+        images = range(int(first), min(int(first) + _TOGETHER, len(records)))
+        return np.array([records.read(image) for image in images], object)
+
+    def load(first: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(read, [first], tf.string), [None])
+
+    def decode(record: tf.Tensor) -> tf.Tensor:
+        return decode_for_evaluation(parse(record, None)["encoded"], options)
+
+    firsts = tf.data.Dataset.range(0, len(records), _TOGETHER)
+    images = firsts.map(_as_it_is(load)).unbatch().map(_as_it_is(decode), **_PARALLEL)
+    pixels, done = np.empty(shape, np.uint8), 0
+    try:
+        for batch in _finish(images.batch(_TOGETHER)).as_numpy_iterator():
+            pixels[done : done + len(batch)] = batch
+            done += len(batch)
+    except tf.errors.OpError as error:
+        raise damage(error) or error from None
+    return pixels
 
 
 def _read_features(features: CaptionFeatures, captions: tf.Tensor) -> tf.Tensor:
@@ -237,12 +280,12 @@ _STREAM = 11  # sets these random numbers apart from others of the same seed and
 class _Loader:
     """Reads what a step begins with: of this part of the batch, what the rest makes tensors of.
 
-    For each pair: the record of the image, the position of the pair in the training, the numbers
-    of image and caption, and the ids of its words. An image with several captions has the numbers
-    and ids of all, padded with numbers of -1. Where images are mixed, also the record of the
-    image mixed in (empty where there is none), its number, the ratio and the box. Of what is told
-    of pairs, such as relevance, that of all captions of the whole batch to the image. With labels,
-    those of the images.
+    For each pair: the record of the image, or its pixels where they are kept, the position of the
+    pair in the training, the numbers of image and caption, and the ids of its words. An image with
+    several captions has the numbers and ids of all, padded with numbers of -1. Where images are
+    mixed, also the record of the image mixed in (empty where there is none), its number, the ratio
+    and the box. Of what is told of pairs, such as relevance, that of all captions of the whole
+    batch to the image. With labels, those of the images.
     """
 
     def __init__(
@@ -253,6 +296,7 @@ class _Loader:
         part: tuple[int, int],
         told: Mapping[str, Relevance],
         words: _Words | None,
+        pixels: np.ndarray | None,
     ) -> None:
         number, parts = part
         if sampler.batch_size % parts:
@@ -264,9 +308,14 @@ class _Loader:
         self._image = image
         self._told = told
         self._words = words
+        self._pixels = pixels
         self._epoch = lru_cache(maxsize=2)(sampler.epoch)
         captions = [None] if sampler.SEVERAL else []
         self._types = _ITEM | {"caption_id": (tf.int64, captions)}
+        if pixels is None:
+            self._types |= {"record": (tf.string, [])}
+        else:
+            self._types |= {"pixels": (tf.uint8, [*pixels.shape[1:]])}
         self._most_labels = records.labels.longest
         width: list[int | None] = [self._most_labels]
         for prefix in ("", "mix_") if self._most_labels else ():
@@ -293,11 +342,14 @@ class _Loader:
         images = sampler.images(batch[self._own])
         first = step * sampler.batch_size + self._own.start
         loaded = {
-            "record": np.array([records.read(image) for image in images], object),
             "position": first + np.arange(self.size),
             "image_id": images,
             "caption_id": sampler.captions(batch[self._own]),
         }
+        if self._pixels is None:
+            loaded["record"] = np.array([records.read(image) for image in images], object)
+        else:
+            loaded["pixels"] = self._pixels[images]
         if self._words is not None:
             loaded["words"] = self._words(batch, self._own, int(step))
         if self._image.mixes:
@@ -329,7 +381,7 @@ class _Loader:
 
 _Types = dict[str, tuple[tf.DType, list[int | None]]]
 
-_ITEM: _Types = {"record": (tf.string, []), "position": (tf.int64, []), "image_id": (tf.int64, [])}
+_ITEM: _Types = {"position": (tf.int64, []), "image_id": (tf.int64, [])}
 _MIX: _Types = {
     "mix_record": (tf.string, []),
     "mix_image_id": (tf.int64, []),
@@ -341,5 +393,6 @@ _MIX: _Types = {
 def _finish(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
+    options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
+    return dataset.prefetch(2).with_options(options)

@@ -119,6 +119,7 @@ def _write_truth(folder: Path, plan: ShardPlan, source: Source) -> Iterator[Path
         if truth is not None:
             path = truth_file(folder, split)
             aside = aside_of(path, ".npz")
-            scipy.sparse.save_npz(aside, truth.astype(np.bool_))
+            # To compress it takes as long as to compute it.
+            scipy.sparse.save_npz(aside, truth.astype(np.bool_), compressed=False)
             put_in_place(aside, path)
             yield path

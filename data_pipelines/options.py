@@ -73,6 +73,11 @@ class ImageOptions(Section):
         """Whether any training image is mixed with another."""
         return self.mixup + self.cutmix > 0
 
+    @property
+    def augments(self) -> bool:
+        """Whether a training image looks different each time, and not as in evaluation."""
+        return self.crop != "center" or self.flip or self.cutout > 0 or self.mixes
+
     @model_validator(mode="after")
     def _check(self) -> ImageOptions:
         if self.mixup + self.cutmix > 1:

@@ -142,6 +142,8 @@ def truth_table(statements: Sequence[Statement], scenes: Scenes) -> scipy.sparse
     columns = [rows[statement.meaning] for statement in statements]
     indices = np.concatenate([np.empty(0, np.int32), *columns])
     starts = np.cumsum([0, *map(len, columns)])
+    if starts[-1] <= np.iinfo(np.int32).max:
+        starts = starts.astype(np.int32)  # Else SciPy would make the indices int64, too.
     table = scipy.sparse.csc_array(
         (np.ones(len(indices), bool), indices, starts), shape=(len(scenes), len(statements))
     )

@@ -100,10 +100,9 @@ class Related(Meaning):
 
     def true_of(self, scenes: Scenes) -> np.ndarray:
         """Whether some two things stand in the relation, by a clear margin: bool (N,)."""
-        # Axis 1 is the first thing, axis 2 the second; nothing is left of itself or of NaN.
-        dx, dy = (at[:, None, :] - at[:, :, None] for at in (scenes.x, scenes.y))
-        fit = self.first.fits(scenes)[:, :, None] & self.second.fits(scenes)[:, None, :]
-        return np.any(fit & is_related(self.relation, dx, dy), axis=(1, 2))
+        # Axis 0 is the first thing, axis 1 the second; nothing is left of itself or of NaN.
+        fit = self.first.fits(scenes).T[:, None] & self.second.fits(scenes).T[None]
+        return np.any(fit & is_related(self.relation, *scenes.ways), axis=(0, 1))
 
     def phrase(self, rng: np.random.Generator) -> str:
         """As in "a red circle left of a blue square"."""

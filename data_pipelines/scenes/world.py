@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
@@ -61,7 +62,7 @@ class Scene:
     things: tuple[Thing, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scenes:
     """N scenes as arrays, each padded to four things.
 
@@ -107,6 +108,15 @@ class Scenes:
     def count(self) -> np.ndarray:
         """How many things each scene holds: int (N,)."""
         return self.present.sum(axis=1)
+
+    @cached_property
+    def ways(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far each thing lies to the right of, and below, each other: two of (4, 4, N).
+
+        Axis 0 is where the way begins. Scenes are last: they are many, and things are few.
+        """
+        right, down = (at.T[None] - at.T[:, None] for at in (self.x, self.y))
+        return right, down
 
     def having(self, attribute: Attribute, value: str) -> np.ndarray:
         """Which things have this value of an attribute: bool (N, 4).

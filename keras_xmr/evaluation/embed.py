@@ -143,7 +143,7 @@ def _one_by_one(
     tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, unit: str
 ) -> Iterator[dict[str, np.ndarray]]:
     """The embeddings of every batch, without what only losses need."""
-    embed = _graph(tower, dataset.element_spec)
+    embed = tower_graph(tower, dataset.element_spec)
     with Progress(f"  {name}", total, unit) as bar:
         for inputs in dataset:
             embedded = {key: value.numpy() for key, value in embed(inputs).items()}
@@ -154,8 +154,15 @@ def _one_by_one(
 _GRAPHS: WeakKeyDictionary[keras.Model, dict[Any, Callable[..., Any]]] = WeakKeyDictionary()
 
 
-def _graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor], Embedding]:
-    """A tower as a graph that is made once, for batches of any size and for every validation."""
+def tower_graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor], Embedding]:
+    """A tower as a graph, without what only losses need of its embeddings.
+
+    It is made once, for batches of any size, and for all that evaluate or search by that tower.
+
+    Args:
+        tower: The tower.
+        spec: What it is called on.
+    """
     graphs = _GRAPHS.setdefault(tower, {})
     if spec not in graphs:
         # Not the tower itself, which would stay as long as its graphs.

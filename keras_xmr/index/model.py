@@ -21,6 +21,7 @@ from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.registry import components
+from keras_xmr.evaluation.embed import tower_graph
 from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.index.parts import (
     load_image_tower,
@@ -285,12 +286,9 @@ class RunModel:
 
     def _function(self, tower: Any) -> Any:
         """A tower, to what is scored of its embeddings."""
-
-        def embed(inputs: Any) -> Any:
-            return embeddings.for_matching(tower(inputs, training=False))
-
-        spec = tf.TensorSpec(tower.input.shape, tower.input.dtype)
-        return tf.function(embed, input_signature=[spec]) if self._compiled else embed
+        if self._compiled:
+            return tower_graph(tower, tf.TensorSpec(tower.input.shape, tower.input.dtype))
+        return lambda inputs: embeddings.for_matching(tower(inputs, training=False))
 
 
 def _traced_once(score: Callable[..., Any]) -> Callable[..., Any]:

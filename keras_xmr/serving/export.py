@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -92,13 +91,11 @@ def export_saved_model(
     remove_asides(path.parent)
     aside = aside_of(path)
     endpoints = _Endpoints(model, tokenizer, options)
-    archive = keras.export.ExportArchive()
-    for part in (model.image_tower, model.text_tower, model.matcher, tokenizer):
-        archive.track(part)
-    for name, (function, signature) in endpoints.all().items():
-        archive.add_endpoint(name, function, signature)
+    served = _served(endpoints)
+    functions = {name: getattr(served, name) for name in endpoints.all()}
+    signatures = functions | {"serving_default": functions["embed_image"]}
     try:
-        archive.write_out(str(aside), verbose=False)
+        tf.saved_model.save(served, str(aside), signatures=signatures)
         endpoints.compare(aside)
         write_warm_up(aside, endpoints.warm_up())
         os.replace(aside, path)
@@ -231,6 +228,22 @@ class _Endpoints:
                     f"hold: they differ by up to {gap} of 255"
                 )
         return tf.constant(list(files.values()))
+
+
+def _served(endpoints: _Endpoints) -> tf.Module:
+    """What a SavedModel holds: the endpoints, and the variables and tables that they read.
+
+    `keras.export.ExportArchive` holds the same, but traces all functions twice.
+    """
+    served, model = tf.Module(), endpoints.model
+    parts = (model.image_tower, model.text_tower, model.matcher)
+    served.read = [variable.value for part in parts for variable in part.variables]
+    tables = tf.saved_model.experimental.TrackableResource
+    inside = tf.train.TrackableView(endpoints.tokenizer).descendants()
+    served.tables = [found for found in inside if isinstance(found, tables)]
+    for name, (function, signature) in endpoints.all().items():
+        setattr(served, name, tf.function(function, signature, autograph=False))
+    return served
 
 
 def _with_uncertainty(embedding: Tensors) -> Tensors:

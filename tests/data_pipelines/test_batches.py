@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import data_pipelines.batches
 from data_pipelines.batches import caption_batches, image_batches, training_batches
 from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.errors import UserError
@@ -90,6 +91,41 @@ def test_batches_hold_pixels_words_and_ids(photos):
         text = photos.captions[caption].text
         assert TOKENIZER.text(ids) == f"<start> {text.removesuffix(' .')} <end>"
     assert "labels" not in y
+
+
+PLAIN = ImageOptions(size=16, resize=16, crop="center", flip=False, cutout=0)
+
+
+def test_pixels_that_never_change_are_kept(photos, monkeypatch):
+    sampler = PairSampler(photos, 8, 0)
+    assert not PLAIN.augments
+    with monkeypatch.context() as patch:
+        patch.setattr(data_pipelines.batches, "KEPT_PIXELS", len(photos) * 16 * 16 * 3 - 1)
+        decoded = itertools.islice(batches(photos, sampler, image=PLAIN), 3)
+        decoded = [part for pair in decoded for part in pair]
+    pipeline = batches(photos, sampler, image=PLAIN)
+    # No record is read again once all are decoded.
+    monkeypatch.setattr(type(photos), "read", None)
+    assert_same([part for pair in itertools.islice(pipeline, 3) for part in pair], decoded)
+
+
+@pytest.mark.parametrize(
+    "change", [{"crop": "random_resized"}, {"flip": True}, {"cutout": 0.1}, {"mixup": 0.5}]
+)
+def test_pixels_that_change_are_not_kept(photos, change):
+    image = PLAIN.model_copy(update=change)
+    assert image.augments
+    assert data_pipelines.batches._kept_pixels(photos, image) is None
+
+
+def test_no_thread_tunes_a_pipeline(photos):
+    """It would now and then hold up the end of the pipeline for as long as a minute."""
+    pipelines = [
+        training_batches(photos, PairSampler(photos, 8, 0), TOKENIZER, IMAGE, TEXT),
+        image_batches(photos, IMAGE, 8),
+        caption_batches(photos.texts, TOKENIZER, 8),
+    ]
+    assert not any(pipeline.options().autotune.enabled for pipeline in pipelines)
 
 
 def test_a_compiled_step_meets_few_lengths(photos):
