@@ -25,13 +25,16 @@ class Triplet(QueriesLoss):
 
     max(0, margin + s(query, negative) - s(query, positive)) for every pair of a query and one of
     its positives; over all negatives (VSE0) or the one that scores highest (VSE++), Faghri et al.
-    2018, Eq. 5 and 6. A positive of the query is never among its negatives. On the scores of
+    2018, Eq. 5 and 6; or the mean over those that violate the margin (Hermans et al. 2017, "batch
+    all" without zeros). A positive of the query is never among its negatives. On the scores of
     `max_cosine` it is the multiple-instance loss of Song and Soleymani 2019, Eq. 5.
 
     Args:
         margin: What a positive has to score more than a negative.
-        mining: "sum" takes all negatives, "hardest" the one that scores highest.
-        reduction: "sum" adds the hinges up, as the released code of VSE++ does; "mean" divides
+        mining: "sum" takes all negatives, "mean" the mean over those that violate the margin,
+            "hardest" the one that scores highest. Where many "negatives" are right answers, which
+            nobody annotated, "mean" does best (docs/comparison.md).
+        reduction: "sum" adds them up, as the released code of VSE++ does; "mean" divides
             by their number, as that of PVSE does. With "sum" mining every candidate counts, so
             that is the number of pairs times the number of candidates.
         warmup_steps: For so many first steps of a training, "hardest" takes all negatives: where
@@ -52,14 +55,14 @@ class Triplet(QueriesLoss):
         self,
         *,
         margin: PositiveFloat = 0.2,
-        mining: Literal["sum", "hardest"] = "hardest",
+        mining: Literal["sum", "mean", "hardest"] = "hardest",
         reduction: Reduction = "sum",
         warmup_steps: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if mining == "sum" and warmup_steps:
-            raise ValueError("warmup_steps has no effect with mining 'sum'")
+        if mining != "hardest" and warmup_steps:
+            raise ValueError(f"warmup_steps has no effect with mining {mining!r}")
         self.margin = margin
         self.mining = mining
         self.reduction = reduction
@@ -74,6 +77,8 @@ class Triplet(QueriesLoss):
         pairs = 1.0 if self.reduction == "sum" else number_of_pairs(queries.batch_positives)
         if self.mining == "sum":
             return self._over_all(scores, positives) / pairs
+        if self.mining == "mean":
+            return _over_violating(scores, positives, self.margin) / pairs
         total = with_warm_up(
             step,
             self.warmup_steps,
@@ -118,6 +123,14 @@ def _over_all(scores: Any, positives: Any, margin: float) -> Any:
     # Where no query has several, all pairs are the scores as they stand.
     most = ops.max(ops.sum(ops.cast(positives, "int32"), axis=1))
     return ops.cond(most <= 1, of_one, of_several)
+
+
+def _over_violating(scores: Any, positives: Any, margin: float) -> Any:
+    """The sum over those pairs of the mean hinge of the negatives that have one."""
+    pairs = positive_pairs(scores, positives)
+    hinges = ops.where(pairs.positives, 0.0, ops.relu(margin + (pairs.scores - pairs.own)))
+    violating = ops.sum(ops.cast(hinges > 0, "float32"), axis=1)
+    return ops.sum(ops.sum(hinges, axis=1) / ops.maximum(violating, 1.0))
 
 
 def _over_hardest(scores: Any, positives: Any, margin: float) -> Any:

@@ -236,7 +236,8 @@ def _served(endpoints: _Endpoints) -> tf.Module:
     `keras.export.ExportArchive` holds the same, but traces all functions twice.
     """
     served, model = tf.Module(), endpoints.model
-    parts = (model.image_tower, model.text_tower, model.matcher)
+    # Matchers may score by what their losses have learned.
+    parts = (model.image_tower, model.text_tower, model.matcher, model.objective)
     served.read = [variable.value for part in parts for variable in part.variables]
     tables = tf.saved_model.experimental.TrackableResource
     inside = tf.train.TrackableView(endpoints.tokenizer).descendants()

@@ -19,16 +19,21 @@ def queries(scores: np.ndarray, positives: np.ndarray) -> Iterator[tuple[np.ndar
             yield row, list(np.flatnonzero(right)), list(np.flatnonzero(~right))
 
 
-def triplet(margin: float, hardest: bool, mean: bool) -> Callable[..., float]:
-    """One direction of the triplet loss: Faghri et al. 2018, Eq. 5 and 6."""
+def triplet(margin: float, mining: str, mean: bool) -> Callable[..., float]:
+    """One direction of the triplet loss: Faghri et al. 2018, Eq. 5 and 6; Hermans et al. 2017."""
 
     def direction(scores: np.ndarray, positives: np.ndarray) -> float:
         total, count = 0.0, 0
         for row, right, wrong in queries(scores, positives):
             for p in right:
                 hinges = [max(0.0, margin + row[n] - row[p]) for n in wrong]
-                total += max(hinges, default=0.0) if hardest else sum(hinges)
-                count += 1 if hardest else len(row)
+                violating = [hinge for hinge in hinges if hinge > 0] or [0.0]
+                total += {
+                    "sum": sum(hinges),
+                    "mean": sum(violating) / len(violating),
+                    "hardest": max(violating),
+                }[mining]
+                count += len(row) if mining == "sum" else 1
         return total / count if mean else total
 
     return direction

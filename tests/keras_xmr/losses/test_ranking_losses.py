@@ -16,16 +16,24 @@ from keras_xmr.model.objective import Objective
 LOSSES = {
     "triplet_sum": (
         Triplet(mining="sum", margin=0.3),
-        oracles.triplet(0.3, hardest=False, mean=False),
+        oracles.triplet(0.3, mining="sum", mean=False),
     ),
     "triplet_sum_mean": (
         Triplet(mining="sum", margin=0.3, reduction="mean"),
-        oracles.triplet(0.3, hardest=False, mean=True),
+        oracles.triplet(0.3, mining="sum", mean=True),
     ),
-    "triplet_hardest": (Triplet(margin=0.3), oracles.triplet(0.3, hardest=True, mean=False)),
+    "triplet_mean": (
+        Triplet(mining="mean", margin=0.3),
+        oracles.triplet(0.3, mining="mean", mean=False),
+    ),
+    "triplet_mean_mean": (
+        Triplet(mining="mean", margin=0.3, reduction="mean"),
+        oracles.triplet(0.3, mining="mean", mean=True),
+    ),
+    "triplet_hardest": (Triplet(margin=0.3), oracles.triplet(0.3, mining="hardest", mean=False)),
     "triplet_hardest_mean": (
         Triplet(margin=0.3, reduction="mean"),
-        oracles.triplet(0.3, hardest=True, mean=True),
+        oracles.triplet(0.3, mining="hardest", mean=True),
     ),
     "smooth_ap": (SmoothAP(temperature=0.2), oracles.smooth_ap(0.2)),
     "nt_xent": (NTXent(temperature=0.3), oracles.contrastive(0.3, others=False)),
@@ -205,7 +213,7 @@ def test_smooth_ap_of_single_queries_matches_golden(golden, number):
 def test_siblings_are_never_negatives_of_a_triplet():
     positives = RELATIONS["siblings"]
     scores = np.where(positives, [[0.9, 0.1, 0.9, 0.1, 0.5, 0.9]], -1.0)
-    for mining in ("sum", "hardest"):
+    for mining in ("sum", "mean", "hardest"):
         assert float(value(Triplet(mining=mining), scores, positives)) == 0
 
 
@@ -234,8 +242,9 @@ def test_warm_up_takes_all_negatives_until_its_last_step(random):
 
     found = [float(total(tf.constant(step, tf.int64))) for step in range(5)]
     np.testing.assert_allclose(found, [everything] * 3 + [hardest] * 2, rtol=1e-6)
-    with pytest.raises(ValueError, match="no effect"):
-        Triplet(mining="sum", warmup_steps=3)
+    for mining in ("sum", "mean"):
+        with pytest.raises(ValueError, match=f"no effect with mining '{mining}'"):
+            Triplet(mining=mining, warmup_steps=3)
 
 
 def test_learned_temperature_has_a_floor_from_which_it_rises_again():

@@ -35,6 +35,7 @@ GAUSSIANS = (
 SETS = (
     losses.Triplet(),
     losses.Triplet(mining="sum", reduction="mean"),
+    losses.Triplet(mining="mean"),
     losses.NTXent(),
     losses.SupervisedContrastive(),
     losses.SmoothAP(temperature=0.1),
