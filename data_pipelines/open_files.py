@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class OpenFiles:
         self.limit = limit
         self._files: dict[Path, _File] = {}  # the one that was read last is the last
         self._lock = threading.Lock()
+        # At the end of the process, where threads may still read, they are left to the system.
+        weakref.finalize(self, _close_down_to, self._files, 0).atexit = False
 
     def read(self, path: Path, length: int, offset: int) -> bytes:
         """Reads a part of a file; less than `length` bytes where the file ends before.
@@ -51,14 +54,11 @@ class OpenFiles:
         finally:
             with self._lock:
                 file.users -= 1
-                self._close_down_to(self.limit)
+                _close_down_to(self._files, self.limit)
 
-    def __del__(self) -> None:
-        with self._lock:
-            self._close_down_to(0)
 
-    def _close_down_to(self, limit: int) -> None:
-        """Closes files that nobody reads, those that were not read for longest first."""
-        idle = [path for path, file in self._files.items() if not file.users]
-        for path in idle[: max(len(self._files) - limit, 0)]:
-            os.close(self._files.pop(path).number)
+def _close_down_to(files: dict[Path, _File], limit: int) -> None:
+    """Closes files that nobody reads, those that were not read for longest first."""
+    idle = [path for path, file in files.items() if not file.users]
+    for path in idle[: max(len(files) - limit, 0)]:
+        os.close(files.pop(path).number)
