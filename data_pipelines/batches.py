@@ -138,7 +138,7 @@ def training_batches(
         dataset = dataset.map(_as_it_is(_image_by_image))
     if multiple > 1:
         dataset = dataset.map(_as_it_is(partial(_longer, multiple, padding[0])))
-    return _finish(dataset)
+    return finish(dataset)
 
 
 def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> tf.data.Dataset:
@@ -156,7 +156,7 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
     dataset = dataset.map(_as_it_is(decode), **_PARALLEL)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
-    return _finish(dataset.padded_batch(batch))
+    return finish(dataset.padded_batch(batch))
 
 
 def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> tf.data.Dataset:
@@ -170,7 +170,7 @@ def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> t
 
     # As a constant of a graph, all of them together could not have more than 2 GB.
     dataset = tf.data.Dataset.range(0, len(texts), batch).map(_as_it_is(load))
-    return _finish(dataset.map(_as_it_is(tokenizer), **_PARALLEL))
+    return finish(dataset.map(_as_it_is(tokenizer), **_PARALLEL))
 
 
 def caption_feature_batches(
@@ -178,7 +178,7 @@ def caption_feature_batches(
 ) -> tf.data.Dataset:
     """Features of some captions, in batches: float32 (B, L, F), filled with zeros."""
     dataset = tf.data.Dataset.from_tensor_slices(captions).batch(batch)
-    return _finish(dataset.map(_as_it_is(partial(_read_features, features))))
+    return finish(dataset.map(_as_it_is(partial(_read_features, features))))
 
 
 def _kept_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | None:
@@ -205,7 +205,7 @@ def _kept_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | N
     images = firsts.map(_as_it_is(load)).unbatch().map(_as_it_is(decode), **_PARALLEL)
     pixels, done = np.empty(shape, np.uint8), 0
     try:
-        for batch in _finish(images.batch(_TOGETHER)).as_numpy_iterator():
+        for batch in finish(images.batch(_TOGETHER)).as_numpy_iterator():
             pixels[done : done + len(batch)] = batch
             done += len(batch)
     except tf.errors.OpError as error:
@@ -391,7 +391,8 @@ _MIX: _Types = {
 }
 
 
-def _finish(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def finish(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The end of every pipeline: in order, two batches ahead, not sharded, and not autotuned."""
     options = tf.data.Options()
     options.deterministic = True
     options.autotune.enabled = False

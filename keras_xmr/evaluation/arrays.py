@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from data_pipelines.batches import finish
 from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.embed import Arrays, embed_batches
 from keras_xmr.evaluation.plan import score_bytes
@@ -69,5 +70,5 @@ def evaluate(
 
 def _embed(tower: keras.Model, values: Any, unit: str, count: int, batch: int) -> Arrays:
     values = tf.nest.map_structure(np.asarray, values) if isinstance(values, dict) else values
-    dataset = tf.data.Dataset.from_tensor_slices(values).batch(batch)
+    dataset = finish(tf.data.Dataset.from_tensor_slices(values).batch(batch))
     return embed_batches(tower, dataset, f"embedding {unit}", count, batch, unit)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from data_pipelines.batches import finish
 from data_pipelines.errors import UserError
 from data_pipelines.images import crop_for_evaluation
 from data_pipelines.pixels import read_pixels
@@ -135,7 +136,7 @@ class LoadedRun:
 
     def _embed(self, dataset: tf.data.Dataset, count: int) -> Arrays:
         size = self.config.evaluation.batch_size
-        dataset = dataset.batch(size).prefetch(1)
+        dataset = finish(dataset.batch(size))
         return embed_batches(
             self.model.image_tower, dataset, "embedding images", count, size, "images"
         )
