@@ -91,7 +91,8 @@ class GlobalAttention(keras.layers.Layer):
                 f"regions, but images have {length or 'any number of'} regions; all images need "
                 "the same number"
             )
-        return self.local_norm(local, training=training, mask=mask)
+        # Keras squeezes the statistics of one region away where it has a mask; one always counts.
+        return self.local_norm(local, training=training, mask=mask if length > 1 else None)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"dropout": self.dropout, "batch_norm": self.batch_norm}

@@ -269,6 +269,17 @@ def test_regions_of_another_number_are_refused(tokens):
         matcher.prepare(fewer, "image")
 
 
+def test_images_of_one_region_can_be_trained_on(random):
+    # Keras's batch normalisation fails with a mask where what it normalises is one number.
+    regions = tf.constant(random.normal(size=(5, 1, 6)), tf.float32)
+    layer = GlobalAttention(dropout=0.0, batch_norm=True)
+    layer(regions, tf.ones((5, 1)), seed=tf.constant([1, 2]))
+    found = layer.local(regions)
+    layer.local_norm.momentum = 0.0
+    layer(regions, tf.ones((5, 1)), seed=tf.constant([1, 2]))
+    np.testing.assert_allclose(layer.local_norm.moving_mean, [np.mean(found)], atol=1e-6)
+
+
 @pytest.mark.parametrize("context", ["none", "bi_gru"])
 def test_padding_never_changes_a_token(random, context):
     head = Tokens(4, context=context)
