@@ -236,9 +236,11 @@ def _served(endpoints: _Endpoints) -> tf.Module:
     `keras.export.ExportArchive` holds the same, but traces all functions twice.
     """
     served, model = tf.Module(), endpoints.model
-    # Matchers may score by what their losses have learned.
-    parts = (model.image_tower, model.text_tower, model.matcher, model.objective)
-    served.read = [variable.value for part in parts for variable in part.variables]
+    parts = (model.image_tower, model.text_tower, model.matcher)
+    variables = [variable for part in parts for variable in part.variables]
+    # What the matcher follows: of the losses no more, whose layers are not served.
+    variables += [getattr(loss, name) for loss in model.objective.losses_ for name in loss.SHARES]
+    served.read = [variable.value for variable in variables]
     tables = tf.saved_model.experimental.TrackableResource
     inside = tf.train.TrackableView(endpoints.tokenizer).descendants()
     served.tables = [found for found in inside if isinstance(found, tables)]
