@@ -18,7 +18,7 @@ from data_pipelines.caption_ids import CaptionIds, Drop
 from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.mixing import draw_mix, mix_image
 from data_pipelines.options import ImageOptions, TextOptions
-from data_pipelines.records import SplitRecords, damage, parse
+from data_pipelines.records import SplitRecords, parse
 from data_pipelines.samplers import Sampler
 from data_pipelines.text import Tokenizer
 
@@ -29,7 +29,7 @@ KEPT_PIXELS = 2**28
 """As many bytes of pixels are kept in memory, where all of a split fit, rather than decoded again
 in each epoch."""
 
-_TOGETHER = 64  # images that are read together
+_TOGETHER = 64  # images that are decoded together, to be kept
 
 # Autotuning of `tf.data` would find out about as much. Its thread does not always hear that a
 # pipeline has ended, and then ending one takes up to a minute. Twice as many calls as cores: those
@@ -104,12 +104,10 @@ def training_batches(
         seed = tf.stack([tf.constant(sampler.seed, tf.int64), loaded["position"]])
         if "pixels" in loaded:
             pixels = loaded["pixels"]
+        elif records.holds == "images":
+            pixels = decode_for_training(parse(loaded["record"], None)["encoded"], image, seed)
         else:
-            parsed = parse(loaded["record"], records.region_shape, records.region_dtype)
-            if records.holds == "images":
-                pixels = decode_for_training(parsed["encoded"], image, seed)
-            else:
-                pixels = parsed["regions"]
+            pixels = parse(loaded["record"], records.region_shape, records.region_dtype)["regions"]
         y = {name: loaded[name] for name in _IN_Y if name in loaded}
         if sampler.SEVERAL:
             y["caption_id"] = tf.boolean_mask(y["caption_id"], y["caption_id"] >= 0)
@@ -191,25 +189,15 @@ def _kept_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | N
     if records.holds != "images" or options.augments or np.prod(shape) > KEPT_PIXELS:
         return None
 
-    def read(first: np.int64) -> np.ndarray:
-        images = range(int(first), min(int(first) + _TOGETHER, len(records)))
-        return np.array([records.read(image) for image in images], object)
-
-    def load(first: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(read, [first], tf.string), [None])
-
-    def decode(record: tf.Tensor) -> tf.Tensor:
-        return decode_for_evaluation(parse(record, None)["encoded"], options)
-
-    firsts = tf.data.Dataset.range(0, len(records), _TOGETHER)
-    images = firsts.map(_as_it_is(load)).unbatch().map(_as_it_is(decode), **_PARALLEL)
     pixels, done = np.empty(shape, np.uint8), 0
     try:
-        for batch in finish(images.batch(_TOGETHER)).as_numpy_iterator():
+        for batch in image_batches(records, options, _TOGETHER).as_numpy_iterator():
             pixels[done : done + len(batch)] = batch
             done += len(batch)
-    except tf.errors.OpError as error:
-        raise damage(error) or error from None
+    except tf.errors.OpError:
+        for image in range(len(records)):
+            records.read(image)  # names the record, if that is what is damaged
+        raise
     return pixels
 
 

@@ -49,6 +49,12 @@ def positive_pairs(
     return PositivePairs(candidates, ops.take(positives, rows, axis=0), own, weight)
 
 
+def mean_of_violating(hinges: Tensor) -> Tensor:
+    """The mean (...,) over the last axis of those hinges that are not 0; 0 where all are."""
+    violating = ops.sum(ops.cast(hinges > 0, "float32"), axis=-1)
+    return ops.sum(hinges, axis=-1) / ops.maximum(violating, 1.0)
+
+
 def query_weights(positives: Tensor, batch_positives: Tensor | None = None) -> Tensor:
     """Weights (N,) that make a sum over positives the mean over a query's, then over queries.
 

@@ -12,6 +12,7 @@ from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import (
     LOWEST,
     hardest_negatives,
+    mean_of_violating,
     number_of_pairs,
     positive_pairs,
     with_warm_up,
@@ -34,7 +35,7 @@ class Triplet(QueriesLoss):
         mining: "sum" takes all negatives, "mean" the mean over those that violate the margin,
             "hardest" the one that scores highest. Where many "negatives" are right answers, which
             nobody annotated, "mean" does best (docs/comparison.md).
-        reduction: "sum" adds them up, as the released code of VSE++ does; "mean" divides
+        reduction: "sum" adds up all pairs, as the released code of VSE++ does; "mean" divides
             by their number, as that of PVSE does. With "sum" mining every candidate counts, so
             that is the number of pairs times the number of candidates.
         warmup_steps: For so many first steps of a training, "hardest" takes all negatives: where
@@ -116,9 +117,7 @@ def _over_all(scores: Any, positives: Any, margin: float) -> Any:
         return ops.sum(ops.where(positives, 0.0, ops.relu(margin + (scores - own))))
 
     def of_several() -> Any:
-        pairs = positive_pairs(scores, positives)
-        hinges = ops.relu(margin + (pairs.scores - pairs.own))
-        return ops.sum(ops.where(pairs.positives, 0.0, hinges))
+        return ops.sum(_hinges(scores, positives, margin))
 
     # Where no query has several, all pairs are the scores as they stand.
     most = ops.max(ops.sum(ops.cast(positives, "int32"), axis=1))
@@ -127,10 +126,13 @@ def _over_all(scores: Any, positives: Any, margin: float) -> Any:
 
 def _over_violating(scores: Any, positives: Any, margin: float) -> Any:
     """The sum over those pairs of the mean hinge of the negatives that have one."""
+    return ops.sum(mean_of_violating(_hinges(scores, positives, margin)))
+
+
+def _hinges(scores: Any, positives: Any, margin: float) -> Any:
+    """Those (P, M) of all P pairs of a query and a positive, with its negatives; 0 elsewhere."""
     pairs = positive_pairs(scores, positives)
-    hinges = ops.where(pairs.positives, 0.0, ops.relu(margin + (pairs.scores - pairs.own)))
-    violating = ops.sum(ops.cast(hinges > 0, "float32"), axis=1)
-    return ops.sum(ops.sum(hinges, axis=1) / ops.maximum(violating, 1.0))
+    return ops.where(pairs.positives, 0.0, ops.relu(margin + (pairs.scores - pairs.own)))
 
 
 def _over_hardest(scores: Any, positives: Any, margin: float) -> Any:

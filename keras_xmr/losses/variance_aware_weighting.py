@@ -11,7 +11,13 @@ from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reducti
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.distances import root
 from keras_xmr.embeddings.kinds import points
-from keras_xmr.losses.queries import LOWEST, hardest_negatives, number_of_pairs, with_warm_up
+from keras_xmr.losses.queries import (
+    LOWEST,
+    hardest_negatives,
+    mean_of_violating,
+    number_of_pairs,
+    with_warm_up,
+)
 from keras_xmr.losses.queries_base import Queries, QueriesLoss, both_ways
 
 
@@ -135,8 +141,7 @@ class VarianceAwareWeighting(QueriesLoss):
             # a sigma that learns it would reward scores that scatter, right or wrong.
             constant = None if weight is None else ops.stop_gradient(weight)
             of_all = hinges(ops.where(positives, LOWEST, scores))
-            within = ops.sum(ops.cast(of_all > 0, "float32"), axis=2)
-            return _weighted(ops.sum(of_all, axis=2) / ops.maximum(within, 1.0), constant)
+            return _weighted(mean_of_violating(of_all), constant)
 
         def over_hardest() -> Any:
             return _weighted(hinges(hardest_negatives(scores, positives))[..., 0], weight)
