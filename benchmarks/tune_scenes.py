@@ -1,11 +1,11 @@
 """Tunes every method on the scenes with equal effort, on validation.
 
 A method is tuned by whole trainings: by learning rates, and at the best of them by what its loss is
-sensitive to (a margin, a temperature, a scale), each a factor of two apart, on and on until the
-best is at no edge. Each setting is judged by the mean over two seeds, as one says little. What the
-best validation RSUM of each training was stands in a JSON line of the file of results; what is
-there is not trained again, so a run that was stopped goes on. Afterwards `make compare` with other
-seeds measures what was chosen.
+sensitive to (a margin, a temperature, a scale), each a factor of two apart, from what the config
+has on until the best is at no edge. Each setting is judged by the mean over two seeds, as one says
+little. What the best validation RSUM of each training was stands in a JSON line of the file of
+results; what is there is not trained again, so a run that was stopped goes on. Afterwards `make
+compare` with other seeds measures what was chosen.
 
     OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 python benchmarks/tune_scenes.py
     python benchmarks/tune_scenes.py --methods scenes_pcme,scenes_vsepp
@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-START = 1e-3
 SEEDS = 0, 100
 RATE = "train.phases.0.learning_rate"
 
@@ -41,41 +41,39 @@ class Method:
     Attributes:
         config: Its name.
         keys: What the method is sensitive to; several keys have one value.
-        value: Where that begins.
     """
 
     config: str
     keys: tuple[str, ...]
-    value: float
 
 
-_MARGIN = ("objective.0.margin",), 0.2
+_MARGIN = ("objective.0.margin",)
 _SCALE = "model.matcher.scale", "model.matcher.shift"
 _TEMPERATURE = ("objective.0.temperature",)
 METHODS = (
-    Method("scenes_nt_xent", _TEMPERATURE, 0.07),
-    Method("scenes_smooth_ap", _TEMPERATURE, 0.01),
-    Method("scenes_vse0", *_MARGIN),
-    Method("scenes_vsepp", *_MARGIN),
-    Method("scenes_pcme", _SCALE, 20),
-    Method("scenes_pcmepp", _SCALE, 10),
-    Method("scenes_msrm", _TEMPERATURE, 10),
-    Method("scenes_pvse", *_MARGIN),
-    Method("scenes_dvse", *_MARGIN),
-    Method("scenes_dive", *_MARGIN),
-    Method("scenes_pcme_mean_only", _SCALE, 20),
-    Method("scenes_pcme_smooth_ap", ("objective.2.weight",), 0.12),
-    Method("scenes_pcme_daa", ("objective.2.weight",), 0.06),
-    Method("scenes_attention_triplet", *_MARGIN),
-    Method("scenes_attention_nt_xent", _TEMPERATURE, 0.07),
-    Method("scenes_attention_smooth_ap", _TEMPERATURE, 0.01),
-    Method("scenes_attention_vse0", *_MARGIN),
-    Method("scenes_attention_vsepp", *_MARGIN),
-    Method("scenes_pvse_k1", *_MARGIN),
-    Method("scenes_dive_k1", *_MARGIN),
-    Method("scenes_dvse_no_orthogonality", *_MARGIN),
-    Method("scenes_saf", *_MARGIN),
-    Method("scenes_sgr", *_MARGIN),
+    Method("scenes_nt_xent", _TEMPERATURE),
+    Method("scenes_smooth_ap", _TEMPERATURE),
+    Method("scenes_vse0", _MARGIN),
+    Method("scenes_vsepp", _MARGIN),
+    Method("scenes_pcme", _SCALE),
+    Method("scenes_pcmepp", _SCALE),
+    Method("scenes_msrm", _TEMPERATURE),
+    Method("scenes_pvse", _MARGIN),
+    Method("scenes_dvse", _MARGIN),
+    Method("scenes_dive", _MARGIN),
+    Method("scenes_pcme_mean_only", _SCALE),
+    Method("scenes_pcme_smooth_ap", ("objective.2.weight",)),
+    Method("scenes_pcme_daa", ("objective.2.weight",)),
+    Method("scenes_attention_triplet", _MARGIN),
+    Method("scenes_attention_nt_xent", _TEMPERATURE),
+    Method("scenes_attention_smooth_ap", _TEMPERATURE),
+    Method("scenes_attention_vse0", _MARGIN),
+    Method("scenes_attention_vsepp", _MARGIN),
+    Method("scenes_pvse_k1", _MARGIN),
+    Method("scenes_dive_k1", _MARGIN),
+    Method("scenes_dvse_no_orthogonality", _MARGIN),
+    Method("scenes_saf", _MARGIN),
+    Method("scenes_sgr", _MARGIN),
 )
 
 
@@ -109,10 +107,11 @@ def tune(method: Method, results: Path, work: Path) -> list[tuple[float, Setting
     def of(rate: float, value: float) -> Setting:
         return ((RATE, rate), *((key, value) for key in method.keys))
 
-    rates = search(lambda rate: found(of(rate, method.value)), START)
+    rate, value = of_config(method.config, RATE), of_config(method.config, method.keys[0])
+    rates = search(lambda rate: found(of(rate, value)), rate)
     best = max(rates, key=rates.__getitem__)
-    values = search(lambda value: found(of(best, value)), method.value)
-    settings = {of(rate, method.value): rsum for rate, rsum in rates.items()}
+    values = search(lambda value: found(of(best, value)), value)
+    settings = {of(rate, value): rsum for rate, rsum in rates.items()}
     settings |= {of(best, value): rsum for value, rsum in values.items()}
     return sorted(((rsum, setting) for setting, rsum in settings.items()), reverse=True)
 
@@ -124,6 +123,16 @@ def search(found: Callable[[float], float], start: float) -> dict[float, float]:
         further = best / 2 if best == min(tried) else best * 2
         tried[further] = found(further)
     return tried
+
+
+def of_config(name: str, key: str) -> float:
+    """The number that a config has at a key, as `objective.0.margin`."""
+    from keras_xmr.config.loader import find_config, load_config
+
+    found: Any = load_config(find_config(name)).model_dump()
+    for part in key.split("."):
+        found = found[int(part) if part.isdigit() else part]
+    return float(found)
 
 
 def read(results: Path) -> dict[str, float]:
