@@ -32,7 +32,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 from baselines import BASELINES, Pairs, Ranks, recalls, unit
-from real_tables import Result, draw_learning_curve, read_results, result_lines
+from real_tables import Measures, Result, draw_learning_curve, read_results, result_lines
 
 PARTS = 7
 CLOSED_FORM = ("ridge", "cca_of_last_layer", "cca", "cca_of_roots")
@@ -109,11 +109,12 @@ def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
         if method in BASELINES:
             splits = [photos.pairs(rows[split]) for split in ("train", "dev", "test")]
             dev, ranks = BASELINES[method](*splits, seed)
+            measures: Measures = {}
         else:
             folder = options.work / "folds" / f"{fold}_{size}"
             write_fold(photos, rows, folder)
-            dev, ranks = train(method, folder, seed, options)
-        result = Result(method, size, fold, seed, ranks)
+            dev, ranks, measures = train(method, folder, seed, options)
+        result = Result(method, size, fold, seed, ranks, measures)
         with path.open("a") as file:
             file.write(json.dumps(result.as_json() | {"dev": dev}) + "\n")
         print(f"{result.name}: dev {dev:.1f}, test {recalls(ranks).sum():.1f}", flush=True)
@@ -144,8 +145,10 @@ def write_fold(photos: Photos, rows: dict[str, np.ndarray], folder: Path) -> Non
         (folder / f"{split}_caps.txt").write_text("\n".join(texts) + "\n", "utf-8")
 
 
-def train(method: str, folder: Path, seed: int, options: argparse.Namespace) -> tuple[float, Ranks]:
-    """Trains a config on a fold: its best RSUM on dev, and its ranks on test."""
+def train(
+    method: str, folder: Path, seed: int, options: argparse.Namespace
+) -> tuple[float, Ranks, Measures]:
+    """Trains a config on a fold: its best RSUM on dev, and its ranks and more on test."""
     import keras
 
     from keras_xmr.config.loader import find_config, load_config
@@ -164,6 +167,8 @@ def train(method: str, folder: Path, seed: int, options: argparse.Namespace) -> 
         "model.image.encoder=regions",
         "train.precompute_features=false",
         f"model.text.encoder.preset={options.text_preset}",
+        "evaluation.matchers=[]",
+        "evaluation.rerankers=[fast_reranking]",
         *options.set,
     ]
     config = load_config(find_config(method), sets)
@@ -172,16 +177,18 @@ def train(method: str, folder: Path, seed: int, options: argparse.Namespace) -> 
         run.prepare()
     run.train()
     dev = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
-    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, config, brief=True)
+    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, config)
     keras.backend.clear_session()
     shutil.rmtree(config.folder)
-    return dev, _ranks(evaluation)
+    own, reranked = evaluation.matchers[0].metrics, evaluation.reranked[0].measured.metrics
+    measures = {name: _of_queries(own, name) for name in ("r_precision", "asp")}
+    measures |= {f"reranked_recall_{k}": _of_queries(reranked, f"recall_{k}") for k in (1, 5, 10)}
+    images, captions = _of_queries(own, "rank")
+    return dev, (images.astype(int), captions.astype(int)), measures
 
 
-def _ranks(evaluation: Any) -> Ranks:
-    metrics = evaluation.matchers[0].metrics
-    sides = (metrics.image_to_text, metrics.text_to_image)
-    return tuple(side.values["rank"].astype(int) for side in sides)  # type: ignore[return-value]
+def _of_queries(metrics: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    return metrics.image_to_text.values[name], metrics.text_to_image.values[name]
 
 
 def read_photos(options: argparse.Namespace) -> Photos:

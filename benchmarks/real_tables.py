@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ _LABELS = {
 Answers = tuple[np.ndarray, np.ndarray]
 """Recalls of every image (N, 3) and of every caption (M, 3), in percent."""
 
+Measures = Mapping[str, tuple[np.ndarray, np.ndarray]]
+"""By the name of a metric, what every image (N,) and every caption (M,) has of it, a fraction."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -40,6 +43,7 @@ class Result:
         fold: The number of the fold.
         seed: The seed.
         ranks: Ranks, from 1, of the test photos and of their captions.
+        measures: Further metrics; baselines have none.
     """
 
     method: str
@@ -47,6 +51,7 @@ class Result:
     fold: int
     seed: int
     ranks: Ranks
+    measures: Measures = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -55,7 +60,12 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Its line in a file of results."""
-        return {"name": self.name, "ranks": [side.tolist() for side in self.ranks]}
+        measures = {
+            name: [side.round(4).tolist() for side in sides]
+            for name, sides in self.measures.items()
+        }
+        ranks = [side.tolist() for side in self.ranks]
+        return {"name": self.name, "ranks": ranks, "measures": measures}
 
 
 def read_results(paths: Sequence[Path]) -> list[Result]:
@@ -73,8 +83,13 @@ def _result(line: dict[str, Any]) -> Result:
     if match is None:
         raise ValueError(f"{line['name']} is not METHOD-nPHOTOS-fFOLD-sSEED")
     numbers = [int(match[name]) for name in ("size", "fold", "seed")]
-    images, captions = (np.asarray(side) for side in line["ranks"])
-    return Result(match["method"], *numbers, (images, captions))
+    measures = {name: _sides(sides) for name, sides in line.get("measures", {}).items()}
+    return Result(match["method"], *numbers, _sides(line["ranks"]), measures)
+
+
+def _sides(sides: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
+    images, captions = (np.asarray(side) for side in sides)
+    return images, captions
 
 
 def result_lines(
