@@ -16,6 +16,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.options import DataOptions, ImageOptions, TextOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.samplers import OnePerClassSampler, PairSampler
+from data_pipelines.shards import RecordsError
 from data_pipelines.text import SPECIAL, WordTokenizer
 
 IMAGE = ImageOptions(size=16, resize=16)
@@ -107,6 +108,17 @@ def test_pixels_that_never_change_are_kept(photos, monkeypatch):
     # No record is read again once all are decoded.
     monkeypatch.setattr(type(photos), "read", None)
     assert_same([part for pair in itertools.islice(pipeline, 3) for part in pair], decoded)
+
+
+def test_a_damaged_record_is_named_before_the_first_step(tmp_path):
+    section = datasets.csv_photos(tmp_path / "data", images=40, captions=3)
+    split = prepare(DataOptions(source=section, records=tmp_path / "records")).split("train")
+    shard = next((tmp_path / "records").glob("train-*.tfrecord"))
+    content = bytearray(shard.read_bytes())
+    content[split.index.columns["offset"][6] + 60] ^= 4
+    shard.write_bytes(bytes(content))
+    with pytest.raises(RecordsError, match=rf"{shard.name} .*'photo_\d+\.jpg'"):
+        batches(split, PairSampler(split, 8, 0), image=PLAIN)
 
 
 @pytest.mark.parametrize(
