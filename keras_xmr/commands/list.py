@@ -34,6 +34,16 @@ _WIDTH = 100
 # What the name of a row has of its data and its encoders.
 _NOT_ON_SCENES = ("bert", "regions", "seen")
 
+# What has another name there.
+_ON_SCENES = {
+    "vsepp_hardest": "vsepp",
+    "vsepp_triplet": "vse0",
+    "vsepp_nt_xent": "nt_xent",
+    "vsepp_smooth_ap": "smooth_ap",
+    "pvse_k4": "pvse",
+    "dvse_k6": "dvse",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
@@ -93,8 +103,8 @@ def _key(source: str) -> str:
 
 def _run_here(config: str, runs: Mapping[str, str]) -> str:
     """What was run of a config, or of the same method on the embedded scenes."""
-    parts = [part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES]
-    twin = "_".join(["scenes", *parts])
+    method = "_".join(part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES)
+    twin = f"scenes_{_ON_SCENES.get(method, method)}"
     if config in runs:
         return f"run here: {runs[config]}"
     return f"run here: as {twin}, {runs[twin]}" if twin in runs else "not run here"
