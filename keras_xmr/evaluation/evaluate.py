@@ -18,7 +18,7 @@ from keras_xmr.evaluation.plan import check_time, fits_in_memory
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.sets import set_similarity
-from keras_xmr.evaluation.uncertainty import bins, log_sigma, rank_correlation
+from keras_xmr.evaluation.uncertainty import bins, few_words, log_sigma, rank_correlation
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
@@ -202,3 +202,5 @@ def _add_uncertainty(evaluation: Evaluation) -> None:
         if evaluation.truth is not None:
             true_of = evaluation.truth.transpose().counts()
             evaluation.uncertainty_of_truth = rank_correlation(caption, true_of)
+            fewness = few_words(evaluation.ground_truth.texts)
+            evaluation.fewness_of_truth = rank_correlation(fewness, true_of)

@@ -125,7 +125,8 @@ def _truth(evaluation: Evaluation) -> Picture:
     if uncertainty is None or evaluation.truth is None:
         raise ValueError("a plot of the truth needs uncertainties and an exhaustive truth")
     drawing, axis = panel(
-        f"rank correlation {evaluation.uncertainty_of_truth:+.2f}",
+        f"rank correlation {evaluation.uncertainty_of_truth:+.2f}, "
+        f"of fewness of words {evaluation.fewness_of_truth:+.2f}",
         "images that a caption is true of",
         "log of the geometric mean of sigma",
     )

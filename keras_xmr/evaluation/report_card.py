@@ -20,7 +20,7 @@ from keras_xmr.evaluation.selective import (
     narrow_gaps,
     risk_coverage,
 )
-from keras_xmr.evaluation.uncertainty import SIDES, Bins, log_sigma
+from keras_xmr.evaluation.uncertainty import SIDES, Bins, few_words, log_sigma
 from keras_xmr.metrics import Table
 
 WORDS = {
@@ -55,6 +55,8 @@ class ReportCard:
     Attributes:
         selective: For "image" and "caption" queries: what sigma says about wrong first answers.
         by_gap: For each, what the gap between the first two scores says about them.
+        by_words: What the fewness of words says about captions; None where texts are not known.
+        spread: For each, how many times the 10th percentile of sigma its 90th is.
         bins: For each, recall at 1 in bins of sigma.
         reliability: For "all pairs" and the first answers of each side, what probabilities say.
         probes: What was found by embedding again.
@@ -62,6 +64,8 @@ class ReportCard:
 
     selective: dict[str, RiskCoverage] = field(default_factory=dict)
     by_gap: dict[str, RiskCoverage] = field(default_factory=dict)
+    by_words: RiskCoverage | None = None
+    spread: dict[str, float] = field(default_factory=dict)
     bins: dict[str, SigmaBins] = field(default_factory=dict)
     reliability: dict[str, Reliability] = field(default_factory=dict)
     probes: Probes = field(default_factory=Probes)
@@ -87,10 +91,17 @@ class ReportCard:
                 name = f"{title}: the same by the gap of the first two scores"
                 compare = f"AURC {percent(gap.area)}; needs no sigma"
                 rows.append([name, f"{100 * gap.gain:+.1f} %", compare])
+            if side == "caption" and self.by_words is not None:
+                name = f"{title}: the same by how few words a caption has"
+                compare = f"AURC {percent(self.by_words.area)}; needs no model"
+                rows.append([name, f"{100 * self.by_words.gain:+.1f} %", compare])
             low, high = bins.interval
             interval = f"95 % interval {low:+.2f} to {high:+.2f}; below 0 it tells something"
             name = f"{title}: rank correlation of sigma and R@1"
             rows.append([name, f"{bins.correlation:+.2f}", interval])
+            found_spread = f"times {self.spread[side]:.3f}"
+            name = f"{title}: spread of sigma, 10th to 90th percentile"
+            rows.append([name, found_spread, "1 says that it is as unsure of all"])
         return rows
 
     def _reliability_rows(self) -> list[list[str]]:
@@ -124,17 +135,22 @@ def report_card(evaluation: Evaluation, probes: Probes) -> ReportCard:
         evaluation: The evaluation.
         probes: What was found by embedding again; see `keras_xmr.index.probe`.
     """
-    selective, by_gap, by_sigma = {}, {}, {}
+    selective, by_gap, by_sigma, spread = {}, {}, {}, {}
+    by_words = None
     for side, found in evaluation.uncertainty_bins.items():
         uncertainty = log_sigma(getattr(evaluation.embedded, f"{side}s"))
         if uncertainty is not None:
             correct, groups = _recall(evaluation, side), _groups(evaluation, side)
             selective[side] = risk_coverage(uncertainty, correct)
+            low, high = np.quantile(uncertainty, [0.1, 0.9])
+            spread[side] = float(np.exp(high - low))
+            if side == "caption" and (texts := evaluation.ground_truth.texts):
+                by_words = risk_coverage(few_words(texts), correct)
             if (scores := _scores(evaluation, side)) is not None:
                 by_gap[side] = risk_coverage(narrow_gaps(scores), correct)
             by_sigma[side] = SigmaBins(found, *bin_intervals(uncertainty, correct, groups))
     said = _reliability(evaluation)
-    return ReportCard(selective, by_gap, by_sigma, said, probes)
+    return ReportCard(selective, by_gap, by_words, spread, by_sigma, said, probes)
 
 
 def _scores(evaluation: Evaluation, side: str) -> np.ndarray | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from keras_xmr.evaluation.reported_results import reported_tables
 from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.uncertainty import correlation_interval
 from keras_xmr.metrics import (
     CHANCE,
     DIRECTIONS,
@@ -89,9 +90,12 @@ def embedding_lines(evaluation: Evaluation) -> list[str]:
             line += f". This model's uncertainty of {side}s is not informative."
         lines.append(line)
     if evaluation.uncertainty_of_truth is not None:
+        low, high = correlation_interval(evaluation.uncertainty_of_truth, evaluation.images)
         lines.append(
             "rank correlation of caption uncertainty and the number of images that a caption is "
-            f"true of: {evaluation.uncertainty_of_truth:+.3f}"
+            f"true of: {evaluation.uncertainty_of_truth:+.3f} (95 % interval {low:+.3f} to "
+            f"{high:+.3f}); of how few words it has, without a model: "
+            f"{evaluation.fewness_of_truth:+.3f}"
         )
     for side, similarity in evaluation.set_similarity.items():
         lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,14 @@ def log_sigma(embedding: Mapping[str, np.ndarray]) -> np.ndarray | None:
     if "log_variance" not in embedding:
         return None
     return 0.5 * embedding["log_variance"].mean(axis=1)
+
+
+def few_words(texts: Sequence[str]) -> np.ndarray:
+    """How unsure a caption is by its length alone: minus the number of its words (captions,).
+
+    A plain way to be unsure, to which sigma compares: a short caption says little.
+    """
+    return -np.array([len(text.split()) for text in texts], np.float64)
 
 
 def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:

@@ -180,6 +180,7 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     figures = json.loads((folder / "metrics.json").read_bytes())
     assert 0 <= figures["matchers"]["elk"]["judgements"]["truth"]["t2i_map_at_r"] <= 1
     assert -1 <= figures["uncertainty_of_truth"] <= 1
+    assert -1 <= figures["fewness_of_truth"] <= 1
     queries = np.load(folder / "queries-test.npz")
     assert queries["match_probability/t2i_recall_1"].shape == (24,)
     assert queries["match_probability/truth/i2t_map_at_r"].shape == queries["image_ids"].shape

@@ -323,6 +323,24 @@ def test_a_model_without_sigma_has_a_card_of_its_probabilities_alone(evaluation)
     assert not report_card(evaluation, Probes()).table().rows
 
 
+def test_sigma_stands_beside_what_needs_none(evaluation, random):
+    sigma = random.normal(size=16)
+    log_variance = np.tile(2 * sigma[:, None], (1, 4))
+    evaluation.embedded = EmbeddedSplit({}, {"log_variance": log_variance})
+    recall = evaluation.matchers[0].metrics.text_to_image.values["recall_1"]
+    evaluation.uncertainty_bins = {"caption": bins(sigma, recall)}
+    evaluation.ground_truth.texts = ["word " * (1 + number) for number in range(16)]
+    rows = {row[0]: row[1:] for row in report_card(evaluation, Probes()).table().rows}
+    by_words = 100 * mean_risk(np.arange(16)[::-1], 1 - recall)
+    told = rows["text-to-image: the same by how few words a caption has"][1]
+    assert told == f"AURC {by_words:.1f} %; needs no model"
+    found = float(rows["text-to-image: spread of sigma, 10th to 90th percentile"][0].split()[1])
+    assert found == pytest.approx(np.exp(np.subtract(*np.quantile(sigma, [0.9, 0.1]))), abs=1e-3)
+    alike = {"log_variance": np.ones((16, 4))}
+    evaluation.embedded = EmbeddedSplit({}, alike)
+    assert report_card(evaluation, Probes()).spread == {"caption": 1.0}
+
+
 def test_every_metric_and_matcher_is_explained():
     words = glossary(metric_names())
     assert "a metric that the config adds" not in words.values()
