@@ -1,11 +1,12 @@
 """What the papers claim, held against runs on the scenes and on real photos.
 
-A claim says that one method has more of a metric than another, or not more. Runs on the scenes are
-those of `main.py compare` (a folder that holds them, `--scenes`), real photos the results of
-benchmarks/real_features.py (`--real`). A difference has a 95 % interval: on the scenes over
-queries, and over seeds where a method has several; on real photos over photos. It is certain where
-Holm's correction for all claims of its column leaves its p-value below 0.05; and that there is not
-more, where the whole interval is below what counts as more.
+A claim says that one method has more of a metric than another, or not more by anything that counts.
+Runs on the scenes are those of `main.py compare` (a folder that holds them, `--scenes`), real
+photos the results of benchmarks/real_features.py (`--real`). A difference has a 95 % interval. On
+the scenes it is over queries and seeds: what another seed changes is estimated over all methods
+that have several, so that it counts where a method has one. Of the same trainings, as they are and
+scored otherwise, it is over queries alone, and so it is on real photos, over photos. A claim is
+decided where Holm's correction for all of its column leaves a p-value below 0.05.
 
     python benchmarks/claims.py --scenes saved_models --real data/real_features/results.jsonl
 """
@@ -20,26 +21,29 @@ from pathlib import Path
 import numpy as np
 from real_tables import Result, read_results
 
-from keras_xmr.comparison.resampling import resample
-from keras_xmr.comparison.results import Methods, RunResult, read_runs
-from keras_xmr.metrics.bootstrap import Difference, difference, holm, resampled_means
+from keras_xmr.comparison.resampling import Resampled, resample
+from keras_xmr.comparison.results import RunResult, read_runs
+from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm, resampled_means
 
 ALPHA = 0.05
 COUNTS = {"rsum": 5.0, "recall_1": 1.0, "r_precision": 1.0, "asp": 0.5}
-"""What counts as more, in percent: a claim that there is not more holds below it."""
+"""How much of a metric counts, in percent."""
 
 BY = " by "
 RERANKED = "fast_reranking"
+RSUM = "truth_rsum", "rsum"
 R_PRECISION = "i2t_r_precision", "t2i_r_precision"
+RECALL = "i2t_recall_1", "t2i_recall_1"
 ASP = "i2t_asp", "t2i_asp"
 TITLES = {
-    "rsum": "RSUM",
+    "truth_rsum": "RSUM by the truth",
+    "rsum": "annotated RSUM",
     "i2t_r_precision": "i2t R-P",
     "t2i_r_precision": "t2i R-P",
     "i2t_asp": "i2t ASP",
     "t2i_asp": "t2i ASP",
-    "i2t_recall_1": "i2t R@1",
-    "t2i_recall_1": "t2i R@1",
+    "i2t_recall_1": "i2t annotated R@1",
+    "t2i_recall_1": "t2i annotated R@1",
 }
 
 
@@ -64,63 +68,76 @@ class Claim:
     metrics: tuple[str, ...]
     more: bool = True
 
+    def bound(self, metric: str) -> float:
+        """What the difference is tested against: 0, or what counts."""
+        return 0.0 if self.more else _counts(metric)
+
     def verdict(self, metric: str, found: Difference, p_holm: float) -> str:
         """Yes, no or cannot tell, for a difference in a metric and its corrected p-value."""
-        if not self.more and found.high < COUNTS[metric.partition("_")[2] or metric]:
-            return "**yes**"
+        if found.low == found.high:
+            return "cannot tell"  # Both answer every query alike, so neither was put to the test.
         if p_holm >= ALPHA:
             return "cannot tell"
-        return "**yes**" if (found.value > 0) is self.more else "**no**"
+        holds = (found.value > self.bound(metric)) is self.more
+        little = self.more and max(abs(found.low), abs(found.high)) < _counts(metric)
+        return f"**{'yes' if holds else 'no'}**{', by little' if little else ''}"
+
+
+def _counts(metric: str) -> float:
+    return COUNTS[metric.removeprefix("i2t_").removeprefix("t2i_").removeprefix("truth_")]
 
 
 CHUN, LI, WEI = "Chun et al. 2021", "Li et al. 2022", "Wei et al. 2023"
-WANG, BLEEKER, KIM = "Wang et al. 2023", "Bleeker and de Rijke 2022", "Kim et al. 2023"
+WANG, BLEEKER, FAGHRI = "Wang et al. 2023", "Bleeker and de Rijke 2022", "Faghri et al. 2018"
+KIM = "Kim et al. 2023"
 CLAIMS = (
     Claim(CHUN, "PCME is above training the means alone", "pcme", "pcme_mean_only", R_PRECISION),
-    Claim(
-        CHUN, "its match probability is above its means", "pcme", "pcme by mean_only", R_PRECISION
-    ),
+    Claim(CHUN, "match probability is above the means", "pcme", "pcme by mean_only", R_PRECISION),
     Claim(CHUN, "PCME is above VSE0", "pcme", "vse0", R_PRECISION),
     Claim(CHUN, "PCME is above PVSE", "pcme", "pvse", R_PRECISION),
     Claim(CHUN, "PVSE with K = 1 is below VSE0", "vse0", "pvse_k1", R_PRECISION),
-    Claim(CHUN, "more embeddings win R@1", "pvse", "pvse_k1", ("i2t_recall_1", "t2i_recall_1")),
-    Claim(CHUN, "more embeddings win no R-Precision", "pvse", "pvse_k1", R_PRECISION, more=False),
+    Claim(CHUN, "several embeddings win R@1", "pvse", "pvse_k1", RECALL),
+    Claim(CHUN, "several embeddings win no R-Precision", "pvse", "pvse_k1", R_PRECISION, False),
     Claim(CHUN, "local attention helps", "pcme", "pcme_no_local_attention", R_PRECISION),
-    Claim(CHUN, "the KL term helps", "pcme", "pcme_no_kl", R_PRECISION),
-    Claim(CHUN, "uniformity helps", "pcme_uniformity", "pcme", R_PRECISION),
-    Claim(CHUN, "J = 7 is above J = 1", "pcme", "pcme_j1", R_PRECISION),
-    Claim(LI, "DAA raises ASP", "pcme_daa", "pcme", ASP),
-    Claim(LI, "DAA raises recall", "pcme_daa", "pcme", ("rsum",)),
-    Claim(LI, "Smooth-AP does not raise ASP", "pcme_smooth_ap", "pcme", ASP, more=False),
+    Claim(CHUN, "the KL term helps (appendix D)", "pcme", "pcme_no_kl", R_PRECISION),
+    Claim(CHUN, "uniformity helps (appendix D)", "pcme_uniformity", "pcme", R_PRECISION),
+    Claim(CHUN, "J = 7 is above J = 1 (appendix D)", "pcme", "pcme_j1", R_PRECISION),
+    Claim(LI, "DAA raises ASP", "pcme_daa", "pcme_j5", ASP),
+    Claim(LI, "DAA by TF-IDF raises ASP (released code)", "pcme_daa_tf_idf", "pcme_j5", ASP),
+    Claim(LI, "DAA raises recall", "pcme_daa", "pcme_j5", RSUM),
+    Claim(LI, "Smooth-AP does not raise ASP", "pcme_smooth_ap", "pcme_j5", ASP, more=False),
     Claim(LI, "DAA raises ASP by more than Smooth-AP", "pcme_daa", "pcme_smooth_ap", ASP),
-    Claim(WEI, "six sub-embeddings are above one", "dvse", "dvse_k1", ("rsum",)),
-    Claim(WEI, "sub-embeddings alone win nothing", "dvse_alone", "dvse_alone_k1", ("rsum",), False),
-    Claim(WEI, "weights by variance help", "dvse", "dvse_no_variance", ("rsum",)),
-    Claim(WEI, "the orthogonal loss helps", "dvse", "dvse_no_orthogonality", ("rsum",)),
-    Claim(WEI, "its dynamic mask helps", "dvse", "dvse_no_mask", ("rsum",)),
-    Claim(WEI, "fast re-ranking raises RSUM", f"dvse{BY}{RERANKED}", "dvse", ("rsum",)),
+    Claim(WEI, "six sub-embeddings are above one", "dvse", "dvse_k1", RSUM),
+    Claim(WEI, "sub-embeddings alone win nothing", "dvse_alone", "dvse_alone_k1", RSUM, more=False),
+    Claim(WEI, "weights by variance help", "dvse", "dvse_no_variance", RSUM),
+    Claim(WEI, "the orthogonal loss helps", "dvse", "dvse_no_orthogonality", RSUM),
+    Claim(WEI, "its dynamic mask helps", "dvse", "dvse_no_mask", RSUM),
+    Claim(WEI, "all of it is above none of it", "dvse", "dvse_alone_k1", RSUM),
+    Claim(WEI, "fast re-ranking raises RSUM", f"dvse{BY}{RERANKED}", "dvse", RSUM),
     Claim(WANG, "MSRM is above PCME", "msrm", "pcme", R_PRECISION),
     Claim(WANG, "L_d helps", "msrm", "msrm_no_distribution", R_PRECISION),
     Claim(WANG, "L_h helps", "msrm", "msrm_no_hypergraph", R_PRECISION),
     Claim(WANG, "distributions are above their means", "msrm", "msrm_mean_only", R_PRECISION),
-    Claim(WANG, "alpha = 2 is above alpha = 0", "msrm", "msrm_alpha_0", R_PRECISION),
-    Claim(BLEEKER, "the hardest negative is above all", "vsepp", "vse0", ("rsum",)),
-    Claim(BLEEKER, "the hardest negative is above NT-Xent", "vsepp", "nt_xent", ("rsum",)),
-    Claim(BLEEKER, "the hardest negative is above Smooth-AP", "vsepp", "smooth_ap", ("rsum",)),
-    Claim(KIM, "four slots are above one", "dive", "dive_k1", ("rsum",)),
+    Claim(WANG, "a learned alpha is above alpha = 0", "msrm", "msrm_alpha_0", R_PRECISION),
+    Claim(BLEEKER, "the hardest negative is above NT-Xent", "vsepp", "nt_xent", RSUM),
+    Claim(BLEEKER, "the hardest negative is above Smooth-AP", "vsepp", "smooth_ap", RSUM),
+    Claim(FAGHRI, "the hardest negative is above all", "vsepp", "vse0", RSUM),
+    Claim(KIM, "several slots are above one", "dive", "dive_k1", RSUM),
 )
 
 _REAL = {
     "pcme": "csv_pretrained",
+    "pcme_j5": "csv_pretrained",
     "pcme_mean_only": "csv_pretrained_mean_only",
     "pcme_daa": "csv_pretrained_daa",
+    "pcme_daa_tf_idf": "csv_pretrained_daa_tf_idf",
 }
 
 Sides = tuple[np.ndarray, np.ndarray]
 """What every image (N,) and every caption (M,) has."""
 
-Found = dict[tuple[Claim, str], tuple[Difference, str]]
-"""Of a claim and a metric the difference, and of how many runs it is."""
+Found = dict[tuple[Claim, str], tuple[np.ndarray, str]]
+"""Of a claim and a metric the difference in percent, then draws of it, and of what runs it is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -143,10 +160,11 @@ def table(columns: dict[str, Found]) -> Iterable[str]:
     """Lines of a table: a row for each claim and metric, of each data set what is found there."""
     cells: dict[str, dict[tuple[Claim, str], str]] = {}
     for name, found in columns.items():
-        corrected = holm([apart.p_value for apart, _ in found.values()])
+        tested = {key: _tested(*key, values) for key, (values, _) in found.items()}
+        corrected = holm([p_value for _, p_value in tested.values()])
         cells[name] = {
-            key: f"{key[0].verdict(key[1], apart, p)} | {_text(apart)} ({runs})"
-            for (key, (apart, runs)), p in zip(found.items(), corrected, strict=True)
+            key: f"{key[0].verdict(key[1], apart, p)} | {_text(apart)} ({found[key][1]})"
+            for (key, (apart, _)), p in zip(tested.items(), corrected, strict=True)
         }
     yield (
         "| paper | claim | metric | "
@@ -161,45 +179,88 @@ def table(columns: dict[str, Found]) -> Iterable[str]:
             yield f"| {claim.paper} | {claim.text} | {title} | {' | '.join(row)} |"
 
 
+def _tested(claim: Claim, metric: str, values: np.ndarray) -> tuple[Difference, float]:
+    """A difference, and the p-value of the claim."""
+    bound = claim.bound(metric)
+    tested = difference(float(values[0]) - bound, values[1:] - bound)
+    return difference(float(values[0]), values[1:]), tested.p_value
+
+
 def of_scenes(folder: Path) -> Found:
-    """What the finished runs of a folder have, by the truth; ASP knows only captions."""
-    folders = [path.parent.parent.parent for path in folder.glob("scenes_*/evaluation/test/*.json")]
-    methods = read_runs(sorted(set(folders)))["test"]
+    """What the finished runs of a folder have; R-Precision is that by the truth."""
+    scenes = Scenes(folder)
     found: Found = {}
     for claim in CLAIMS:
-        pair = _runs(methods, claim.left), _runs(methods, claim.right)
-        if not all(pair):
+        left, right = scenes.runs(claim.left), scenes.runs(claim.right)
+        same = claim.left.partition(BY)[0] == claim.right.partition(BY)[0]
+        if same:
+            shared = {run.folder for run in left} & {run.folder for run in right}
+            left, right = ([run for run in own if run.folder in shared] for own in (left, right))
+        if not left or not right:
             continue
-        runs = " and ".join(dict.fromkeys(str(len(runs)) for runs in pair))
+        count = f"{len(left)}" if len(left) == len(right) else f"{len(left)} and {len(right)}"
         for metric in claim.metrics:
-            found[claim, metric] = _apart_on_scenes(*pair, metric), f"seeds: {runs}"
+            values = scenes.means(left, metric) - scenes.means(right, metric)
+            if not same:
+                values[1:] += scenes.of_seeds(metric, len(left), len(right))
+            found[claim, metric] = values, f"seeds: {count}{', queries alone' if same else ''}"
     return found
 
 
-def _apart_on_scenes(left: list[RunResult], right: list[RunResult], metric: str) -> Difference:
-    """How far two methods are apart; of the same trainings, over the queries alone."""
-    same = [run.folder for run in left] == [run.folder for run in right]
-    pairs = [([a], [b]) for a, b in zip(left, right, strict=True)] if same else [(left, right)]
-    value, drawn = 0.0, np.zeros(1)
-    for a, b in pairs:
-        kinds = {kind.judgements: kind for kind in resample({"left": a, "right": b})}
-        kind = kinds["metrics" if metric in ASP else "truth"]
-        value += 100 * float(np.subtract(*kind.observed[metric])) / len(pairs)
-        drawn = drawn + 100 * np.subtract(*kind.resampled[metric].T) / len(pairs)
-    return difference(value, drawn)
+class Scenes:
+    """Finished runs on the scenes.
 
+    Args:
+        folder: The folder that holds them.
+    """
 
-def _runs(methods: Methods, name: str) -> list[RunResult]:
-    """The runs of a method, as they are or by another matcher, which comes first then."""
-    method, _, other = name.partition(BY)
-    runs = methods.get(f"scenes_{method}", [])
-    if not other:
-        return runs
-    found = []
-    for run in runs:
-        matcher = f"{run.matcher} + {other}" if other == RERANKED else other
-        found.append(replace(run, figures={"matchers": {matcher: {}}}))
-    return [run for run in found if "truth" in run.queries.values]
+    def __init__(self, folder: Path) -> None:
+        files = folder.glob("scenes_*/evaluation/test/metrics.json")
+        self._methods = read_runs(sorted(path.parents[2] for path in files))["test"]
+        self._resampled: dict[tuple[Path, str], dict[str, Resampled]] = {}
+
+    def runs(self, name: str) -> list[RunResult]:
+        """The runs of a method, as they are or by another matcher, which comes first then."""
+        method, _, other = name.partition(BY)
+        runs = self._methods.get(f"scenes_{method}", [])
+        if not other:
+            return runs
+        found = []
+        for run in runs:
+            matcher = f"{run.matcher} + {other}" if other == RERANKED else other
+            found.append(replace(run, figures={"matchers": {matcher: {}}}))
+        return [run for run in found if "truth" in run.queries.values]
+
+    def means(self, runs: Sequence[RunResult], metric: str) -> np.ndarray:
+        """The mean over runs of a metric in percent, then of draws of the queries."""
+        name = metric.removeprefix("truth_")
+        by_truth = metric == "truth_rsum" or metric in R_PRECISION
+        total = np.zeros(1 + RESAMPLES)
+        for run in runs:
+            key = run.folder, run.matcher
+            if key not in self._resampled:
+                kinds = resample({run.method: [run]})
+                self._resampled[key] = {kind.judgements: kind for kind in kinds}
+            kind = self._resampled[key]["truth" if by_truth else "metrics"]
+            total[0] += 100 * kind.observed[name][0] / len(runs)
+            total[1:] += 100 * kind.resampled[name][:, 0] / len(runs)
+        return total
+
+    def of_seeds(self, metric: str, left: int, right: int) -> np.ndarray:
+        """Draws of what other seeds change in the difference of means of so many runs.
+
+        Their standard deviation is that over seeds of all methods with several.
+        """
+        squares, freedom = 0.0, 0
+        for runs in self._methods.values():
+            each = np.array([self.means([run], metric)[0] for run in runs])
+            squares += float(((each - each.mean()) ** 2).sum())
+            freedom += len(runs) - 1
+        if not freedom:
+            return np.zeros(RESAMPLES)
+        drawn = np.random.default_rng(1).standard_t(freedom, RESAMPLES)
+        found: np.ndarray = drawn * np.sqrt(squares / freedom * (1 / left + 1 / right))
+        return found
 
 
 def of_real(results: Sequence[Result]) -> Found:
@@ -207,24 +268,26 @@ def of_real(results: Sequence[Result]) -> Found:
     found: Found = {}
     for claim in CLAIMS:
         for metric in claim.metrics:
+            if metric.startswith("truth_"):
+                continue
             left = _queries(results, claim.left, metric)
             right = _queries(results, claim.right, metric)
             if folds := sorted(left.keys() & right.keys()):
-                apart = _apart([left[fold] for fold in folds], [right[fold] for fold in folds])
-                found[claim, metric] = apart, f"folds: {len(folds)}"
+                values = _apart([left[fold] for fold in folds], [right[fold] for fold in folds])
+                found[claim, metric] = values, f"folds: {len(folds)}"
     return found
 
 
-def _apart(left: list[Sides], right: list[Sides]) -> Difference:
-    """The difference over all folds, with 10,000 draws of photos, each with its captions."""
-    value, drawn = 0.0, np.zeros(1)
+def _apart(left: list[Sides], right: list[Sides]) -> np.ndarray:
+    """The difference over all folds, then draws of photos, each with its captions."""
+    found = np.zeros(1 + RESAMPLES)
     photos = sum(len(images) for images, _ in left)
     for side in (0, 1):
         values = np.concatenate([a[side] - b[side] for a, b in zip(left, right, strict=True)])
         photo = np.repeat(np.arange(photos), len(values) // photos)
-        value += float(np.nanmean(values))
-        drawn = drawn + resampled_means(values[:, None], photo, photos)[:, 0]
-    return difference(value, drawn)
+        found[0] += float(np.nanmean(values))
+        found[1:] += resampled_means(values[:, None], photo, photos, RESAMPLES)[:, 0]
+    return found
 
 
 def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sides]:
@@ -233,8 +296,9 @@ def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sid
     config = _REAL.get(method, f"csv_pretrained_{method}")
     of_folds: dict[int, list[Sides]] = {}
     for result in results:
-        if result.method == config and result.measures and other in ("", RERANKED):
-            own = _of_result(result, metric, other == RERANKED)
+        if result.method != config or other not in ("", RERANKED):
+            continue
+        if (own := _of_result(result, metric, other == RERANKED)) is not None:
             of_folds.setdefault(result.fold, []).append(own)
     means = {}
     for fold, own in of_folds.items():
@@ -243,22 +307,29 @@ def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sid
     return means
 
 
-def _of_result(result: Result, metric: str, reranked: bool) -> Sides:
-    if metric == "rsum":
-        each = [_recall(result, k, reranked) for k in (1, 5, 10)]
-        images, captions = (100.0 * np.sum(side, axis=0) for side in zip(*each, strict=True))
-        return images, captions
+def _of_result(result: Result, metric: str, reranked: bool) -> Sides | None:
+    """None where a result does not have it: those of an older version have recalls alone."""
     side, _, name = metric.partition("_")
-    sides = _recall(result, 1, reranked) if name == "recall_1" else result.measures[name]
-    images, captions = (100.0 * np.asarray(values, np.float64) for values in sides)
+    if metric == "rsum":
+        several = [_recall(result, k, reranked) for k in (1, 5, 10)]
+    else:
+        several = [
+            _recall(result, 1, reranked) if name == "recall_1" else result.measures.get(name)
+        ]
+    if any(each is None for each in several):
+        return None
+    images, captions = (
+        100.0 * np.sum(np.array(values, np.float64), axis=0)
+        for values in zip(*several, strict=True)  # type: ignore[arg-type]
+    )
     if side == "i2t":
         return images, np.zeros_like(captions)
-    return np.zeros_like(images), captions
+    return (np.zeros_like(images), captions) if side == "t2i" else (images, captions)
 
 
-def _recall(result: Result, k: int, reranked: bool) -> Sides:
+def _recall(result: Result, k: int, reranked: bool) -> Sides | None:
     if reranked:
-        return result.measures[f"reranked_recall_{k}"]
+        return result.measures.get(f"reranked_recall_{k}")
     images, captions = (side <= k for side in result.ranks)
     return images, captions
 

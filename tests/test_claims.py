@@ -10,7 +10,6 @@ import pytest
 from finished_runs import finished_run
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
-from keras_xmr.metrics.bootstrap import Difference
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +36,27 @@ def test_every_method_has_a_config(bench):
 
 
 def test_verdicts(bench):
-    more, not_more = (
-        bench.Claim("", "", "a", "b", ("rsum",)),
-        bench.Claim("", "", "a", "b", (), False),
-    )
-    above, below = Difference(9, 6, 12, 1e-4), Difference(-9, -12, -6, 1e-4)
-    level, wide = Difference(0, -3, 3, 0.9), Difference(0, -30, 30, 0.9)
-    found = [[claim.verdict("rsum", each, each.p_value) for each in (above, below, level, wide)]
-             for claim in (more, not_more)]  # fmt: skip
+    more = bench.Claim("", "", "a", "b", ("rsum",))
+    not_more = bench.Claim("", "", "a", "b", ("rsum",), more=False)
+    random = np.random.default_rng(0)
+
+    def verdicts(value, deviation, correction=1):
+        values = value + deviation * np.r_[0, random.standard_normal(10_000)]
+        told = []
+        for claim in (more, not_more):
+            apart, p_value = bench._tested(claim, "rsum", values)
+            told.append(claim.verdict("rsum", apart, correction * p_value))
+        return told
+
     unknown = "cannot tell"
-    assert found == [
-        ["**yes**", "**no**", unknown, unknown],
-        ["**no**", "**yes**", "**yes**", unknown],
-    ]
-    assert more.verdict("rsum", above, 0.2) == unknown
+    assert verdicts(9, 1) == ["**yes**", "**no**"]
+    assert verdicts(-9, 1) == ["**no**", "**yes**"]
+    assert verdicts(2, 0.5) == ["**yes**, by little", "**yes**"]  # 5 counts
+    assert verdicts(6, 1) == ["**yes**", unknown]
+    assert verdicts(0, 1) == [unknown, "**yes**"]
+    assert verdicts(0, 9) == [unknown, unknown]
+    assert verdicts(9, 3, correction=50) == [unknown, unknown]
+    assert verdicts(0, 0) == [unknown, unknown]  # Both are the same model.
 
 
 def test_finished_runs_answer(bench, tmp_path):
@@ -59,13 +65,31 @@ def test_finished_runs_answer(bench, tmp_path):
         finished_run(tmp_path, name, int(name[-1]), skill)
     finished_run(tmp_path, "scenes_dvse-seed1", 1, 1.0)
     found = rows(bench, {"scenes": bench.of_scenes(tmp_path)})
-    verdict, difference = found["the hardest negative is above all", "RSUM"]
-    assert verdict == "**yes**"
-    assert difference.endswith("(seeds: 2 and 1)")
+    for metric in ("RSUM by the truth", "annotated RSUM"):
+        verdict, difference = found["the hardest negative is above all", metric]
+        assert verdict == "**yes**"
+        assert difference.endswith("(seeds: 2 and 1)")
     # What was re-ranked has other scores in these runs.
-    assert found["fast re-ranking raises RSUM", "RSUM"][0] == "**yes**"
+    verdict, difference = found["fast re-ranking raises RSUM", "RSUM by the truth"]
+    assert verdict == "**yes**"
+    assert difference.endswith("(seeds: 1, queries alone)")
     assert found["DAA raises ASP", "i2t ASP"][0] == "not run"
-    assert found["its match probability is above its means", "i2t R-P"][0] == "not run"
+
+
+def test_what_seeds_change_counts_where_a_method_has_one(bench, tmp_path):
+    for seed, skill in enumerate((1.0, 2.0, 3.0)):  # Seeds change much,
+        finished_run(tmp_path, f"scenes_nt_xent-seed{seed}", seed, skill)
+    finished_run(tmp_path, "scenes_vsepp-seed0", 0, 3.0)
+    finished_run(tmp_path, "scenes_vse0-seed0", 0, 2.0)
+    scenes = bench.Scenes(tmp_path)
+    each = [scenes.means([run], "rsum")[0] for run in scenes.runs("nt_xent")]
+    drawn = scenes.of_seeds("rsum", 1, 1)
+    # Of two degrees of freedom, half of Student's draws are within 0.8165.
+    expected = 0.8165 * np.std(each, ddof=1) * np.sqrt(2)
+    assert np.median(np.abs(drawn)) == pytest.approx(expected, rel=0.05)
+    found = rows(bench, {"scenes": bench.of_scenes(tmp_path)})
+    # so of one each nothing can be told.
+    assert found["the hardest negative is above all", "annotated RSUM"][0] == "cannot tell"
 
 
 def test_results_on_photos_answer(bench):
@@ -87,11 +111,13 @@ def test_results_on_photos_answer(bench):
         [result(name, fold, *how) for name, how in names.items() for fold in (0, 1)]
     )
     table = rows(bench, {"real": found})
-    verdict, difference = table["the hardest negative is above all", "RSUM"]
+    verdict, difference = table["the hardest negative is above all", "annotated RSUM"]
     assert (verdict, difference[-10:]) == ("**yes**", "(folds: 2)")
     better = found[claim_of(bench, "the hardest negative is above all"), "rsum"][0]
     # Ranks of 1 to 3 against 11 to 13: only R@1 has chance in it.
-    assert 200 + 200 < better.value < 600
-    assert table["fast re-ranking raises RSUM", "RSUM"][0] == "**yes**"
-    assert found[claim_of(bench, "DAA raises ASP"), "i2t_asp"][0].value == pytest.approx(10)
-    assert table["the KL term helps", "i2t R-P"][0] == "not run"
+    assert 200 + 200 < better[0] < 600
+    assert better[1:].mean() == pytest.approx(better[0], rel=0.01)
+    assert table["the hardest negative is above all", "RSUM by the truth"][0] == "not run"
+    assert table["fast re-ranking raises RSUM", "annotated RSUM"][0] == "**yes**"
+    assert found[claim_of(bench, "DAA raises ASP"), "i2t_asp"][0][0] == pytest.approx(10)
+    assert table["local attention helps", "i2t R-P"][0] == "not run"

@@ -32,7 +32,7 @@ SEVERAL_WORKERS = True
 _WIDTH = 100
 
 # What the name of a row has of its data and its encoders.
-_NOT_ON_SCENES = ("bert", "regions", "seen")
+_NOT_ON_SCENES = ("bert", "pretrained", "regions", "seen")
 
 # What has another name there.
 _ON_SCENES = {
@@ -40,7 +40,9 @@ _ON_SCENES = {
     "vsepp_triplet": "vse0",
     "vsepp_nt_xent": "nt_xent",
     "vsepp_smooth_ap": "smooth_ap",
+    "pvse": "pvse_k2",
     "pvse_k4": "pvse",
+    "pcme_no_uniformity": "pcme",
     "dvse_k6": "dvse",
 }
 

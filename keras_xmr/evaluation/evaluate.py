@@ -202,5 +202,5 @@ def _add_uncertainty(evaluation: Evaluation) -> None:
         if evaluation.truth is not None:
             true_of = evaluation.truth.transpose().counts()
             evaluation.uncertainty_of_truth = rank_correlation(caption, true_of)
-            fewness = few_words(evaluation.ground_truth.texts)
-            evaluation.fewness_of_truth = rank_correlation(fewness, true_of)
+            if any(texts := evaluation.ground_truth.texts):
+                evaluation.fewness_of_truth = rank_correlation(few_words(texts), true_of)

@@ -124,9 +124,11 @@ def _truth(evaluation: Evaluation) -> Picture:
     uncertainty = log_sigma(evaluation.embedded.captions)
     if uncertainty is None or evaluation.truth is None:
         raise ValueError("a plot of the truth needs uncertainties and an exhaustive truth")
+    title = f"rank correlation {evaluation.uncertainty_of_truth:+.2f}"
+    if evaluation.fewness_of_truth is not None:
+        title += f"; of how few words {evaluation.fewness_of_truth:+.2f}"
     drawing, axis = panel(
-        f"rank correlation {evaluation.uncertainty_of_truth:+.2f}, "
-        f"of fewness of words {evaluation.fewness_of_truth:+.2f}",
+        title,
         "images that a caption is true of",
         "log of the geometric mean of sigma",
     )

@@ -144,7 +144,7 @@ def report_card(evaluation: Evaluation, probes: Probes) -> ReportCard:
             selective[side] = risk_coverage(uncertainty, correct)
             low, high = np.quantile(uncertainty, [0.1, 0.9])
             spread[side] = float(np.exp(high - low))
-            if side == "caption" and (texts := evaluation.ground_truth.texts):
+            if side == "caption" and any(texts := evaluation.ground_truth.texts):
                 by_words = risk_coverage(few_words(texts), correct)
             if (scores := _scores(evaluation, side)) is not None:
                 by_gap[side] = risk_coverage(narrow_gaps(scores), correct)

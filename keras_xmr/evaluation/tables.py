@@ -91,12 +91,15 @@ def embedding_lines(evaluation: Evaluation) -> list[str]:
         lines.append(line)
     if evaluation.uncertainty_of_truth is not None:
         low, high = correlation_interval(evaluation.uncertainty_of_truth, evaluation.images)
-        lines.append(
+        line = (
             "rank correlation of caption uncertainty and the number of images that a caption is "
             f"true of: {evaluation.uncertainty_of_truth:+.3f} (95 % interval {low:+.3f} to "
-            f"{high:+.3f}); of how few words it has, without a model: "
-            f"{evaluation.fewness_of_truth:+.3f}"
+            f"{high:+.3f})"
         )
+        if evaluation.fewness_of_truth is not None:
+            fewness = f"{evaluation.fewness_of_truth:+.3f}"
+            line += f". Of how few words it has, which takes no model: {fewness}"
+        lines.append(line)
     for side, similarity in evaluation.set_similarity.items():
         lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
     return lines

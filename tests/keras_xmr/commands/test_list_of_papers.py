@@ -57,10 +57,13 @@ def test_every_row_says_whether_it_was_run_and_at_which_size(few, monkeypatch, c
 def test_rows_whose_twin_has_another_name_are_found():
     runs = {"scenes_nt_xent": "9 images", "scenes_dvse": "8 images"}
     assert listing._run_here("f30k_vsepp_nt_xent", runs) == "run here: as scenes_nt_xent, 9 images"
-    assert listing._run_here("cub_dvse_k6", runs) == "run here: as scenes_dvse, 8 images"
-    assert set(listing._ON_SCENES.values()) <= {
-        name.removeprefix("scenes_") for name in loader.packaged_configs()
-    }
+    for name in ("cub_dvse_k6", "csv_pretrained_dvse"):
+        assert listing._run_here(name, runs) == "run here: as scenes_dvse, 8 images"
+    four = {"scenes_pvse": "with four embeddings"}
+    assert listing._run_here("f30k_pvse", four) == "not run here"  # It has two.
+    assert (
+        listing._run_here("cub_pvse_k4", four) == "run here: as scenes_pvse, with four embeddings"
+    )
 
 
 def test_what_was_run_has_a_config_and_a_page_with_its_row():
