@@ -141,7 +141,7 @@ Found = dict[tuple[Claim, str], tuple[np.ndarray, str]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a table in Markdown."""
+    """Prints tables in Markdown."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def table(columns: dict[str, Found]) -> Iterable[str]:
-    """Lines of a table: a row for each claim and metric, of each data set what is found there."""
+    """Lines of a table for each paper: a row for each claim and metric that was run."""
     cells: dict[str, dict[tuple[Claim, str], str]] = {}
     for name, found in columns.items():
         tested = {key: _tested(*key, values) for key, (values, _) in found.items()}
@@ -166,17 +166,15 @@ def table(columns: dict[str, Found]) -> Iterable[str]:
             key: f"{key[0].verdict(key[1], apart, p)} | {_text(apart)} ({found[key][1]})"
             for (key, (apart, _)), p in zip(tested.items(), corrected, strict=True)
         }
-    yield (
-        "| paper | claim | metric | "
-        + " | ".join(f"{name} | difference" for name in columns)
-        + " |"
-    )
-    yield "| --- | --- | --- |" + " --- | ---: |" * len(columns)
-    for claim in CLAIMS:
-        for metric in claim.metrics:
-            row = [own.get((claim, metric), "not run | ") for own in cells.values()]
-            title = TITLES[metric]
-            yield f"| {claim.paper} | {claim.text} | {title} | {' | '.join(row)} |"
+    heads = " | ".join(f"{name} | difference" for name in columns)
+    for paper in dict.fromkeys(claim.paper for claim in CLAIMS):
+        yield from ("", f"**{paper}**", "", f"| claim | metric | {heads} |")
+        yield "| --- | --- |" + " --- | ---: |" * len(columns)
+        for claim in (claim for claim in CLAIMS if claim.paper == paper):
+            for metric in claim.metrics:
+                row = [own.get((claim, metric), "not run | ") for own in cells.values()]
+                if any(not each.startswith("not run") for each in row):
+                    yield f"| {claim.text} | {TITLES[metric]} | {' | '.join(row)} |"
 
 
 def _tested(claim: Claim, metric: str, values: np.ndarray) -> tuple[Difference, float]:
