@@ -47,9 +47,9 @@ def test_configs_that_come_along_are_valid(name):
 
 def test_what_configs_share_is_no_config_itself():
     assert "scenes" not in packaged_configs()
-    dvse = load_config(find_config("scenes_dvse"))
+    nt_xent = load_config(find_config("scenes_nt_xent"))
     pcme = load_config(find_config("scenes_pcme"))
-    assert (dvse.data, dvse.train) == (pcme.data, pcme.train)
+    assert (nt_xent.data, nt_xent.train) == (pcme.data, pcme.train)
 
 
 @pytest.mark.parametrize("name", packaged_configs())
