@@ -3,10 +3,10 @@
 A claim says that one method has more of a metric than another, or not more by anything that counts.
 Runs on the scenes are those of `main.py compare` (a folder that holds them, `--scenes`), real
 photos the results of benchmarks/real_features.py (`--real`). A difference has a 95 % interval. On
-the scenes it is over queries and seeds: what another seed changes is estimated over all methods
-that have several, so that it counts where a method has one. Of the same trainings, as they are and
-scored otherwise, it is over queries alone, and so it is on real photos, over photos. A claim is
-decided where Holm's correction for all of its column leaves a p-value below 0.05.
+the scenes it is over queries and seeds: what another seed changes is estimated over methods of a
+family that have several, so that it counts where a method has one. Of the same trainings, as they
+are and scored otherwise, it is over queries alone, and so it is on real photos, over photos. A
+claim is decided where Holm's correction for all of its column leaves a p-value below 0.05.
 
     python benchmarks/claims.py --scenes saved_models --real data/real_features/results.jsonl
 """
@@ -200,7 +200,7 @@ def of_scenes(folder: Path) -> Found:
         for metric in claim.metrics:
             values = scenes.means(left, metric) - scenes.means(right, metric)
             if not same:
-                values[1:] += scenes.of_seeds(metric, len(left), len(right))
+                values[1:] += scenes.of_seeds(left, metric, 1) - scenes.of_seeds(right, metric, 2)
             found[claim, metric] = values, f"seeds: {count}{', queries alone' if same else ''}"
     return found
 
@@ -244,21 +244,38 @@ class Scenes:
             total[1:] += 100 * kind.resampled[name][:, 0] / len(runs)
         return total
 
-    def of_seeds(self, metric: str, left: int, right: int) -> np.ndarray:
-        """Draws of what other seeds change in the difference of means of so many runs.
+    def of_seeds(self, runs: Sequence[RunResult], metric: str, seed: int) -> np.ndarray:
+        """Draws of what other seeds change in the mean of runs of one method.
 
-        Their standard deviation is that over seeds of all methods with several.
+        Their standard deviation is that of methods of its family, whose names begin alike, or of
+        all methods where these have too few seeds: some families vary more than others.
         """
-        squares, freedom = 0.0, 0
-        for runs in self._methods.values():
-            each = np.array([self.means([run], metric)[0] for run in runs])
-            squares += float(((each - each.mean()) ** 2).sum())
-            freedom += len(runs) - 1
+        family = _family(runs[0].method)
+        squares, freedom = self._deviations(metric, family)
+        if freedom < _LEAST_FREEDOM:
+            squares, freedom = self._deviations(metric, "")
         if not freedom:
             return np.zeros(RESAMPLES)
-        drawn = np.random.default_rng(1).standard_t(freedom, RESAMPLES)
-        found: np.ndarray = drawn * np.sqrt(squares / freedom * (1 / left + 1 / right))
+        drawn = np.random.default_rng(seed).standard_t(freedom, RESAMPLES)
+        found: np.ndarray = drawn * np.sqrt(squares / freedom / len(runs))
         return found
+
+    def _deviations(self, metric: str, family: str) -> tuple[float, int]:
+        """The squares of deviations from the mean of each method, and degrees of freedom."""
+        squares, freedom = 0.0, 0
+        for method, runs in self._methods.items():
+            if family in ("", _family(method)):
+                each = np.array([self.means([run], metric)[0] for run in runs])
+                squares += float(((each - each.mean()) ** 2).sum())
+                freedom += len(runs) - 1
+        return squares, freedom
+
+
+_LEAST_FREEDOM = 3
+
+
+def _family(method: str) -> str:
+    return method.removeprefix("scenes_").partition("_")[0].removesuffix("pp")
 
 
 def of_real(results: Sequence[Result]) -> Found:

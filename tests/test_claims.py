@@ -80,14 +80,20 @@ def test_finished_runs_answer(bench, tmp_path):
 def test_what_seeds_change_counts_where_a_method_has_one(bench, tmp_path):
     for seed, skill in enumerate((1.0, 2.0, 3.0)):  # Seeds change much,
         finished_run(tmp_path, f"scenes_nt_xent-seed{seed}", seed, skill)
+    for seed in range(4):  # but not of another family,
+        finished_run(tmp_path, f"scenes_pcme-seed{seed}", seed, 2.0)
     finished_run(tmp_path, "scenes_vsepp-seed0", 0, 3.0)
     finished_run(tmp_path, "scenes_vse0-seed0", 0, 2.0)
     scenes = bench.Scenes(tmp_path)
     each = [scenes.means([run], "rsum")[0] for run in scenes.runs("nt_xent")]
-    drawn = scenes.of_seeds("rsum", 1, 1)
-    # Of two degrees of freedom, half of Student's draws are within 0.8165.
-    expected = 0.8165 * np.std(each, ddof=1) * np.sqrt(2)
-    assert np.median(np.abs(drawn)) == pytest.approx(expected, rel=0.05)
+    level = [scenes.means([run], "rsum")[0] for run in scenes.runs("pcme")]
+    freedom = 2 + 3  # NT-Xent alone has too few,
+    pooled = np.sqrt((2 * np.var(each, ddof=1) + 3 * np.var(level, ddof=1)) / freedom)
+    # Half of Student's draws are within 0.7267 of five degrees of freedom, 0.7649 of three.
+    drawn = scenes.of_seeds(scenes.runs("nt_xent"), "rsum", 1)
+    assert np.median(np.abs(drawn)) == pytest.approx(0.7267 * pooled / np.sqrt(3), rel=0.05)
+    drawn = scenes.of_seeds(scenes.runs("pcme")[:1], "rsum", 1)
+    assert np.median(np.abs(drawn)) == pytest.approx(0.7649 * np.std(level, ddof=1), rel=0.05)
     found = rows(bench, {"scenes": bench.of_scenes(tmp_path)})
     # so of one each nothing can be told.
     assert found["the hardest negative is above all", "annotated RSUM"][0] == "cannot tell"
