@@ -98,7 +98,13 @@ CLAIMS = (
     Claim(CHUN, "PVSE with K = 1 is below VSE0", "vse0", "pvse_k1", R_PRECISION),
     Claim(CHUN, "several embeddings win R@1", "pvse", "pvse_k1", RECALL),
     Claim(CHUN, "several embeddings win no R-Precision", "pvse", "pvse_k1", R_PRECISION, False),
-    Claim(CHUN, "local attention helps", "pcme", "pcme_no_local_attention", R_PRECISION),
+    Claim(
+        CHUN,
+        "local attention helps",
+        "pcme_local_attention",
+        "pcme_no_local_attention",
+        R_PRECISION,
+    ),
     Claim(CHUN, "the KL term helps (appendix D)", "pcme", "pcme_no_kl", R_PRECISION),
     Claim(CHUN, "uniformity helps (appendix D)", "pcme_uniformity", "pcme", R_PRECISION),
     Claim(CHUN, "J = 7 is above J = 1 (appendix D)", "pcme", "pcme_j1", R_PRECISION),
@@ -125,8 +131,14 @@ CLAIMS = (
     Claim(KIM, "several slots are above one", "dive", "dive_k1", RSUM),
 )
 
+_SCENES = {"pcme_local_attention": "scenes_pcme"}
 _REAL = {
     "pcme": "csv_pretrained",
+    "pcme_no_local_attention": "csv_pretrained",
+    "pcme_local_attention": "csv_pretrained_local_attention",
+    "pcme_j1": "csv_pretrained_j1",
+    "pcme_no_kl": "csv_pretrained_no_kl",
+    "pcme_uniformity": "csv_pretrained_uniformity",
     "pcme_j5": "csv_pretrained",
     "pcme_mean_only": "csv_pretrained_mean_only",
     "pcme_daa": "csv_pretrained_daa",
@@ -220,7 +232,7 @@ class Scenes:
     def runs(self, name: str) -> list[RunResult]:
         """The runs of a method, as they are or by another matcher, which comes first then."""
         method, _, other = name.partition(BY)
-        runs = self._methods.get(f"scenes_{method}", [])
+        runs = self._methods.get(_SCENES.get(method, f"scenes_{method}"), [])
         if not other:
             return runs
         found = []
@@ -311,9 +323,9 @@ def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sid
     config = _REAL.get(method, f"csv_pretrained_{method}")
     of_folds: dict[int, list[Sides]] = {}
     for result in results:
-        if result.method != config or other not in ("", RERANKED):
+        if result.method != config:
             continue
-        if (own := _of_result(result, metric, other == RERANKED)) is not None:
+        if (own := _of_result(result, metric, other)) is not None:
             of_folds.setdefault(result.fold, []).append(own)
     means = {}
     for fold, own in of_folds.items():
@@ -322,15 +334,15 @@ def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sid
     return means
 
 
-def _of_result(result: Result, metric: str, reranked: bool) -> Sides | None:
+def _of_result(result: Result, metric: str, other: str) -> Sides | None:
     """None where a result does not have it: those of an older version have recalls alone."""
     side, _, name = metric.partition("_")
     if metric == "rsum":
-        several = [_recall(result, k, reranked) for k in (1, 5, 10)]
+        several = [_recall(result, k, other) for k in (1, 5, 10)]
+    elif name == "recall_1":
+        several = [_recall(result, 1, other)]
     else:
-        several = [
-            _recall(result, 1, reranked) if name == "recall_1" else result.measures.get(name)
-        ]
+        several = [result.measures.get(f"{other}_{name}" if other else name)]
     if any(each is None for each in several):
         return None
     images, captions = (
@@ -342,9 +354,10 @@ def _of_result(result: Result, metric: str, reranked: bool) -> Sides | None:
     return (np.zeros_like(images), captions) if side == "t2i" else (images, captions)
 
 
-def _recall(result: Result, k: int, reranked: bool) -> Sides | None:
-    if reranked:
-        return result.measures.get(f"reranked_recall_{k}")
+def _recall(result: Result, k: int, other: str) -> Sides | None:
+    if other:
+        name = "reranked" if other == RERANKED else other
+        return result.measures.get(f"{name}_recall_{k}")
     images, captions = (side <= k for side in result.ranks)
     return images, captions
 

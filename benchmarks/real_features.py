@@ -167,11 +167,12 @@ def train(
         "model.image.encoder=regions",
         "train.precompute_features=false",
         f"model.text.encoder.preset={options.text_preset}",
-        "evaluation.matchers=[]",
         "evaluation.rerankers=[fast_reranking]",
         *options.set,
     ]
     config = load_config(find_config(method), sets)
+    also = ["mean_only"] if config.model.matcher.name == "match_probability" else []
+    config = load_config(find_config(method), [*sets, f"evaluation.matchers={also}"])
     run = Run(config)
     if not config.data.is_prepared:
         run.prepare()
@@ -183,6 +184,8 @@ def train(
     own, reranked = evaluation.matchers[0].metrics, evaluation.reranked[0].measured.metrics
     measures = {name: _of_queries(own, name) for name in ("r_precision", "asp")}
     measures |= {f"reranked_recall_{k}": _of_queries(reranked, f"recall_{k}") for k in (1, 5, 10)}
+    for other in evaluation.matchers[1:]:
+        measures[f"{other.name}_r_precision"] = _of_queries(other.metrics, "r_precision")
     images, captions = _of_queries(own, "rank")
     return dev, (images.astype(int), captions.astype(int)), measures
 

@@ -32,8 +32,10 @@ def claim_of(bench, text):
 def test_every_method_has_a_config(bench):
     known = packaged_configs() | packaged_ablations()
     names = {name for claim in bench.CLAIMS for name in (claim.left, claim.right)}
-    assert {f"scenes_{name.partition(bench.BY)[0]}" for name in names} <= known.keys()
-    assert set(bench._REAL.values()) <= known.keys()
+    for name in names:
+        method = name.partition(bench.BY)[0]
+        assert bench._SCENES.get(method, f"scenes_{method}") in known
+        assert bench._REAL.get(method, f"csv_pretrained_{method}") in known
 
 
 def test_verdicts(bench):
@@ -106,6 +108,7 @@ def test_results_on_photos_answer(bench):
         ranks = tuple(random.integers(1, 4, count) + worse for count in (20, 100))
         measures = {"asp": (np.full(20, asp), np.r_[np.nan, np.full(99, asp)])}
         measures["r_precision"] = tuple((side == 1).astype(float) for side in ranks)
+        measures["mean_only_r_precision"] = tuple(np.zeros(len(side)) for side in ranks)
         measures |= {
             f"reranked_recall_{k}": tuple(r - worse <= k for r in ranks) for k in (1, 5, 10)
         }
@@ -127,5 +130,6 @@ def test_results_on_photos_answer(bench):
     assert ("the hardest negative is above all", "RSUM by the truth") not in table
     assert table["fast re-ranking raises RSUM", "annotated RSUM"][0] == "**yes**"
     assert found[claim_of(bench, "DAA raises ASP"), "i2t_asp"][0][0] == pytest.approx(10)
+    assert table["match probability is above the means", "i2t R-P"][0] == "**yes**"
     both = rows(bench, {"scenes": {}, "real": found})
     assert both["DAA raises ASP", "i2t ASP"][0] == "not run"
