@@ -153,15 +153,19 @@ class _Faiss(Backend):
     def _read(self, files: dict[str, str]) -> None:
         for name, sha256 in files.items():
             path = self.folder / name
-            if not path.is_file() or checksum(path) != sha256:
-                raise BackendError(
-                    f"{path} is missing or damaged; delete the index and build it again"
-                )
-            if path.suffix == ".faiss":
-                self._index = faiss.read_index(str(path))
-                continue
+            lost = BackendError(
+                f"{path} is missing or damaged; delete the index and build it again"
+            )
             try:
+                if checksum(path) != sha256:
+                    raise lost
+                if path.suffix == ".faiss":
+                    self._index = faiss.read_index(str(path))
+                    continue
                 ids, kept = np.load(path)
+            except (FileNotFoundError, IsADirectoryError, RuntimeError):
+                # A writer can take it away in between, for which faiss has no error of its own.
+                raise lost from None
             except NO_ARRAY as error:
                 raise BackendError(f"{path} is damaged: {error}") from None
             self._ids, self._kept = ids, kept.astype(bool)

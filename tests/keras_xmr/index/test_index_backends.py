@@ -320,3 +320,17 @@ def test_no_tensorflow_is_imported():
 def test_an_unknown_backend_is_named():
     with pytest.raises(BackendError, match="'annoy' is no backend; there are exact"):
         backend_class("annoy")
+
+
+def test_a_file_that_goes_away_while_it_is_opened_is_named(tmp_path, monkeypatch):
+    kind = backend_class("faiss_hnsw")
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    backend.close()
+
+    def gone(path):
+        raise RuntimeError("Error in faiss::FileIOReader")  # What faiss says of no file
+
+    monkeypatch.setattr("faiss.read_index", gone)
+    with pytest.raises(BackendError, match=r"\.faiss is missing or damaged; delete the index"):
+        kind.open(tmp_path / "vectors")
