@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from real_tables import Result, read_results
+from real_tables import Result, Sides, mean_of_runs, read_results, resampled_photos
 
 from keras_xmr.comparison.resampling import Resampled, resample
 from keras_xmr.comparison.results import RunResult, read_runs
-from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm, resampled_means
+from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm
 
 ALPHA = 0.05
 COUNTS = {"rsum": 5.0, "recall_1": 1.0, "r_precision": 1.0, "asp": 0.5}
@@ -145,9 +145,6 @@ _REAL = {
     "pcme_daa_tf_idf": "csv_pretrained_daa_tf_idf",
 }
 
-Sides = tuple[np.ndarray, np.ndarray]
-"""What every image (N,) and every caption (M,) has."""
-
 Found = dict[tuple[Claim, str], tuple[np.ndarray, str]]
 """Of a claim and a metric the difference in percent, then draws of it, and of what runs it is."""
 
@@ -184,8 +181,8 @@ def table(columns: dict[str, Found]) -> Iterable[str]:
         yield "| --- | --- |" + " --- | ---: |" * len(columns)
         for claim in (claim for claim in CLAIMS if claim.paper == paper):
             for metric in claim.metrics:
-                row = [own.get((claim, metric), "not run | ") for own in cells.values()]
-                if any(not each.startswith("not run") for each in row):
+                if any((claim, metric) in own for own in cells.values()):
+                    row = [own.get((claim, metric), "not run | ") for own in cells.values()]
                     yield f"| {claim.text} | {TITLES[metric]} | {' | '.join(row)} |"
 
 
@@ -307,14 +304,12 @@ def of_real(results: Sequence[Result]) -> Found:
 
 def _apart(left: list[Sides], right: list[Sides]) -> np.ndarray:
     """The difference over all folds, then draws of photos, each with its captions."""
-    found = np.zeros(1 + RESAMPLES)
-    photos = sum(len(images) for images, _ in left)
-    for side in (0, 1):
-        values = np.concatenate([a[side] - b[side] for a, b in zip(left, right, strict=True)])
-        photo = np.repeat(np.arange(photos), len(values) // photos)
-        found[0] += float(np.nanmean(values))
-        found[1:] += resampled_means(values[:, None], photo, photos, RESAMPLES)[:, 0]
-    return found
+    images, captions = (
+        np.concatenate([a[side] - b[side] for a, b in zip(left, right, strict=True)])
+        for side in (0, 1)
+    )
+    value = np.nanmean(images) + np.nanmean(captions)
+    return np.concatenate([[value], resampled_photos(images, captions)])
 
 
 def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sides]:
@@ -327,39 +322,31 @@ def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sid
             continue
         if (own := _of_result(result, metric, other)) is not None:
             of_folds.setdefault(result.fold, []).append(own)
-    means = {}
-    for fold, own in of_folds.items():
-        images, captions = (np.mean(side, axis=0) for side in zip(*own, strict=True))
-        means[fold] = images, captions
-    return means
+    return {fold: mean_of_runs(own) for fold, own in of_folds.items()}
 
 
 def _of_result(result: Result, metric: str, other: str) -> Sides | None:
     """None where a result does not have it: those of an older version have recalls alone."""
     side, _, name = metric.partition("_")
-    if metric == "rsum":
-        several = [_recall(result, k, other) for k in (1, 5, 10)]
-    elif name == "recall_1":
-        several = [_recall(result, 1, other)]
-    else:
-        several = [result.measures.get(f"{other}_{name}" if other else name)]
-    if any(each is None for each in several):
+    names = [f"recall_{k}" for k in (1, 5, 10)] if metric == "rsum" else [name]
+    several = [found for each in names if (found := _measure(result, each, other)) is not None]
+    if len(several) < len(names):
         return None
     images, captions = (
-        100.0 * np.sum(np.array(values, np.float64), axis=0)
-        for values in zip(*several, strict=True)  # type: ignore[arg-type]
+        100.0 * np.sum(values, axis=0, dtype=np.float64) for values in zip(*several, strict=True)
     )
     if side == "i2t":
         return images, np.zeros_like(captions)
     return (np.zeros_like(images), captions) if side == "t2i" else (images, captions)
 
 
-def _recall(result: Result, k: int, other: str) -> Sides | None:
+def _measure(result: Result, name: str, other: str) -> Sides | None:
     if other:
-        name = "reranked" if other == RERANKED else other
-        return result.measures.get(f"{name}_recall_{k}")
-    images, captions = (side <= k for side in result.ranks)
-    return images, captions
+        return result.measures.get(f"{'reranked' if other == RERANKED else other}_{name}")
+    if name.startswith("recall_"):
+        images, captions = (side <= int(name.removeprefix("recall_")) for side in result.ranks)
+        return images, captions
+    return result.measures.get(name)
 
 
 def _text(apart: Difference) -> str:

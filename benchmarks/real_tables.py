@@ -29,7 +29,10 @@ _LABELS = {
 Answers = tuple[np.ndarray, np.ndarray]
 """Recalls of every image (N, 3) and of every caption (M, 3), in percent."""
 
-Measures = Mapping[str, tuple[np.ndarray, np.ndarray]]
+Sides = tuple[np.ndarray, np.ndarray]
+"""What every image (N, ...) and every caption (M, ...) has."""
+
+Measures = Mapping[str, Sides]
 """By the name of a metric, what every image (N,) and every caption (M,) has of it, a fraction."""
 
 
@@ -87,7 +90,7 @@ def _result(line: dict[str, Any]) -> Result:
     return Result(match["method"], *numbers, _sides(line["ranks"]), measures)
 
 
-def _sides(sides: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
+def _sides(sides: Sequence[Sequence[float]]) -> Sides:
     images, captions = (np.asarray(side) for side in sides)
     return images, captions
 
@@ -127,7 +130,7 @@ def by_fold(results: Sequence[Result], size: int) -> dict[str, dict[int, Answers
             images, captions = (_hits(side) for side in result.ranks)
             runs[result.method][result.fold].append((images, captions))
     return {
-        method: {fold: _mean(answers) for fold, answers in folds.items()}
+        method: {fold: mean_of_runs(answers) for fold, answers in folds.items()}
         for method, folds in runs.items()
     }
 
@@ -176,8 +179,9 @@ def _hits(ranks: np.ndarray) -> np.ndarray:
     return 100.0 * (ranks[:, None] <= np.array([1, 5, 10]))
 
 
-def _mean(answers: list[Answers]) -> Answers:
-    images, captions = (np.mean(side, axis=0) for side in zip(*answers, strict=True))
+def mean_of_runs(runs: Sequence[Sides]) -> Sides:
+    """What every image and every caption has, averaged over runs."""
+    images, captions = (np.mean(side, axis=0) for side in zip(*runs, strict=True))
     return images, captions
 
 
@@ -195,6 +199,14 @@ def _resampled(folds: list[Answers]) -> np.ndarray:
     """RSUM of 10,000 draws of photos, each with its captions."""
     images = np.concatenate([side.sum(axis=1) for side, _ in folds])
     captions = np.concatenate([side.sum(axis=1) for _, side in folds])
+    return resampled_photos(images, captions)
+
+
+def resampled_photos(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+    """The mean over images (N,) and that over captions (M,), added up, of draws of photos.
+
+    A photo is drawn with its captions, of which each has as many. There are 10,000 draws.
+    """
     photo = np.repeat(np.arange(len(images)), len(captions) // len(images))
     found = [
         resampled_means(side[:, None], groups, len(images))[:, 0]

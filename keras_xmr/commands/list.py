@@ -34,7 +34,7 @@ _WIDTH = 100
 # What the name of a row has of its data and its encoders.
 _NOT_ON_SCENES = ("bert", "pretrained", "regions", "seen")
 
-# What has another name there.
+# What has another name there; PVSE with K = 2 is none of them.
 _ON_SCENES = {
     "vsepp_hardest": "vsepp",
     "vsepp_triplet": "vse0",
