@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
+
+import keras
 
 from data_pipelines.errors import UserError
 from data_pipelines.locks import locked
@@ -150,8 +152,12 @@ class Run:
         self.records = prepare(self.config.data)
         print(data_report(self.records, self.config.data.text, own), flush=True)
 
-    def train(self) -> None:
-        """Trains the model, or goes on where a training was stopped."""
+    def train(self, more_callbacks: Sequence[keras.callbacks.Callback] = ()) -> None:
+        """Trains the model, or goes on where a training was stopped.
+
+        Args:
+            more_callbacks: Called after those of the training itself.
+        """
         _LOGGER.info("== train: %s", self.folder.path)
         distribution = self.distribution
         if distribution.is_chief:
@@ -165,7 +171,9 @@ class Run:
             warning := advice_before_training(self.config, len(self.records.split("train")))
         ):
             _LOGGER.warning("%s", warning)
-        model = train(self.config, self.folder, self.records, tokenizer, distribution)
+        model = train(
+            self.config, self.folder, self.records, tokenizer, distribution, more_callbacks
+        )
         distribution.wait()
         if distribution.is_alone:
             # Of several workers the chief alone goes on, with a model that is not shared.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,6 +68,7 @@ def train(
     records: Records,
     tokenizer: Tokenizer,
     distribution: Distribution,
+    more_callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> Retriever:
     """Trains a model, or finishes its training.
 
@@ -79,6 +81,7 @@ def train(
         records: The records.
         tokenizer: Makes word ids of the captions.
         distribution: The devices and workers that train it; all workers must call this.
+        more_callbacks: Called after those of the training itself, on every worker.
 
     Returns:
         The model with the weights that the config asks for, the best or the last; of several
@@ -120,7 +123,7 @@ def train(
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
         checkpoints = Checkpoints(files, model, distribution, left_out)
-        trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints)
+        trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints, more_callbacks)
         done = trainer.checkpoints.peek() if begun else Progress()
         if not config.train.phases:
             trainer.begin()
@@ -237,6 +240,7 @@ class _Trainer:
         tokenizer: Tokenizer,
         sampler: Sampler,
         checkpoints: Checkpoints,
+        more_callbacks: Sequence[keras.callbacks.Callback],
     ) -> None:
         self.config = config
         self.folder = folder
@@ -249,7 +253,7 @@ class _Trainer:
         self.distribution = checkpoints.distribution
         self.checkpoints = checkpoints
         self.notice = TerminationNotice()
-        self.callbacks = self._callbacks()
+        self.callbacks = [*self._callbacks(), *more_callbacks]
 
     @property
     def _epochs(self) -> int:

@@ -1,0 +1,69 @@
+"""The benchmark that tells what sigma knows of a caption, and what moves it."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_xmr.evaluation.results import EmbeddedSplit
+from keras_xmr.matchers import MatchProbability
+from keras_xmr.pipeline import Run
+
+
+@pytest.fixture(scope="module")
+def bench():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+        yield importlib.import_module("sigma")
+
+
+class Raising:
+    """A loss that falls as the sigma of captions rises, of some by more than of others."""
+
+    NEEDS_STEP = False
+
+    def __init__(self, by_caption: np.ndarray) -> None:
+        self.by_caption = by_caption
+
+    def __call__(self, scores, image, caption, related):
+        numbers = tf.cast(caption["mean"][:, 0], tf.int32)
+        weights = tf.gather(tf.constant(self.by_caption, tf.float32), numbers)
+        return {"raising": -tf.reduce_sum(weights[:, None] * caption["log_variance"])}
+
+
+def test_pushes_of_sigma(bench, random):
+    captions = 30
+    true_of = random.permutation(captions)
+    numbers = np.tile(np.arange(captions, dtype=np.float32)[:, None], 4)
+    items = {"mean": numbers, "log_variance": random.normal(size=(captions, 4)).astype("f4")}
+    part = SimpleNamespace(caption_image=np.arange(captions))
+    known = bench.Captions(part, true_of, None)
+    known.__dict__["relevance"] = np.eye(captions, dtype=np.float32)
+    matcher = MatchProbability(samples=2, test_samples=2)
+    losses = [Raising(true_of), Raising(-true_of)]
+    embedded = EmbeddedSplit(items, items)
+    found = [value for _, value in bench._pushes(embedded, known, matcher, losses, 8)]
+    np.testing.assert_allclose(found, [1.0, -1.0])
+
+
+@pytest.mark.slow
+def test_a_training_is_watched_and_measured(bench, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bench, "BATCHES", 2)
+    config = models.tiny_config(tmp_path, f"data.records={trained.config.data.records}")
+    run = Run(config)
+    run.train([bench.Watch(run, every=10)])
+    steps = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "step" in line]
+    assert [line[0] for line in steps[:3]] == ["| step 1", "| step 10", "| step 20"]
+    bench.main([str(run.folder.path), "--losses", "scenes_pcme_daa"])
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if run.folder.path.name in line)
+    correlation, _, spread, pushes = row.strip("| ").split(" | ")[1:]
+    assert -1 <= float(correlation) <= 1
+    assert float(spread) > 0
+    assert "scenes_pcme_daa: DAA" in pushes
