@@ -9,9 +9,12 @@ other configs can be held against the same embeddings.
     python benchmarks/sigma.py saved_models/scenes_pcme-seed1 saved_models/scenes_pcme_daa-seed1
     python benchmarks/sigma.py saved_models/scenes_pcme-seed1 --losses scenes_pcme_daa
 
-With --watch a config is trained, and the same is told on the way.
+With --watch a config is trained, and the same is told on the way. With --same-push its losses move
+the log sigma of all items of a batch alike, by the mean of their gradients: what sigma then knows
+of a caption, no loss has told it.
 
     python benchmarks/sigma.py --watch scenes_pcme_daa --every 100
+    python benchmarks/sigma.py --watch scenes_pcme_daa --same-push
 """
 
 from __future__ import annotations
@@ -35,11 +38,13 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import Config
+from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation import embed_split
 from keras_xmr.evaluation.evaluate import split_truth
 from keras_xmr.evaluation.uncertainty import few_words, log_sigma, rank_correlation
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
+from keras_xmr.matchers.base import Side
 from keras_xmr.model.build import build_tokenizer
 from keras_xmr.model.relations import relations
 from keras_xmr.model.retriever import Retriever
@@ -190,14 +195,22 @@ class Watch(keras.callbacks.Callback):
     Args:
         run: The run.
         every: After how many steps.
+        same_push: Whether the log sigma of all items of a batch has the same gradient.
     """
 
-    def __init__(self, run: Run, every: int) -> None:
+    def __init__(self, run: Run, every: int, same_push: bool = False) -> None:
         super().__init__()
+        self._same_push = same_push
         self._config = run.config
         self._every = every
         self._captions = captions_of(run, build_tokenizer(run.config, run.records))
         self._steps = 0
+
+    def set_model(self, model: Retriever) -> None:
+        """Takes the model, before its training step is traced."""
+        super().set_model(model)
+        if self._same_push:
+            push_alike(model.matcher)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Measures after some of the steps."""
@@ -206,6 +219,19 @@ class Watch(keras.callbacks.Callback):
         if self._steps % self._every == 0 or self._steps == 1:
             found = measure(self.model, self._config, self._captions)
             print(_row(f"step {self._steps}", found), flush=True)
+
+
+def push_alike(matcher: Matcher) -> None:
+    """Lets a matcher, and all losses after it, move the log variances of a batch alike."""
+    prepare = matcher.prepare
+
+    def alike(embedding: Embedding, side: Side, seed: Any = None) -> Embedding:
+        own = embedding["log_variance"]
+        mean = tf.reduce_mean(own, axis=0, keepdims=True)
+        moved = tf.stop_gradient(own) + mean - tf.stop_gradient(mean)
+        return prepare(embedding | {"log_variance": moved}, side, seed)
+
+    matcher.prepare = alike
 
 
 def _row(name: str, found: Sigma) -> str:
@@ -230,14 +256,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--losses", default="", help="further configs, with commas between")
     parser.add_argument("--watch", help="a config that is trained")
     parser.add_argument("--every", type=int, default=100, help="steps")
+    parser.add_argument("--same-push", action="store_true")
     parser.add_argument("--set", action="append", default=[], help="as of main.py train")
     options = parser.parse_args(arguments)
     if options.watch:
-        sets = [f"name={options.watch}_watched", *options.set]
+        alike = "_same_push" if options.same_push else ""
+        sets = [f"name={options.watch}_watched{alike}", *options.set]
         run = Run(load_config(find_config(options.watch), sets))
         if not run.config.data.is_prepared:
             run.prepare()
-        watch = Watch(run, options.every)
+        watch = Watch(run, options.every, options.same_push)
         print(_header("after"), flush=True)
         run.train([watch])
     else:

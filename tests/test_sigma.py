@@ -52,6 +52,22 @@ def test_pushes_of_sigma(bench, random):
     np.testing.assert_allclose(found, [1.0, -1.0])
 
 
+def test_all_items_of_a_batch_are_pushed_alike(bench, random):
+    matcher = MatchProbability(samples=2, test_samples=2)
+    own = tf.constant(random.normal(size=(5, 3)).astype("f4"))
+    mean = tf.zeros([5, 3])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(own)
+        plain = matcher.prepare({"mean": mean, "log_variance": own}, "caption")
+        bench.push_alike(matcher)
+        alike = matcher.prepare({"mean": mean, "log_variance": own}, "caption")
+    for name, tensor in plain.items():
+        np.testing.assert_allclose(alike[name], tensor, atol=1e-6)
+    expected = tape.gradient(plain["samples"], own).numpy().mean(axis=0, keepdims=True)
+    found = tape.gradient(alike["samples"], own)
+    np.testing.assert_allclose(found, np.repeat(expected, 5, axis=0), atol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_training_is_watched_and_measured(bench, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench, "BATCHES", 2)
