@@ -77,7 +77,35 @@ METHODS = (
 )
 
 
-def tune(method: Method, results: Path, work: Path) -> list[tuple[float, Setting]]:
+@dataclass(frozen=True)
+class Tried:
+    """What was tried of a method: values of one option, at one value of another.
+
+    Attributes:
+        config: The config.
+        key: The option.
+        held: The other option.
+        at: Its value.
+        found: By value, the best validation RSUM of each seed.
+    """
+
+    config: str
+    key: str
+    held: str
+    at: float
+    found: dict[float, tuple[float, ...]]
+
+    def line(self) -> str:
+        """A row of a table in Markdown."""
+        best = max(self.found, key=lambda value: statistics.fmean(self.found[value]))
+        cells = []
+        for value, rsums in sorted(self.found.items()):
+            cell = f"{value:g}: {', '.join(f'{rsum:.1f}' for rsum in rsums)}"
+            cells.append(f"**{cell}**" if value == best else cell)
+        return f"| `{self.config}`, {self.held} {self.at:g} | {self.key} {'; '.join(cells)} |"
+
+
+def tune(method: Method, results: Path, work: Path) -> tuple[Tried, Tried]:
     """Tunes a method, by what the file of results has and by what it lacks.
 
     Args:
@@ -86,11 +114,13 @@ def tune(method: Method, results: Path, work: Path) -> list[tuple[float, Setting
         work: A folder for the runs, which are removed.
 
     Returns:
-        The validation RSUM of every setting, as the mean over the seeds, the best first.
+        Rates, at what the config has of what the loss is sensitive to, and at the best rate values
+        of that.
     """
 
-    def found(setting: Setting) -> float:
-        return statistics.fmean(of_seed(setting, seed) for seed in SEEDS)
+    def found(rate: float, value: float) -> tuple[float, ...]:
+        setting = ((RATE, rate), *((key, value) for key in method.keys))
+        return tuple(of_seed(setting, seed) for seed in SEEDS)
 
     def of_seed(setting: Setting, seed: int) -> float:
         named = (*setting, ("seed", seed))
@@ -104,22 +134,26 @@ def tune(method: Method, results: Path, work: Path) -> list[tuple[float, Setting
         print(f"{name}: {rsum:.1f}", flush=True)
         return rsum
 
-    def of(rate: float, value: float) -> Setting:
-        return ((RATE, rate), *((key, value) for key in method.keys))
-
     rate, value = of_config(method.config, RATE), of_config(method.config, method.keys[0])
-    rates = search(lambda rate: found(of(rate, value)), rate)
-    best = max(rates, key=rates.__getitem__)
-    values = search(lambda value: found(of(best, value)), value)
-    settings = {of(rate, value): rsum for rate, rsum in rates.items()}
-    settings |= {of(best, value): rsum for value, rsum in values.items()}
-    return sorted(((rsum, setting) for setting, rsum in settings.items()), reverse=True)
+    key = method.keys[0].rpartition(".")[2]
+    rates = search(lambda rate: found(rate, value), rate)
+    best = max(rates, key=lambda rate: statistics.fmean(rates[rate]))
+    values = search(lambda value: found(best, value), value)
+    return (
+        Tried(method.config, "rate", key, value, rates),
+        Tried(method.config, key, "rate", best, values),
+    )
 
 
-def search(found: Callable[[float], float], start: float) -> dict[float, float]:
+def search(
+    found: Callable[[float], tuple[float, ...]], start: float
+) -> dict[float, tuple[float, ...]]:
     """What is found at values a factor of two apart, from one on until the best is at no edge."""
     tried = {value: found(value) for value in (start / 2, start, 2 * start)}
-    while (best := max(tried, key=tried.__getitem__)) in (min(tried), max(tried)):
+    while (best := max(tried, key=lambda v: statistics.fmean(tried[v]))) in (
+        min(tried),
+        max(tried),
+    ):
         further = best / 2 if best == min(tried) else best * 2
         tried[further] = found(further)
     return tried
@@ -174,15 +208,6 @@ def _prepare() -> None:
         Run(config).prepare()
 
 
-def _line(method: Method, results: Path, work: Path) -> str:
-    """A row of a table in Markdown."""
-    cells = [
-        ", ".join(f"{key.rpartition('.')[2]} {value:g}" for key, value in setting) + f": {rsum:.1f}"
-        for rsum, setting in tune(method, results, work)
-    ]
-    return f"| `{method.config}` | **{cells[0]}** | {'; '.join(cells[1:])} |"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Tunes what is not tuned yet, and prints what was chosen."""
     parser = argparse.ArgumentParser(
@@ -202,9 +227,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with ProcessPoolExecutor(
         options.processes, mp_context=multiprocessing.get_context("spawn")
     ) as pool:
-        futures = [pool.submit(_line, method, results, options.work) for method in chosen]
+        futures = [pool.submit(tune, method, results, options.work) for method in chosen]
         for future in futures:
-            print(future.result(), flush=True)
+            for tried in future.result():
+                print(tried.line(), flush=True)
 
 
 if __name__ == "__main__":
