@@ -1,17 +1,17 @@
 """What the sigma of captions knows of how many images they are true of, and what moves it there.
 
 For finished runs on the scenes, on validation: the rank correlation of sigma with the number of
-images that a caption is true of, the same of how few words the caption has, which takes no model,
-and how much sigma varies at all. Then what each loss does to sigma where the training has ended:
-the rank correlation of its push (minus the gradient by log sigma) with the same number. Losses of
-other configs can be held against the same embeddings.
+images that a caption is true of, beside that of how few words the caption has, which takes no
+model, the rank correlation of both, and how much sigma varies at all. Then what each loss does to
+sigma where the training has ended: the rank correlation of its push (minus the gradient by log
+sigma) with the same number. Losses of other configs can be held against the same embeddings.
 
     python benchmarks/sigma.py saved_models/scenes_pcme-seed1 saved_models/scenes_pcme_daa-seed1
     python benchmarks/sigma.py saved_models/scenes_pcme-seed1 --losses scenes_pcme_daa
 
 With --watch a config is trained, and the same is told on the way. With --same-push its losses move
 the log sigma of all items of a batch alike, by the mean of their gradients: what sigma then knows
-of a caption, no loss has told it.
+of a caption it does not have from gradients of its own.
 
     python benchmarks/sigma.py --watch scenes_pcme_daa --every 100
     python benchmarks/sigma.py --watch scenes_pcme_daa --same-push
@@ -23,7 +23,7 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,9 @@ class Captions:
         return relevance_matrix(texts, self.part.caption_image, len(self.part)).dense()
 
     @cached_property
-    def few_words(self) -> float:
-        """The rank correlation of how few words a caption has with what it is true of."""
-        return rank_correlation(few_words(self.part.texts), self.true_of)
+    def few_words(self) -> np.ndarray:
+        """How few words each has, float (captions,)."""
+        return few_words(self.part.texts)
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,14 @@ class Sigma:
 
     Attributes:
         correlation: Its rank correlation with the number of images that a caption is true of.
+        with_words: Its rank correlation with how few words a caption has.
         mean: Mean log sigma.
         spread: Standard deviation of log sigma over the captions.
         pushes: For each loss, the rank correlation of its push with that number.
     """
 
     correlation: float
+    with_words: float
     mean: float
     spread: float
     pushes: dict[str, float]
@@ -131,7 +133,11 @@ def measure(
         found = _pushes(embedded, captions, matcher, losses, config.train.batch_size)
         pushes |= {f"{other.name}: {name}": value for name, value in found}
     return Sigma(
-        rank_correlation(sigma, captions.true_of), float(sigma.mean()), float(sigma.std()), pushes
+        rank_correlation(sigma, captions.true_of),
+        rank_correlation(sigma, captions.few_words),
+        float(sigma.mean()),
+        float(sigma.std()),
+        pushes,
     )
 
 
@@ -177,13 +183,15 @@ def _gradient(
     related["relevance"] = tf.constant(captions.relevance[np.ix_(images, rows)])
     image = {name: tf.constant(values[images]) for name, values in sides[0].items()}
     caption = {name: tf.constant(values[rows]) for name, values in sides[1].items()}
-    image = matcher.prepare(image, "image", tf.constant([seed, 1]))
+    # Of its class: that of the matcher itself may push all items alike.
+    prepare = partial(type(matcher).prepare, matcher)
+    image = prepare(image, "image", tf.constant([seed, 1]))
     more = {"step": tf.constant(_LATE, tf.int64)} if loss.NEEDS_STEP else {}
     with tf.GradientTape() as tape:
         shift = tf.zeros([len(rows)])
         tape.watch(shift)
         moved = caption | {"log_variance": caption["log_variance"] + 2 * shift[:, None]}
-        moved = matcher.prepare(moved, "caption", tf.constant([seed, 2]))
+        moved = prepare(moved, "caption", tf.constant([seed, 2]))
         value = sum(loss(matcher(image, moved), image, moved, related, **more).values())
     gradient = tape.gradient(value, shift)
     return None if gradient is None else gradient.numpy()
@@ -204,7 +212,6 @@ class Watch(keras.callbacks.Callback):
         self._config = run.config
         self._every = every
         self._captions = captions_of(run, build_tokenizer(run.config, run.records))
-        self._steps = 0
 
     def set_model(self, model: Retriever) -> None:
         """Takes the model, before its training step is traced."""
@@ -215,10 +222,10 @@ class Watch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Measures after some of the steps."""
         del batch, logs
-        self._steps += 1
-        if self._steps % self._every == 0 or self._steps == 1:
+        step = int(self.model.global_step.numpy())
+        if step % self._every == 0 or step == 1:
             found = measure(self.model, self._config, self._captions)
-            print(_row(f"step {self._steps}", found), flush=True)
+            print(_row(f"step {step}", found), flush=True)
 
 
 def push_alike(matcher: Matcher) -> None:
@@ -236,14 +243,14 @@ def push_alike(matcher: Matcher) -> None:
 
 def _row(name: str, found: Sigma) -> str:
     pushes = ", ".join(f"{loss} {value:+.2f}" for loss, value in found.pushes.items())
-    figures = f"{found.correlation:+.2f} | {found.mean:.2f} | {found.spread:.3f}"
-    return f"| {name} | {figures} | {pushes} |"
+    correlations = f"{found.correlation:+.2f} | {found.with_words:+.2f}"
+    return f"| {name} | {correlations} | {found.mean:.2f} | {found.spread:.3f} | {pushes} |"
 
 
 def _header(first: str) -> str:
     return (
-        f"| {first} | rank correlation | mean log sigma | spread | pushes of the losses |\n"
-        "| --- | ---: | ---: | ---: | --- |"
+        f"| {first} | with what is true | with few words | mean log sigma | spread | pushes |\n"
+        "| --- | ---: | ---: | ---: | ---: | --- |"
     )
 
 
@@ -259,9 +266,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--same-push", action="store_true")
     parser.add_argument("--set", action="append", default=[], help="as of main.py train")
     options = parser.parse_args(arguments)
+    if options.watch and (options.runs or options.losses):
+        parser.error("--watch has no place for finished runs and their losses")
+    if options.same_push and not options.watch:
+        parser.error("--same-push is for --watch, which trains")
     if options.watch:
         alike = "_same_push" if options.same_push else ""
-        sets = [f"name={options.watch}_watched{alike}", *options.set]
+        seed = load_config(find_config(options.watch), options.set).seed
+        sets = [f"name={options.watch}_watched{alike}-seed{seed}", *options.set]
         run = Run(load_config(find_config(options.watch), sets))
         if not run.config.data.is_prepared:
             run.prepare()
@@ -275,7 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = Run(load_config(folder / "config.yaml"))
         captions = captions_of(run, run.tokenizer)
         print(_row(folder.name, measure(run.model, run.config, captions, others)), flush=True)
-        print(f"few words: {captions.few_words:+.2f}", flush=True)
+        plain = rank_correlation(captions.few_words, captions.true_of)
+        print(f"| how few words | {plain:+.2f} | | | | |", flush=True)
 
 
 if __name__ == "__main__":
