@@ -23,7 +23,7 @@ from keras_xmr.metrics import retrieval
 COLUMNS = ("i2t_recall_1", "i2t_r_precision", "t2i_recall_1", "t2i_r_precision", "rsum")
 
 
-def rows(texts: Sequence[str], truth: scipy.sparse.csr_array) -> dict[str, dict[str, float]]:
+def reached(texts: Sequence[str], truth: scipy.sparse.csr_array) -> dict[str, dict[str, float]]:
     """Metrics of each order by the truth; ties are broken at random.
 
     Args:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if path is None:
         parser.error(f"{records} does not know all that is true")
     truth = scipy.sparse.csr_array(scipy.sparse.load_npz(path))
-    for name, found in rows(records.split("test").texts, truth).items():
+    for name, found in reached(records.split("test").texts, truth).items():
         cells = " | ".join(f"{100 * found[column]:.1f}" for column in COLUMNS)
         print(f"| {name} | {cells} |")
 

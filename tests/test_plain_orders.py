@@ -20,7 +20,9 @@ def bench():
 def test_what_orders_reach(bench):
     # A caption that is true of all images, two of one image each, and one that is long and false.
     truth = scipy.sparse.csr_array(np.array([[1, 1, 0, 0], [1, 0, 0, 0], [1, 0, 1, 0]]))
-    found = bench.rows(["a thing", "one red thing", "one blue thing", "no thing is like it"], truth)
+    found = bench.reached(
+        ["a thing", "one red thing", "one blue thing", "no thing is like it"], truth
+    )
     shortest, vaguest = found["the shortest first"], found["the vaguest first"]
     assert shortest["i2t_recall_1"] == vaguest["i2t_recall_1"] == 1
     assert vaguest["t2i_recall_1"] < 1
