@@ -205,7 +205,7 @@ def test_a_run_that_prepared_its_records_goes_on_with_its_tokenizer(tmp_path, mo
     )
     names = []
 
-    def train(config, folder, records, tokenizer, distribution):
+    def train(config, folder, records, tokenizer, distribution, more_callbacks):
         names.append(tokenizer.tokenizer.name)
         folder.begin(config, tokenizer.files())
         folder.checkpoints.mkdir(exist_ok=True)
