@@ -54,6 +54,7 @@ from keras_xmr.relevance import relevance_matrix
 BATCHES = 40
 _LATE = 10**9  # after every warm-up
 _SPLIT = "val"
+_GAUSSIAN = "mean", "log_variance"
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Captions:
     @cached_property
     def relevance(self) -> np.ndarray:
         """By CIDEr, float32 (images, captions)."""
-        texts = [caption.text for caption in self.part.captions]
-        return relevance_matrix(texts, self.part.caption_image, len(self.part)).dense()
+        part = self.part
+        return relevance_matrix(part.texts, part.caption_image, len(part)).dense()
 
     @cached_property
     def few_words(self) -> np.ndarray:
@@ -164,9 +165,6 @@ def _pushes(
         if known.any():
             means = pushed[known] / seen[known]
             yield type(loss).__name__, rank_correlation(means, captions.true_of[known])
-
-
-_GAUSSIAN = ("mean", "log_variance")
 
 
 def _gradient(

@@ -33,6 +33,9 @@ RATE = "train.phases.0.learning_rate"
 Setting = tuple[tuple[str, float], ...]
 """Keys of a config, and their values."""
 
+Rsums = tuple[float, ...]
+"""The best validation RSUM of each seed."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -93,11 +96,11 @@ class Tried:
     key: str
     held: str
     at: float
-    found: dict[float, tuple[float, ...]]
+    found: dict[float, Rsums]
 
     def line(self) -> str:
         """A row of a table in Markdown."""
-        best = max(self.found, key=lambda value: statistics.fmean(self.found[value]))
+        best = best_of(self.found)
         cells = []
         for value, rsums in sorted(self.found.items()):
             cell = f"{value:g}: {', '.join(f'{rsum:.1f}' for rsum in rsums)}"
@@ -118,7 +121,7 @@ def tune(method: Method, results: Path, work: Path) -> tuple[Tried, Tried]:
         of that.
     """
 
-    def found(rate: float, value: float) -> tuple[float, ...]:
+    def found(rate: float, value: float) -> Rsums:
         setting = ((RATE, rate), *((key, value) for key in method.keys))
         return tuple(of_seed(setting, seed) for seed in SEEDS)
 
@@ -137,7 +140,7 @@ def tune(method: Method, results: Path, work: Path) -> tuple[Tried, Tried]:
     rate, value = of_config(method.config, RATE), of_config(method.config, method.keys[0])
     key = method.keys[0].rpartition(".")[2]
     rates = search(lambda rate: found(rate, value), rate)
-    best = max(rates, key=lambda rate: statistics.fmean(rates[rate]))
+    best = best_of(rates)
     values = search(lambda value: found(best, value), value)
     return (
         Tried(method.config, "rate", key, value, rates),
@@ -145,18 +148,18 @@ def tune(method: Method, results: Path, work: Path) -> tuple[Tried, Tried]:
     )
 
 
-def search(
-    found: Callable[[float], tuple[float, ...]], start: float
-) -> dict[float, tuple[float, ...]]:
+def search(found: Callable[[float], Rsums], start: float) -> dict[float, Rsums]:
     """What is found at values a factor of two apart, from one on until the best is at no edge."""
     tried = {value: found(value) for value in (start / 2, start, 2 * start)}
-    while (best := max(tried, key=lambda v: statistics.fmean(tried[v]))) in (
-        min(tried),
-        max(tried),
-    ):
+    while (best := best_of(tried)) in (min(tried), max(tried)):
         further = best / 2 if best == min(tried) else best * 2
         tried[further] = found(further)
     return tried
+
+
+def best_of(tried: dict[float, Rsums]) -> float:
+    """The value with the highest mean over the seeds."""
+    return max(tried, key=lambda value: statistics.fmean(tried[value]))
 
 
 def of_config(name: str, key: str) -> float:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-
 import numpy as np
 import pytest
+from benchmark_modules import benchmark
 from finished_runs import finished_run
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
 
-
-@pytest.fixture(scope="module")
-def bench():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
-        yield importlib.import_module("claims")
+bench = benchmark("claims")
 
 
 def rows(bench, columns) -> dict[tuple[str, str], list[str]]:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-
 import numpy as np
-import pytest
 import scipy.sparse
+from benchmark_modules import benchmark
 
-
-@pytest.fixture(scope="module")
-def bench():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
-        yield importlib.import_module("plain_orders")
+bench = benchmark("plain_orders")
 
 
 def test_what_orders_reach(bench):

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from benchmark_modules import benchmark
 
 from keras_xmr.evaluation.reliability import reliability
 from keras_xmr.evaluation.selective import risk_coverage
 from keras_xmr.evaluation.uncertainty import rank_correlation
 
-ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def bench():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield importlib.import_module("posthoc_uncertainty")
+bench = benchmark("posthoc_uncertainty")
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,13 @@ from pathlib import Path
 import numpy as np
 import presets
 import pytest
+from benchmark_modules import benchmark
 
-ROOT = Path(__file__).parent.parent
 NAMES = ["chance", "ridge", "dual_encoder", "cca_of_last_layer", "cca", "cca_of_roots"]
 NAMES.append("csv_pretrained_nt_xent")
 
 
-@pytest.fixture(scope="module")
-def bench():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield importlib.import_module("real_features")
+bench = benchmark("real_features")
 
 
 @pytest.fixture(scope="module")

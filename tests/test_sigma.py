@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import models
 import numpy as np
 import pytest
 import tensorflow as tf
+from benchmark_modules import benchmark
 
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.matchers import MatchProbability
 from keras_xmr.pipeline import Run
 
-
-@pytest.fixture(scope="module")
-def bench():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
-        yield importlib.import_module("sigma")
+bench = benchmark("sigma")
 
 
 class Raising:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from pathlib import Path
 
-import pytest
+from benchmark_modules import benchmark
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
 
-
-@pytest.fixture(scope="module")
-def bench():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
-        yield importlib.import_module("tune_scenes")
+bench = benchmark("tune_scenes")
 
 
 def test_every_method_has_what_is_tuned(bench):
