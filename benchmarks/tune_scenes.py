@@ -75,6 +75,10 @@ METHODS = (
     Method("scenes_pvse_k1", _MARGIN),
     Method("scenes_dive_k1", _MARGIN),
     Method("scenes_dvse_no_orthogonality", _MARGIN),
+    Method("scenes_vsrn_triplet", _MARGIN),
+    Method("scenes_vsrn_hardest", _MARGIN),
+    Method("scenes_vsrn_nt_xent", _TEMPERATURE),
+    Method("scenes_vsrn_smooth_ap", _TEMPERATURE),
     Method("scenes_saf", _MARGIN),
     Method("scenes_sgr", _MARGIN),
 )

@@ -213,8 +213,11 @@ def _batch_norms(config: Config, side: str) -> Iterator[tuple[tuple[str, ...], s
         yield (f"{side}.encoder",), f"the encoder {tower.encoder.name!r}"
     if getattr(tower.encoder, "batch_norm", False):
         yield (side,), f"model.{side}.encoder.batch_norm"
+    parts = f"{side}.pooling", f"{side}.head"
+    if tower.pooling is not None and constant("pooling", tower.pooling, "BATCH_NORM"):
+        yield parts, f"the pooling {tower.pooling.name!r}"
     if getattr(tower.pooling, "batch_norm", False):
-        yield (f"{side}.pooling", f"{side}.head"), f"model.{side}.pooling.batch_norm"
+        yield parts, f"model.{side}.pooling.batch_norm"
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:

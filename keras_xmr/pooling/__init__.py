@@ -8,5 +8,16 @@ from keras_xmr.pooling.gru import GRU
 from keras_xmr.pooling.mean import Mean
 from keras_xmr.pooling.projection import Projection
 from keras_xmr.pooling.rectified_mean import RectifiedMean
+from keras_xmr.pooling.vsrn import VSRN
 
-__all__ = ["GPO", "GRU", "Attention", "BiGRU", "Mean", "Pooling", "Projection", "RectifiedMean"]
+__all__ = [
+    "GPO",
+    "GRU",
+    "VSRN",
+    "Attention",
+    "BiGRU",
+    "Mean",
+    "Pooling",
+    "Projection",
+    "RectifiedMean",
+]

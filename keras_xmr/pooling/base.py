@@ -12,8 +12,9 @@ class Pooling(keras.layers.Layer):
 
     A subclass implements `call(features, mask=None)`, where features are (B, L, F) and the mask,
     if there is one, is boolean (B, L) and true for what counts. It returns (B, D). Its options
-    are the keyword-only parameters of its constructor, and `EVEN` says whether D must be even. One
-    that attends to the positions says so in `ATTENDS` and implements `attention_weights`.
+    are the keyword-only parameters of its constructor, `EVEN` says whether D must be even, and
+    `BATCH_NORM` whether it always has batch normalisation. One that attends to the positions says
+    so in `ATTENDS` and implements `attention_weights`.
 
     Args:
         dimension: D.
@@ -21,6 +22,7 @@ class Pooling(keras.layers.Layer):
     """
 
     EVEN: ClassVar[bool] = False
+    BATCH_NORM: ClassVar[bool] = False
     ATTENDS: ClassVar[bool] = False
 
     def __init__(self, dimension: int, **kwargs: Any) -> None:

@@ -85,6 +85,14 @@ NETWORK = "model.image.encoder={name: keras_applications, architecture: Xception
             ["train.gradient_caching", "model.text.pooling.batch_norm"],
         ),
         (
+            [
+                "train.gradient_caching=8",
+                "train.phases.0.freeze=[image.encoder]",
+                "model.image.pooling=vsrn",
+            ],
+            ["train.gradient_caching", "the pooling 'vsrn'", "freeze image.pooling in phase 1"],
+        ),
+        (
             ["train.jit_compile=true", "train.gradient_caching=8"],
             ["train.jit_compile", "cannot compile train.gradient_caching"],
         ),

@@ -9,6 +9,7 @@ import tensorflow as tf
 import torch_layout
 
 from keras_xmr import pooling as poolings
+from keras_xmr.encoders import VSRN, InputSpec
 from keras_xmr.heads import Gaussian, Point
 from keras_xmr.layers import LocalAttention
 
@@ -129,6 +130,7 @@ POOLINGS = {
     "bi_gru_released": lambda: poolings.BiGRU(8, final_state="released"),
     "gru": lambda: poolings.GRU(8),
     "gpo": lambda: poolings.GPO(8, encoding=4, hidden=4),
+    "vsrn": lambda: poolings.VSRN(8, blocks=2),
 }
 
 
@@ -175,6 +177,20 @@ def test_rectified_mean_averages_rectified_unit_vectors_of_what_counts(random):
         rows = [row @ kernel + bias for row in item[counts]]
         expected = np.mean([np.maximum(row / np.linalg.norm(row), 0) for row in rows], axis=0)
         np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_vsrn_over_places_is_its_encoder_and_a_gru(random):
+    places = random.normal(size=(3, 5, 6)).astype(np.float32)
+    pooling = poolings.VSRN(8, blocks=2)
+    pooling(places)
+    pooling.set_weights([random.uniform(0.1, 1, weight.shape) for weight in pooling.weights])
+    regions = keras.Input((5, 6))
+    encoder = VSRN(dimension=8, blocks=2)
+    features, mask = encoder.features(regions, InputSpec(regions=(5, 6)))
+    published = keras.Model(regions, poolings.GRU(8, batch_norm=True)(features, mask=mask))
+    assert published.count_params() == pooling.count_params()
+    published.set_weights(pooling.get_weights())
+    np.testing.assert_allclose(pooling(places), published(places), rtol=1e-5)
 
 
 def test_variance_can_be_read_by_a_bi_gru_of_its_own(random):
