@@ -44,8 +44,9 @@ class VSRN(Pooling):
     def build(self, features_shape: tuple[Any, ...]) -> None:
         self.linear.build(features_shape)
         shape = (*features_shape[:-1], self.dimension)
-        for layer in (*self.reasoning, self.gru):
-            layer.build(shape)
+        for block in self.reasoning:
+            block.build(shape)
+        self.gru.build(shape)
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         x = self.normalize(self.linear(features))
