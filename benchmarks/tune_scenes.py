@@ -112,13 +112,21 @@ class Tried:
         return f"| `{self.config}`, {self.held} {self.at:g} | {self.key} {'; '.join(cells)} |"
 
 
-def tune(method: Method, results: Path, work: Path) -> tuple[Tried, Tried]:
+def tune(
+    method: Method,
+    results: Path,
+    work: Path,
+    seeds: Sequence[int] = SEEDS,
+    rates_alone: bool = False,
+) -> list[Tried]:
     """Tunes a method, by what the file of results has and by what it lacks.
 
     Args:
         method: What is tuned.
         results: The file of results.
         work: A folder for the runs, which are removed.
+        seeds: The seeds whose mean judges a setting.
+        rates_alone: Whether the rate is all that is tuned.
 
     Returns:
         Rates, at what the config has of what the loss is sensitive to, and at the best rate values
@@ -127,7 +135,7 @@ def tune(method: Method, results: Path, work: Path) -> tuple[Tried, Tried]:
 
     def found(rate: float, value: float) -> Rsums:
         setting = ((RATE, rate), *((key, value) for key in method.keys))
-        return tuple(of_seed(setting, seed) for seed in SEEDS)
+        return tuple(of_seed(setting, seed) for seed in seeds)
 
     def of_seed(setting: Setting, seed: int) -> float:
         named = (*setting, ("seed", seed))
@@ -144,12 +152,12 @@ def tune(method: Method, results: Path, work: Path) -> tuple[Tried, Tried]:
     rate, value = of_config(method.config, RATE), of_config(method.config, method.keys[0])
     key = method.keys[0].rpartition(".")[2]
     rates = search(lambda rate: found(rate, value), rate)
-    best = best_of(rates)
-    values = search(lambda value: found(best, value), value)
-    return (
-        Tried(method.config, "rate", key, value, rates),
-        Tried(method.config, key, "rate", best, values),
-    )
+    tried = [Tried(method.config, "rate", key, value, rates)]
+    if not rates_alone:
+        best = best_of(rates)
+        values = search(lambda value: found(best, value), value)
+        tried.append(Tried(method.config, key, "rate", best, values))
+    return tried
 
 
 def search(found: Callable[[float], Rsums], start: float) -> dict[float, Rsums]:
@@ -224,6 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--methods", default="", help="configs, with commas between; all by default"
     )
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="whose mean judges")
+    parser.add_argument("--rates-alone", action="store_true", help="tune nothing but the rate")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -231,10 +241,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _prepare()
     names = options.methods.split(",") if options.methods else [m.config for m in METHODS]
     chosen = [method for method in METHODS if method.config in names]
+    seeds = [int(seed) for seed in options.seeds.split(",")]
     with ProcessPoolExecutor(
         options.processes, mp_context=multiprocessing.get_context("spawn")
     ) as pool:
-        futures = [pool.submit(tune, method, results, options.work) for method in chosen]
+        futures = [
+            pool.submit(tune, method, results, options.work, seeds, options.rates_alone)
+            for method in chosen
+        ]
         for future in futures:
             for tried in future.result():
                 print(tried.line(), flush=True)

@@ -42,5 +42,8 @@ def test_the_best_is_at_no_edge_and_nothing_is_trained_twice(bench, monkeypatch,
         "0.2: 90.0, 91.0; 0.4: 80.0, 81.0 |"
     )
     assert len(trained) == len(set(trained)) == 2 * 8  # one margin is among the rates
-    assert bench.tune(method, results, tmp_path) == (rates, margins)
+    assert bench.tune(method, results, tmp_path) == [rates, margins]
+    assert len(trained) == 16
+    [alone] = bench.tune(method, results, tmp_path, seeds=[0], rates_alone=True)
+    assert alone.found == {rate: rsums[:1] for rate, rsums in rates.found.items()}
     assert len(trained) == 16
