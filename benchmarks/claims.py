@@ -8,17 +8,21 @@ family that have several, so that it counts where a method has one. Of the same 
 are and scored otherwise, it is over queries alone, and so it is on real photos, over photos. A
 claim is decided where Holm's correction for all of its column leaves a p-value below 0.05.
 
+What PCME's sigma is said to tell is held against the reports of finished runs (sigma_claims.py),
+on real photos against those of a folder of runs of csv_pretrained (`--real-runs`).
+
     python benchmarks/claims.py --scenes saved_models --real data/real_features/results.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import sigma_claims
 from real_tables import Result, Sides, mean_of_runs, read_results, resampled_photos
 
 from keras_xmr.comparison.resampling import Resampled, resample
@@ -30,7 +34,8 @@ COUNTS = {"rsum": 5.0, "recall_1": 1.0, "r_precision": 1.0, "asp": 0.5}
 """How much of a metric counts, in percent."""
 
 BY = " by "
-RERANKED = "fast_reranking"
+FAST = "fast_reranking"
+RERANKERS = FAST, "reciprocal_neighbours", "multi_factor"
 RSUM = "truth_rsum", "rsum"
 R_PRECISION = "i2t_r_precision", "t2i_r_precision"
 RECALL = "i2t_recall_1", "t2i_recall_1"
@@ -83,7 +88,14 @@ class Claim:
         return f"**{'yes' if holds else 'no'}**{', by little' if little else ''}"
 
 
+def _title(metric: str) -> str:
+    of_sigma = sigma_claims.PROPERTIES.get(metric)
+    return of_sigma.title if of_sigma else TITLES[metric]
+
+
 def _counts(metric: str) -> float:
+    if metric in sigma_claims.PROPERTIES:
+        return sigma_claims.PROPERTIES[metric].counts
     return COUNTS[metric.removeprefix("i2t_").removeprefix("t2i_").removeprefix("truth_")]
 
 
@@ -101,6 +113,13 @@ CLAIMS = (
     ),
     Claim(CHUN, "match probability is above the means", "pcme", "pcme by mean_only", R_PRECISION),
     Claim(CHUN, "match probability is above ELK", "pcme", "pcme by elk", R_PRECISION),
+    Claim(
+        CHUN,
+        "match probability is above Jensen-Shannon",
+        "pcme",
+        "pcme by jensen_shannon",
+        R_PRECISION,
+    ),
     Claim(
         CHUN, "match probability is above 2-Wasserstein", "pcme", "pcme by wasserstein", R_PRECISION
     ),
@@ -135,6 +154,12 @@ CLAIMS = (
         LI, "Smooth-AP raises ASP by less than 0.5", "pcme_smooth_ap", "pcme_j5", ASP, more=False
     ),
     Claim(LI, "DAA raises ASP by more than Smooth-AP", "pcme_daa", "pcme_smooth_ap", ASP),
+    Claim(LI, "DAA raises ASP (SAF)", "saf_daa", "saf", ASP),
+    Claim(LI, "DAA raises recall (SAF)", "saf_daa", "saf", RSUM),
+    Claim(LI, "DAA raises R-Precision (SAF)", "saf_daa", "saf", R_PRECISION),
+    Claim(LI, "DAA raises ASP (SGR)", "sgr_daa", "sgr", ASP),
+    Claim(LI, "DAA raises recall (SGR)", "sgr_daa", "sgr", RSUM),
+    Claim(LI, "DAA raises R-Precision (SGR)", "sgr_daa", "sgr", R_PRECISION),
     Claim(WEI, "DVSE is above PVSE", "dvse", "pvse", RSUM),
     Claim(WEI, "six sub-embeddings are above one", "dvse", "dvse_k1", RSUM),
     Claim(WEI, "six sub-embeddings are above two", "dvse", "dvse_k2", RSUM),
@@ -142,11 +167,30 @@ CLAIMS = (
     Claim(
         WEI, "sub-embeddings alone win less than 5", "dvse_alone", "dvse_alone_k1", RSUM, more=False
     ),
+    Claim(WEI, "six sub-embeddings are above ten", "dvse", "dvse_k10", RSUM),
+    Claim(WEI, "beta = 0.2 is above 0.4 (Fig. 8, Flickr30K)", "dvse_beta_02", "dvse", RECALL),
+    Claim(WEI, "beta = 0.6 is above 0.4 (Fig. 8, COCO)", "dvse_beta_06", "dvse", RECALL),
+    Claim(WEI, "eta = 0.6 is above 0.4 (Fig. 9, Flickr30K)", "dvse", "dvse_eta_04", RECALL),
+    Claim(WEI, "eta = 0.6 is above 0.8 (Fig. 9)", "dvse", "dvse_eta_08", RECALL),
     Claim(WEI, "weights by variance help", "dvse", "dvse_no_variance", RSUM),
     Claim(WEI, "the orthogonal loss helps", "dvse", "dvse_no_orthogonality", RSUM),
     Claim(WEI, "its dynamic mask helps", "dvse", "dvse_no_mask", RSUM),
     Claim(WEI, "all of it is above none of it", "dvse", "dvse_alone_k1", RSUM),
-    Claim(WEI, "fast re-ranking raises RSUM", f"dvse{BY}{RERANKED}", "dvse", RSUM),
+    Claim(WEI, "fast re-ranking raises RSUM", f"dvse{BY}{FAST}", "dvse", RSUM),
+    Claim(
+        WEI,
+        "fast re-ranking is above reciprocal neighbours",
+        f"dvse{BY}{FAST}",
+        f"dvse{BY}reciprocal_neighbours",
+        RSUM,
+    ),
+    Claim(
+        WEI,
+        "fast re-ranking is above multi-factor",
+        f"dvse{BY}{FAST}",
+        f"dvse{BY}multi_factor",
+        RSUM,
+    ),
     Claim(WANG, "MSRM is above PCME", "msrm", "pcme", R_PRECISION),
     Claim(WANG, "L_d helps", "msrm", "msrm_no_distribution", R_PRECISION),
     Claim(WANG, "L_h, with a residual, helps", "msrm", "msrm_no_hypergraph", R_PRECISION),
@@ -155,11 +199,59 @@ CLAIMS = (
     Claim(WANG, "a learned alpha is above alpha = 0", "msrm", "msrm_alpha_0", R_PRECISION),
     Claim(WANG, "a learned alpha is above alpha = 1", "msrm", "msrm_alpha_1", R_PRECISION),
     Claim(WANG, "a learned alpha is above alpha = 4", "msrm", "msrm_alpha_4", R_PRECISION),
+    Claim(WANG, "gamma = 0.8 is above 0.5 (Fig. 4)", "msrm", "msrm_gamma_05", R_PRECISION),
+    Claim(WANG, "gamma = 0.8 is above 2 (Fig. 4)", "msrm", "msrm_gamma_20", R_PRECISION),
+    Claim(WANG, "two layers are above one (Fig. 5)", "msrm", "msrm_layers_1", R_PRECISION),
+    Claim(WANG, "two layers are above three (Fig. 5)", "msrm", "msrm_layers_3", R_PRECISION),
+    Claim(
+        WANG,
+        "batches of 128 win less than 1 over 32 (Fig. 6)",
+        "msrm_batch_128",
+        "msrm_batch_32",
+        R_PRECISION,
+        False,
+    ),
     Claim(BLEEKER, "the hardest negative is above NT-Xent", "vsepp", "nt_xent", RSUM),
     Claim(BLEEKER, "the hardest negative is above Smooth-AP", "vsepp", "smooth_ap", RSUM),
+    Claim(
+        BLEEKER,
+        "the hardest negative is above NT-Xent (VSRN)",
+        "vsrn_hardest",
+        "vsrn_nt_xent",
+        RSUM,
+    ),
+    Claim(
+        BLEEKER,
+        "the hardest negative is above Smooth-AP (VSRN)",
+        "vsrn_hardest",
+        "vsrn_smooth_ap",
+        RSUM,
+    ),
+    Claim(
+        BLEEKER, "the hardest negative is above all (VSRN)", "vsrn_hardest", "vsrn_triplet", RSUM
+    ),
     Claim(FAGHRI, "the hardest negative is above all", "vsepp", "vse0", RSUM),
     Claim(KIM, "several slots are above one", "dive", "dive_k1", RSUM),
 )
+
+OF_SIGMA = (
+    Claim(
+        CHUN,
+        "the half with the smaller sigma has the higher R@1 (Fig. 6)",
+        "pcme",
+        "",
+        ("image_surer_recall_1", "caption_surer_recall_1"),
+    ),
+    Claim(CHUN, "erasing 70 % of the pixels raises sigma (Fig. 7)", "pcme", "", ("image_damage",)),
+    Claim(
+        CHUN, "dropping 70 % of the words raises sigma (Fig. 7)", "pcme", "", ("caption_damage",)
+    ),
+    Claim(
+        CHUN, "a mixture includes its halves more than others (Fig. 8)", "pcme", "", ("mixture",)
+    ),
+    Claim(CHUN, "half of an image includes it more than others (Fig. 8)", "pcme", "", ("erased",)),
+)
+"""What is said of one method: its metrics are those of sigma_claims.py."""
 
 _SCENES = {"pcme_local_attention": "scenes_pcme"}
 _REAL = {
@@ -173,6 +265,7 @@ _REAL = {
     "pcme_mean_only": "csv_pretrained_mean_only",
     "pcme_daa": "csv_pretrained_daa",
     "pcme_daa_tf_idf": "csv_pretrained_daa_tf_idf",
+    "msrm_batch_128": "csv_pretrained_msrm",
 }
 
 Found = dict[tuple[Claim, str], tuple[np.ndarray, str]]
@@ -186,11 +279,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--scenes", type=Path, help="a folder that holds finished runs")
     parser.add_argument("--real", type=Path, action="append", default=[], help="finished results")
+    parser.add_argument(
+        "--real-runs", type=Path, help="a folder that holds finished runs of photos"
+    )
     parser.add_argument("--size", type=int, default=500, help="how many real photos trained")
     options = parser.parse_args(arguments)
+    real = of_real([r for r in read_results(options.real) if r.size == options.size])
     columns = {
-        "scenes": of_scenes(options.scenes) if options.scenes else {},
-        "real photos": of_real([r for r in read_results(options.real) if r.size == options.size]),
+        "scenes": of_scenes(options.scenes) | of_sigma(options.scenes) if options.scenes else {},
+        "real photos": real | (of_sigma(options.real_runs, _REAL) if options.real_runs else {}),
     }
     print("\n".join(table(columns)))
 
@@ -206,14 +303,15 @@ def table(columns: dict[str, Found]) -> Iterable[str]:
             for (key, (apart, _)), p in zip(tested.items(), corrected, strict=True)
         }
     heads = " | ".join(f"{name} | difference" for name in columns)
-    for paper in dict.fromkeys(claim.paper for claim in CLAIMS):
+    claims = (*CLAIMS, *OF_SIGMA)
+    for paper in dict.fromkeys(claim.paper for claim in claims):
         yield from ("", f"**{paper}**", "", f"| claim | metric | {heads} |")
         yield "| --- | --- |" + " --- | ---: |" * len(columns)
-        for claim in (claim for claim in CLAIMS if claim.paper == paper):
+        for claim in (claim for claim in claims if claim.paper == paper):
             for metric in claim.metrics:
                 if any((claim, metric) in own for own in cells.values()):
                     row = [own.get((claim, metric), "not run | ") for own in cells.values()]
-                    yield f"| {claim.text} | {TITLES[metric]} | {' | '.join(row)} |"
+                    yield f"| {claim.text} | {_title(metric)} | {' | '.join(row)} |"
 
 
 def _tested(claim: Claim, metric: str, values: np.ndarray) -> tuple[Difference, float]:
@@ -244,6 +342,23 @@ def of_scenes(folder: Path) -> Found:
     return found
 
 
+def of_sigma(folder: Path, configs: Mapping[str, str] | None = None) -> Found:
+    """What the reports of finished runs say of sigma.
+
+    Args:
+        folder: The folder that holds the runs.
+        configs: The config of each method; `scenes_<method>` by default.
+    """
+    found: Found = {}
+    for claim in OF_SIGMA:
+        config = configs[claim.left] if configs else f"scenes_{claim.left}"
+        reports = sorted(folder.glob(f"{config}-seed*/evaluation/test"))
+        for metric in claim.metrics if reports else ():
+            values = sigma_claims.over_runs(metric, reports)
+            found[claim, metric] = values, f"seeds: {len(reports)}"
+    return found
+
+
 class Scenes:
     """Finished runs on the scenes.
 
@@ -264,7 +379,7 @@ class Scenes:
             return runs
         found = []
         for run in runs:
-            matcher = f"{run.matcher} + {other}" if other == RERANKED else other
+            matcher = f"{run.matcher} + {other}" if other in RERANKERS else other
             found.append(replace(run, figures={"matchers": {matcher: {}}}))
         return [run for run in found if "truth" in run.queries.values]
 
@@ -372,7 +487,7 @@ def _of_result(result: Result, metric: str, other: str) -> Sides | None:
 
 def _measure(result: Result, name: str, other: str) -> Sides | None:
     if other:
-        return result.measures.get(f"{'reranked' if other == RERANKED else other}_{name}")
+        return result.measures.get(f"{other}_{name}")
     if name.startswith("recall_"):
         images, captions = (side <= int(name.removeprefix("recall_")) for side in result.ranks)
         return images, captions

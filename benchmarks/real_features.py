@@ -36,6 +36,7 @@ from real_tables import Measures, Result, draw_learning_curve, read_results, res
 
 PARTS = 7
 CLOSED_FORM = ("ridge", "cca_of_last_layer", "cca", "cca_of_roots")
+RERANKERS = "fast_reranking", "reciprocal_neighbours", "multi_factor"
 METHODS = (
     "csv_pretrained,csv_pretrained_mean_only,csv_pretrained_daa,csv_pretrained_pcmepp,"
     "csv_pretrained_nt_xent,csv_pretrained_vse0,csv_pretrained_vsepp,csv_pretrained_smooth_ap,"
@@ -167,7 +168,7 @@ def train(
         "model.image.encoder=regions",
         "train.precompute_features=false",
         f"model.text.encoder.preset={options.text_preset}",
-        "evaluation.rerankers=[fast_reranking]",
+        f"evaluation.rerankers=[{','.join(RERANKERS)}]",
         *options.set,
     ]
     config = load_config(find_config(method), sets)
@@ -181,9 +182,11 @@ def train(
     evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, config)
     keras.backend.clear_session()
     shutil.rmtree(config.folder)
-    own, reranked = evaluation.matchers[0].metrics, evaluation.reranked[0].measured.metrics
+    own = evaluation.matchers[0].metrics
     measures = {name: _of_queries(own, name) for name in ("r_precision", "asp")}
-    measures |= {f"reranked_recall_{k}": _of_queries(reranked, f"recall_{k}") for k in (1, 5, 10)}
+    for reranked in evaluation.reranked:
+        for name in ("recall_1", "recall_5", "recall_10"):
+            measures[f"{reranked.reranker}_{name}"] = _of_queries(reranked.measured.metrics, name)
     for other in evaluation.matchers[1:]:
         measures[f"{other.name}_r_precision"] = _of_queries(other.metrics, "r_precision")
     images, captions = _of_queries(own, "rank")

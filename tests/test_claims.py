@@ -24,7 +24,8 @@ def claim_of(bench, text):
 
 def test_every_method_has_a_config(bench):
     known = packaged_configs() | packaged_ablations()
-    names = {name for claim in bench.CLAIMS for name in (claim.left, claim.right)}
+    claims = (*bench.CLAIMS, *bench.OF_SIGMA)
+    names = {name for claim in claims for name in (claim.left, claim.right) if name}
     for name in names:
         method = name.partition(bench.BY)[0]
         assert bench._SCENES.get(method, f"scenes_{method}") in known
@@ -103,7 +104,7 @@ def test_results_on_photos_answer(bench):
         measures["r_precision"] = tuple((side == 1).astype(float) for side in ranks)
         measures["mean_only_r_precision"] = tuple(np.zeros(len(side)) for side in ranks)
         measures |= {
-            f"reranked_recall_{k}": tuple(r - worse <= k for r in ranks) for k in (1, 5, 10)
+            f"fast_reranking_recall_{k}": tuple(r - worse <= k for r in ranks) for k in (1, 5, 10)
         }
         return bench.Result(method, 500, fold, 0, ranks, measures)
 
@@ -126,3 +127,48 @@ def test_results_on_photos_answer(bench):
     assert table["match probability is above the means", "i2t R-P"][0] == "**yes**"
     both = rows(bench, {"scenes": {}, "real": found})
     assert both["DAA raises ASP", "i2t ASP"][0] == "not run"
+
+
+def report(folder, recalls, grown):
+    """What an evaluation writes of sigma: recalls in bins, and how it grows."""
+    folder.mkdir(parents=True)
+    for side in ("image", "caption"):
+        rows = [
+            f"-{4 - i},{recall},{recall - 0.1},{recall + 0.1}" for i, recall in enumerate(recalls)
+        ]
+        (folder / f"sigma_bins_{side}.csv").write_text(
+            "\n".join(["log_sigma,recall_1,low,high", *rows])
+        )
+        rows = ["0,1,1,1", f"0.7,{grown},{grown - 0.01},{grown + 0.01}"]
+        (folder / f"sigma_damage_{side}.csv").write_text(
+            "\n".join(["share,sigma_ratio,low,high", *rows])
+        )
+    names = ["halves, in their mixture", "other images, in the mixture"]
+    names += ["whole images, in their left half", "other images, in the left half"]
+    rows = [f'"{name}",{10 * i},{10 * i - 1},{10 * i + 1}' for i, name in enumerate(names)]
+    (folder / "set_algebra.csv").write_text(
+        "\n".join(["inner_in_outer,divergence,low,high", *rows])
+    )
+
+
+def test_reports_say_what_sigma_tells(bench, tmp_path):
+    report(tmp_path / "scenes_pcme-seed1" / "evaluation" / "test", [0.9, 0.8, 0.3, 0.2], 1.5)
+    report(tmp_path / "scenes_pcme-seed2" / "evaluation" / "test", [0.9, 0.8, 0.3, 0.2], 1.3)
+    found = {(claim.text, metric): f for (claim, metric), f in bench.of_sigma(tmp_path).items()}
+    assert len(found) == 6
+    values, runs = found[
+        "the half with the smaller sigma has the higher R@1 (Fig. 6)", "image_surer_recall_1"
+    ]
+    assert runs == "seeds: 2"
+    assert values[0] == pytest.approx(60)
+    # Four bins, two a half, each with an error of 5.1; both seeds have the same queries.
+    assert values[1:].std() == pytest.approx(2 * 5.1 / 2, rel=0.05)
+    values, _ = found["dropping 70 % of the words raises sigma (Fig. 7)", "caption_damage"]
+    assert values[0] == pytest.approx(40)
+    # Student's t of one degree of freedom, of seeds that are 20 apart: half is within 10.
+    assert np.median(np.abs(values[1:] - 40)) == pytest.approx(10, rel=0.1)
+    assert found["a mixture includes its halves more than others (Fig. 8)", "mixture"][0][0] == 10
+    table = rows(bench, {"scenes": bench.of_sigma(tmp_path)})
+    text = "half of an image includes it more than others (Fig. 8)"
+    assert table[text, "KL divergence"] == ["**yes**", "+10.0 [+8.6, +11.4] (seeds: 2)"]
+    assert not bench.of_sigma(tmp_path, {"pcme": "csv_pretrained"})

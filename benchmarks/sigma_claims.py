@@ -1,0 +1,114 @@
+"""What PCME's sigma is said to tell, by the reports of finished runs (Chun et al. 2021, 4.4)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from keras_xmr.metrics.bootstrap import RESAMPLES
+
+
+@dataclass(frozen=True)
+class Property:
+    """Something that is measured of one run.
+
+    Attributes:
+        title: What it is called in a table.
+        counts: How much of it counts.
+        read: Its value and standard error, from the folder of an evaluation.
+    """
+
+    title: str
+    counts: float
+    read: Callable[[Path], tuple[float, float]]
+
+
+def _surer_half(folder: Path, side: str) -> tuple[float, float]:
+    """Recall at 1 in percent of the half with the smaller sigma, minus that of the other half."""
+    bins = list(_rows(folder / f"sigma_bins_{side}.csv"))
+    half = len(bins) // 2
+    surer, other = bins[:half], bins[len(bins) - half :]
+    apart = np.mean([row["recall_1"] for row in surer]) - np.mean(
+        [row["recall_1"] for row in other]
+    )
+    errors = [_error(row) for row in (*surer, *other)]
+    return 100 * float(apart), 100 * float(np.sqrt(np.square(errors).sum())) / half
+
+
+def _damage(folder: Path, side: str) -> tuple[float, float]:
+    """By how many percent sigma grows where most of an item is taken away."""
+    *_, last = _rows(folder / f"sigma_damage_{side}.csv")
+    return 100 * (last["sigma_ratio"] - 1), 100 * _error(last)
+
+
+def _inclusion(folder: Path, inner: str, other: str) -> tuple[float, float]:
+    """How much further from lying in a distribution others are than what it was made of."""
+    found = {row["inner_in_outer"]: row for row in _rows(folder / "set_algebra.csv")}
+    apart = found[other]["divergence"] - found[inner]["divergence"]
+    return float(apart), float(np.hypot(_error(found[other]), _error(found[inner])))
+
+
+def _rows(path: Path) -> Iterator[dict[str, float | str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            yield {name: _number(text) for name, text in row.items()}
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _error(row: dict[str, float | str]) -> float:
+    return (float(row["high"]) - float(row["low"])) / 2 / 1.96
+
+
+PROPERTIES = {
+    "image_surer_recall_1": Property(
+        "i2t annotated R@1", 1.0, lambda folder: _surer_half(folder, "image")
+    ),
+    "caption_surer_recall_1": Property(
+        "t2i annotated R@1", 1.0, lambda folder: _surer_half(folder, "caption")
+    ),
+    "image_damage": Property("percent of sigma", 1.0, lambda folder: _damage(folder, "image")),
+    "caption_damage": Property("percent of sigma", 1.0, lambda folder: _damage(folder, "caption")),
+    "mixture": Property(
+        "KL divergence",
+        0.0,
+        lambda folder: _inclusion(
+            folder, "halves, in their mixture", "other images, in the mixture"
+        ),
+    ),
+    "erased": Property(
+        "KL divergence",
+        0.0,
+        lambda folder: _inclusion(
+            folder, "whole images, in their left half", "other images, in the left half"
+        ),
+    ),
+}
+"""By name."""
+
+
+def over_runs(name: str, folders: Sequence[Path]) -> np.ndarray:
+    """The mean over runs of a property, then draws of it over queries and, of several, seeds.
+
+    Args:
+        name: The property.
+        folders: The folders of evaluations, of seeds of one method.
+    """
+    found = np.array([PROPERTIES[name].read(folder) for folder in folders])
+    values, errors = found.T
+    random = np.random.default_rng(0)
+    # All seeds are tested on the same queries, so their mean is as uncertain by these as one.
+    draws = values.mean() + errors.mean() * random.standard_normal(RESAMPLES)
+    if len(values) > 1:
+        of_seeds = values.std(ddof=1) / np.sqrt(len(values))
+        draws += of_seeds * random.standard_t(len(values) - 1, RESAMPLES)
+    return np.concatenate([[values.mean()], draws])
