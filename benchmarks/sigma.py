@@ -231,6 +231,8 @@ def push_alike(matcher: Matcher) -> None:
     prepare = matcher.prepare
 
     def alike(embedding: Embedding, side: Side, seed: Any = None) -> Embedding:
+        if "log_variance" not in embedding:
+            raise SystemExit("--same-push is for models with a sigma")
         own = embedding["log_variance"]
         mean = tf.reduce_mean(own, axis=0, keepdims=True)
         moved = tf.stop_gradient(own) + mean - tf.stop_gradient(mean)

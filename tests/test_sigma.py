@@ -11,7 +11,7 @@ import tensorflow as tf
 from benchmark_modules import benchmark
 
 from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.matchers import MatchProbability
+from keras_xmr.matchers import Cosine, MatchProbability
 from keras_xmr.pipeline import Run
 
 bench = benchmark("sigma")
@@ -62,6 +62,13 @@ def test_all_items_of_a_batch_are_pushed_alike(bench, random):
     expected = tape.gradient(plain["samples"], own).numpy().mean(axis=0, keepdims=True)
     found = tape.gradient(alike["samples"], own)
     np.testing.assert_allclose(found, np.repeat(expected, 5, axis=0), atol=1e-6)
+
+
+def test_points_have_no_sigma_to_push(bench, random):
+    matcher = Cosine()
+    bench.push_alike(matcher)
+    with pytest.raises(SystemExit, match="models with a sigma"):
+        matcher.prepare({"mean": random.normal(size=(2, 3)).astype(np.float32)}, "image")
 
 
 @pytest.mark.slow
