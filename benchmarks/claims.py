@@ -18,255 +18,27 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import sigma_claims
+from paper_claims import (
+    BY,
+    CLAIMS,
+    OF_SIGMA,
+    R_PRECISION,
+    REAL,
+    RERANKERS,
+    SCENES,
+    Claim,
+    title_of,
+)
 from real_tables import Result, Sides, mean_of_runs, read_results, resampled_photos
 
 from keras_xmr.comparison.resampling import Resampled, resample
 from keras_xmr.comparison.results import RunResult, read_runs
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm
-
-ALPHA = 0.05
-COUNTS = {"rsum": 5.0, "recall_1": 1.0, "r_precision": 1.0, "asp": 0.5}
-"""How much of a metric counts, in percent."""
-
-BY = " by "
-FAST = "fast_reranking"
-RERANKERS = FAST, "reciprocal_neighbours", "multi_factor"
-RSUM = "truth_rsum", "rsum"
-R_PRECISION = "i2t_r_precision", "t2i_r_precision"
-RECALL = "i2t_recall_1", "t2i_recall_1"
-ASP = "i2t_asp", "t2i_asp"
-TITLES = {
-    "truth_rsum": "RSUM by the truth",
-    "rsum": "annotated RSUM",
-    "i2t_r_precision": "i2t R-P",
-    "t2i_r_precision": "t2i R-P",
-    "i2t_asp": "i2t ASP",
-    "t2i_asp": "t2i ASP",
-    "i2t_recall_1": "i2t annotated R@1",
-    "t2i_recall_1": "t2i annotated R@1",
-}
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says of two methods.
-
-    Attributes:
-        paper: The paper.
-        text: What it says.
-        left: A method: its config is `scenes_<left>` and `csv_pretrained_<left>`, but for `_REAL`.
-            `<method> by <matcher>` is scored by another matcher, or re-ranked.
-        right: Another one.
-        metrics: Of what the left one has more.
-        more: Whether it has more; otherwise it has not more by anything that counts.
-    """
-
-    paper: str
-    text: str
-    left: str
-    right: str
-    metrics: tuple[str, ...]
-    more: bool = True
-
-    def bound(self, metric: str) -> float:
-        """What the difference is tested against: 0, or what counts."""
-        return 0.0 if self.more else _counts(metric)
-
-    def verdict(self, metric: str, found: Difference, p_holm: float) -> str:
-        """Yes, no or cannot tell, for a difference in a metric and its corrected p-value."""
-        if found.low == found.high:
-            return "cannot tell"  # Both answer every query alike, so neither was put to the test.
-        if p_holm >= ALPHA:
-            return "cannot tell"
-        holds = (found.value > self.bound(metric)) is self.more
-        little = self.more and max(abs(found.low), abs(found.high)) < _counts(metric)
-        return f"**{'yes' if holds else 'no'}**{', by little' if little else ''}"
-
-
-def _title(metric: str) -> str:
-    of_sigma = sigma_claims.PROPERTIES.get(metric)
-    return of_sigma.title if of_sigma else TITLES[metric]
-
-
-def _counts(metric: str) -> float:
-    if metric in sigma_claims.PROPERTIES:
-        return sigma_claims.PROPERTIES[metric].counts
-    return COUNTS[metric.removeprefix("i2t_").removeprefix("t2i_").removeprefix("truth_")]
-
-
-CHUN, LI, WEI = "Chun et al. 2021", "Li et al. 2022", "Wei et al. 2023"
-WANG, BLEEKER, FAGHRI = "Wang et al. 2023", "Bleeker and de Rijke 2022", "Faghri et al. 2018"
-KIM = "Kim et al. 2023"
-CLAIMS = (
-    Claim(CHUN, "PCME is above training the means alone", "pcme", "pcme_mean_only", R_PRECISION),
-    Claim(
-        CHUN,
-        "means of PCME are above means trained alone",
-        "pcme by mean_only",
-        "pcme_mean_only",
-        R_PRECISION,
-    ),
-    Claim(CHUN, "match probability is above the means", "pcme", "pcme by mean_only", R_PRECISION),
-    Claim(CHUN, "match probability is above ELK", "pcme", "pcme by elk", R_PRECISION),
-    Claim(
-        CHUN,
-        "match probability is above Jensen-Shannon",
-        "pcme",
-        "pcme by jensen_shannon",
-        R_PRECISION,
-    ),
-    Claim(
-        CHUN, "match probability is above 2-Wasserstein", "pcme", "pcme by wasserstein", R_PRECISION
-    ),
-    Claim(CHUN, "match probability is above average L2", "pcme", "pcme by average_l2", R_PRECISION),
-    Claim(CHUN, "PCME is above VSE0", "pcme", "vse0", R_PRECISION),
-    Claim(CHUN, "PCME is above PVSE", "pcme", "pvse", R_PRECISION),
-    Claim(CHUN, "PVSE with K = 1 is below VSE0", "vse0", "pvse_k1", R_PRECISION),
-    Claim(CHUN, "several embeddings win R@1", "pvse", "pvse_k1", RECALL),
-    Claim(
-        CHUN,
-        "several embeddings win less than 1 of R-Precision",
-        "pvse",
-        "pvse_k1",
-        R_PRECISION,
-        False,
-    ),
-    Claim(
-        CHUN,
-        "local attention helps",
-        "pcme_local_attention",
-        "pcme_no_local_attention",
-        R_PRECISION,
-    ),
-    Claim(CHUN, "the KL term helps (appendix D)", "pcme", "pcme_no_kl", R_PRECISION),
-    Claim(CHUN, "uniformity helps (appendix D)", "pcme_uniformity", "pcme", R_PRECISION),
-    Claim(CHUN, "J = 7 is above J = 1 (appendix D)", "pcme", "pcme_j1", R_PRECISION),
-    Claim(LI, "DAA raises ASP", "pcme_daa", "pcme_j5", ASP),
-    Claim(LI, "DAA by TF-IDF raises ASP (released code)", "pcme_daa_tf_idf", "pcme_j5", ASP),
-    Claim(LI, "DAA raises recall", "pcme_daa", "pcme_j5", RSUM),
-    Claim(LI, "DAA raises R-Precision", "pcme_daa", "pcme_j5", R_PRECISION),
-    Claim(
-        LI, "Smooth-AP raises ASP by less than 0.5", "pcme_smooth_ap", "pcme_j5", ASP, more=False
-    ),
-    Claim(LI, "DAA raises ASP by more than Smooth-AP", "pcme_daa", "pcme_smooth_ap", ASP),
-    Claim(LI, "DAA raises ASP (SAF)", "saf_daa", "saf", ASP),
-    Claim(LI, "DAA raises recall (SAF)", "saf_daa", "saf", RSUM),
-    Claim(LI, "DAA raises R-Precision (SAF)", "saf_daa", "saf", R_PRECISION),
-    Claim(LI, "DAA raises ASP (SGR)", "sgr_daa", "sgr", ASP),
-    Claim(LI, "DAA raises recall (SGR)", "sgr_daa", "sgr", RSUM),
-    Claim(LI, "DAA raises R-Precision (SGR)", "sgr_daa", "sgr", R_PRECISION),
-    Claim(WEI, "DVSE is above PVSE", "dvse", "pvse", RSUM),
-    Claim(WEI, "six sub-embeddings are above one", "dvse", "dvse_k1", RSUM),
-    Claim(WEI, "six sub-embeddings are above two", "dvse", "dvse_k2", RSUM),
-    Claim(WEI, "six sub-embeddings are above twelve", "dvse", "dvse_k12", RSUM),
-    Claim(
-        WEI, "sub-embeddings alone win less than 5", "dvse_alone", "dvse_alone_k1", RSUM, more=False
-    ),
-    Claim(WEI, "six sub-embeddings are above ten", "dvse", "dvse_k10", RSUM),
-    Claim(WEI, "beta = 0.2 is above 0.4 (Fig. 8, Flickr30K)", "dvse_beta_02", "dvse", RECALL),
-    Claim(WEI, "beta = 0.6 is above 0.4 (Fig. 8, COCO)", "dvse_beta_06", "dvse", RECALL),
-    Claim(WEI, "eta = 0.6 is above 0.4 (Fig. 9, Flickr30K)", "dvse", "dvse_eta_04", RECALL),
-    Claim(WEI, "eta = 0.6 is above 0.8 (Fig. 9)", "dvse", "dvse_eta_08", RECALL),
-    Claim(WEI, "weights by variance help", "dvse", "dvse_no_variance", RSUM),
-    Claim(WEI, "the orthogonal loss helps", "dvse", "dvse_no_orthogonality", RSUM),
-    Claim(WEI, "its dynamic mask helps", "dvse", "dvse_no_mask", RSUM),
-    Claim(WEI, "all of it is above none of it", "dvse", "dvse_alone_k1", RSUM),
-    Claim(WEI, "fast re-ranking raises RSUM", f"dvse{BY}{FAST}", "dvse", RSUM),
-    Claim(
-        WEI,
-        "fast re-ranking is above reciprocal neighbours",
-        f"dvse{BY}{FAST}",
-        f"dvse{BY}reciprocal_neighbours",
-        RSUM,
-    ),
-    Claim(
-        WEI,
-        "fast re-ranking is above multi-factor",
-        f"dvse{BY}{FAST}",
-        f"dvse{BY}multi_factor",
-        RSUM,
-    ),
-    Claim(WANG, "MSRM is above PCME", "msrm", "pcme", R_PRECISION),
-    Claim(WANG, "L_d helps", "msrm", "msrm_no_distribution", R_PRECISION),
-    Claim(WANG, "L_h, with a residual, helps", "msrm", "msrm_no_hypergraph", R_PRECISION),
-    Claim(WANG, "L_h as printed helps", "msrm_literal", "msrm_no_hypergraph", R_PRECISION),
-    Claim(WANG, "distributions are above their means", "msrm", "msrm_mean_only", R_PRECISION),
-    Claim(WANG, "a learned alpha is above alpha = 0", "msrm", "msrm_alpha_0", R_PRECISION),
-    Claim(WANG, "a learned alpha is above alpha = 1", "msrm", "msrm_alpha_1", R_PRECISION),
-    Claim(WANG, "a learned alpha is above alpha = 4", "msrm", "msrm_alpha_4", R_PRECISION),
-    Claim(WANG, "gamma = 0.8 is above 0.5 (Fig. 4)", "msrm", "msrm_gamma_05", R_PRECISION),
-    Claim(WANG, "gamma = 0.8 is above 2 (Fig. 4)", "msrm", "msrm_gamma_20", R_PRECISION),
-    Claim(WANG, "two layers are above one (Fig. 5)", "msrm", "msrm_layers_1", R_PRECISION),
-    Claim(WANG, "two layers are above three (Fig. 5)", "msrm", "msrm_layers_3", R_PRECISION),
-    Claim(
-        WANG,
-        "batches of 128 win less than 1 over 32 (Fig. 6)",
-        "msrm_batch_128",
-        "msrm_batch_32",
-        R_PRECISION,
-        False,
-    ),
-    Claim(BLEEKER, "the hardest negative is above NT-Xent", "vsepp", "nt_xent", RSUM),
-    Claim(BLEEKER, "the hardest negative is above Smooth-AP", "vsepp", "smooth_ap", RSUM),
-    Claim(
-        BLEEKER,
-        "the hardest negative is above NT-Xent (VSRN)",
-        "vsrn_hardest",
-        "vsrn_nt_xent",
-        RSUM,
-    ),
-    Claim(
-        BLEEKER,
-        "the hardest negative is above Smooth-AP (VSRN)",
-        "vsrn_hardest",
-        "vsrn_smooth_ap",
-        RSUM,
-    ),
-    Claim(
-        BLEEKER, "the hardest negative is above all (VSRN)", "vsrn_hardest", "vsrn_triplet", RSUM
-    ),
-    Claim(FAGHRI, "the hardest negative is above all", "vsepp", "vse0", RSUM),
-    Claim(KIM, "several slots are above one", "dive", "dive_k1", RSUM),
-)
-
-OF_SIGMA = (
-    Claim(
-        CHUN,
-        "the half with the smaller sigma has the higher R@1 (Fig. 6)",
-        "pcme",
-        "",
-        ("image_surer_recall_1", "caption_surer_recall_1"),
-    ),
-    Claim(CHUN, "erasing 70 % of the pixels raises sigma (Fig. 7)", "pcme", "", ("image_damage",)),
-    Claim(
-        CHUN, "dropping 70 % of the words raises sigma (Fig. 7)", "pcme", "", ("caption_damage",)
-    ),
-    Claim(
-        CHUN, "a mixture includes its halves more than others (Fig. 8)", "pcme", "", ("mixture",)
-    ),
-    Claim(CHUN, "half of an image includes it more than others (Fig. 8)", "pcme", "", ("erased",)),
-)
-"""What is said of one method: its metrics are those of sigma_claims.py."""
-
-_SCENES = {"pcme_local_attention": "scenes_pcme"}
-_REAL = {
-    "pcme": "csv_pretrained",
-    "pcme_no_local_attention": "csv_pretrained",
-    "pcme_local_attention": "csv_pretrained_local_attention",
-    "pcme_j1": "csv_pretrained_j1",
-    "pcme_no_kl": "csv_pretrained_no_kl",
-    "pcme_uniformity": "csv_pretrained_uniformity",
-    "pcme_j5": "csv_pretrained",
-    "pcme_mean_only": "csv_pretrained_mean_only",
-    "pcme_daa": "csv_pretrained_daa",
-    "pcme_daa_tf_idf": "csv_pretrained_daa_tf_idf",
-    "msrm_batch_128": "csv_pretrained_msrm",
-}
 
 Found = dict[tuple[Claim, str], tuple[np.ndarray, str]]
 """Of a claim and a metric the difference in percent, then draws of it, and of what runs it is."""
@@ -287,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     real = of_real([r for r in read_results(options.real) if r.size == options.size])
     columns = {
         "scenes": of_scenes(options.scenes) | of_sigma(options.scenes) if options.scenes else {},
-        "real photos": real | (of_sigma(options.real_runs, _REAL) if options.real_runs else {}),
+        "real photos": real | (of_sigma(options.real_runs, REAL) if options.real_runs else {}),
     }
     print("\n".join(table(columns)))
 
@@ -311,7 +83,7 @@ def table(columns: dict[str, Found]) -> Iterable[str]:
             for metric in claim.metrics:
                 if any((claim, metric) in own for own in cells.values()):
                     row = [own.get((claim, metric), "not run | ") for own in cells.values()]
-                    yield f"| {claim.text} | {_title(metric)} | {' | '.join(row)} |"
+                    yield f"| {claim.text} | {title_of(metric)} | {' | '.join(row)} |"
 
 
 def _tested(claim: Claim, metric: str, values: np.ndarray) -> tuple[Difference, float]:
@@ -374,7 +146,7 @@ class Scenes:
     def runs(self, name: str) -> list[RunResult]:
         """The runs of a method, as they are or by another matcher, which comes first then."""
         method, _, other = name.partition(BY)
-        runs = self._methods.get(_SCENES.get(method, f"scenes_{method}"), [])
+        runs = self._methods.get(SCENES.get(method, f"scenes_{method}"), [])
         if not other:
             return runs
         found = []
@@ -460,7 +232,7 @@ def _apart(left: list[Sides], right: list[Sides]) -> np.ndarray:
 def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sides]:
     """Of each fold what every image and caption adds to a metric, in percent, mean of seeds."""
     method, _, other = name.partition(BY)
-    config = _REAL.get(method, f"csv_pretrained_{method}")
+    config = REAL.get(method, f"csv_pretrained_{method}")
     of_folds: dict[int, list[Sides]] = {}
     for result in results:
         if result.method != config:

@@ -28,8 +28,8 @@ def test_every_method_has_a_config(bench):
     names = {name for claim in claims for name in (claim.left, claim.right) if name}
     for name in names:
         method = name.partition(bench.BY)[0]
-        assert bench._SCENES.get(method, f"scenes_{method}") in known
-        assert bench._REAL.get(method, f"csv_pretrained_{method}") in known
+        assert bench.SCENES.get(method, f"scenes_{method}") in known
+        assert bench.REAL.get(method, f"csv_pretrained_{method}") in known
 
 
 def test_verdicts(bench):
