@@ -5,8 +5,9 @@ Runs on the scenes are those of `main.py compare` (a folder that holds them, `--
 photos the results of benchmarks/real_features.py (`--real`). A difference has a 95 % interval. On
 the scenes it is over queries and seeds: what another seed changes is estimated over methods of a
 family that have several, so that it counts where a method has one. Of the same trainings, as they
-are and scored otherwise, it is over queries alone, and so it is on real photos, over photos. A
-claim is decided where Holm's correction for all of its column leaves a p-value below 0.05.
+are and scored otherwise, it is over queries alone. On real photos it is over photos, and over
+seeds where training begins at random. A claim is decided where Holm's correction for all of its
+column leaves a p-value below 0.05.
 
 What PCME's sigma is said to tell is held against the reports of finished runs (sigma_claims.py),
 on real photos against those of a folder of runs of csv_pretrained (`--real-runs`).
@@ -26,6 +27,7 @@ import sigma_claims
 from paper_claims import (
     BY,
     CLAIMS,
+    FROM_SCRATCH,
     OF_SIGMA,
     R_PRECISION,
     REAL,
@@ -56,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--size", type=int, default=500, help="how many real photos trained")
     options = parser.parse_args(arguments)
-    real = of_real([r for r in read_results(options.real) if r.size == options.size])
+    # Of what stands in several files the first one counts.
+    results = {r.name: r for r in reversed(read_results(options.real)) if r.size == options.size}
+    real = of_real(list(results.values()))
     columns = {
         "scenes": of_scenes(options.scenes) | of_sigma(options.scenes) if options.scenes else {},
         "real photos": real | (of_sigma(options.real_runs, REAL) if options.real_runs else {}),
@@ -142,6 +146,8 @@ class Scenes:
         files = folder.glob("scenes_*-seed*/evaluation/test/metrics.json")
         self._methods = read_runs(sorted(path.parents[2] for path in files))["test"]
         self._resampled: dict[tuple[Path, str], dict[str, Resampled]] = {}
+        sides = {side.partition(BY)[0] for claim in CLAIMS for side in (claim.left, claim.right)}
+        self._claimed = {SCENES.get(method, f"scenes_{method}") for method in sides}
 
     def runs(self, name: str) -> list[RunResult]:
         """The runs of a method, as they are or by another matcher, which comes first then."""
@@ -174,7 +180,8 @@ class Scenes:
         """Draws of what other seeds change in the mean of runs of one method.
 
         Their standard deviation is that of methods of its family, whose names begin alike, or of
-        all methods where these have too few seeds: some families vary more than others.
+        all methods where these have too few seeds: some families vary more than others. Methods
+        that no claim names do not count.
         """
         family = _family(runs[0].method)
         squares, freedom = self._deviations(metric, family)
@@ -190,7 +197,7 @@ class Scenes:
         """The squares of deviations from the mean of each method, and degrees of freedom."""
         squares, freedom = 0.0, 0
         for method, runs in self._methods.items():
-            if family in ("", _family(method)):
+            if method in self._claimed and family in ("", _family(method)):
                 each = np.array([self.means([run], metric)[0] for run in runs])
                 squares += float(((each - each.mean()) ** 2).sum())
                 freedom += len(runs) - 1
@@ -215,7 +222,39 @@ def of_real(results: Sequence[Result]) -> Found:
             right = _queries(results, claim.right, metric)
             if folds := sorted(left.keys() & right.keys()):
                 values = _apart([left[fold] for fold in folds], [right[fold] for fold in folds])
+                values[1:] += _of_real_seeds(results, claim.left, metric, folds, 1)
+                values[1:] -= _of_real_seeds(results, claim.right, metric, folds, 2)
                 found[claim, metric] = values, f"folds: {len(folds)}"
+    return found
+
+
+def _of_real_seeds(
+    results: Sequence[Result], method: str, metric: str, folds: Sequence[int], seed: int
+) -> np.ndarray:
+    """Draws of what other seeds change in the mean of the runs of a method that begins at random.
+
+    Their standard deviation is that within the folds of all such methods. What begins at CCA hardly
+    leaves it, whatever the seed.
+    """
+    if method not in FROM_SCRATCH:
+        return np.zeros(RESAMPLES)
+    squares, freedom, count = 0.0, 0, 0
+    for other in FROM_SCRATCH:
+        of_folds: dict[int, list[float]] = {}
+        for result in results:
+            if result.method == f"csv_pretrained_{other}" and result.fold in folds:
+                own = _of_result(result, metric, "")
+                if own is not None:
+                    value = float(sum(np.nanmean(side) for side in own))
+                    of_folds.setdefault(result.fold, []).append(value)
+        for values in of_folds.values():
+            squares += float(np.square(np.array(values) - np.mean(values)).sum())
+            freedom += len(values) - 1
+            count += len(values) if other == method else 0
+    if not freedom:
+        return np.zeros(RESAMPLES)
+    drawn = np.random.default_rng(seed).standard_t(freedom, RESAMPLES)
+    found: np.ndarray = drawn * np.sqrt(squares / freedom / count)
     return found
 
 

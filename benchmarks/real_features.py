@@ -32,11 +32,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 from baselines import BASELINES, Pairs, Ranks, recalls, unit
+from paper_claims import RERANKERS
 from real_tables import Measures, Result, draw_learning_curve, read_results, result_lines
 
 PARTS = 7
 CLOSED_FORM = ("ridge", "cca_of_last_layer", "cca", "cca_of_roots")
-RERANKERS = "fast_reranking", "reciprocal_neighbours", "multi_factor"
 METHODS = (
     "csv_pretrained,csv_pretrained_mean_only,csv_pretrained_daa,csv_pretrained_pcmepp,"
     "csv_pretrained_nt_xent,csv_pretrained_vse0,csv_pretrained_vsepp,csv_pretrained_smooth_ap,"

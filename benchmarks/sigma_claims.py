@@ -45,28 +45,14 @@ def _damage(folder: Path, side: str) -> tuple[float, float]:
     return 100 * (last["sigma_ratio"] - 1), 100 * _error(last)
 
 
-def _inclusion(folder: Path, inner: str, other: str) -> tuple[float, float]:
-    """How much further from lying in a distribution others are than what it was made of."""
-    found = {row["inner_in_outer"]: row for row in _rows(folder / "set_algebra.csv")}
-    apart = found[other]["divergence"] - found[inner]["divergence"]
-    return float(apart), float(np.hypot(_error(found[other]), _error(found[inner])))
-
-
-def _rows(path: Path) -> Iterator[dict[str, float | str]]:
+def _rows(path: Path) -> Iterator[dict[str, float]]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            yield {name: _number(text) for name, text in row.items()}
+            yield {name: float(text) for name, text in row.items()}
 
 
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _error(row: dict[str, float | str]) -> float:
-    return (float(row["high"]) - float(row["low"])) / 2 / 1.96
+def _error(row: dict[str, float]) -> float:
+    return (row["high"] - row["low"]) / 2 / 1.96
 
 
 PROPERTIES = {
@@ -78,20 +64,6 @@ PROPERTIES = {
     ),
     "image_damage": Property("percent of sigma", 1.0, lambda folder: _damage(folder, "image")),
     "caption_damage": Property("percent of sigma", 1.0, lambda folder: _damage(folder, "caption")),
-    "mixture": Property(
-        "KL divergence",
-        0.0,
-        lambda folder: _inclusion(
-            folder, "halves, in their mixture", "other images, in the mixture"
-        ),
-    ),
-    "erased": Property(
-        "KL divergence",
-        0.0,
-        lambda folder: _inclusion(
-            folder, "whole images, in their left half", "other images, in the left half"
-        ),
-    ),
 }
 """By name."""
 

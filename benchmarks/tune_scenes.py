@@ -3,9 +3,10 @@
 A method is tuned by whole trainings: by learning rates, and at the best of them by what its loss is
 sensitive to (a margin, a temperature, a scale), each a factor of two apart, from what the config
 has on until the best is at no edge. Each setting is judged by the mean over two seeds, as one says
-little. What the best validation RSUM of each training was stands in a JSON line of the file of
-results; what is there is not trained again, so a run that was stopped goes on. Afterwards `make
-compare` with other seeds measures what was chosen.
+little (`--seeds` names others), and `--rates-alone` leaves out all but the rates. What the best
+validation RSUM of each training was stands in a JSON line of the file of results, by the setting
+and a digest of the config; what is there is not trained again, so a run that was stopped goes on.
+Afterwards `make compare` with other seeds measures what was chosen.
 
     OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 python benchmarks/tune_scenes.py
     python benchmarks/tune_scenes.py --methods scenes_pcme,scenes_vsepp
@@ -14,6 +15,7 @@ compare` with other seeds measures what was chosen.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -139,7 +141,7 @@ def tune(
 
     def of_seed(setting: Setting, seed: int) -> float:
         named = (*setting, ("seed", seed))
-        name = " ".join([method.config, *(f"{key}={value:g}" for key, value in named)])
+        name = " ".join([method.config, digest, *(f"{key}={value:g}" for key, value in named)])
         done = read(results)
         if name in done:
             return done[name]
@@ -149,6 +151,7 @@ def tune(
         print(f"{name}: {rsum:.1f}", flush=True)
         return rsum
 
+    digest = digest_of(method.config)
     rate, value = of_config(method.config, RATE), of_config(method.config, method.keys[0])
     key = method.keys[0].rpartition(".")[2]
     rates = search(lambda rate: found(rate, value), rate)
@@ -182,6 +185,14 @@ def of_config(name: str, key: str) -> float:
     for part in key.split("."):
         found = found[int(part) if part.isdigit() else part]
     return float(found)
+
+
+def digest_of(name: str) -> str:
+    """Eight letters that differ where a config is another one."""
+    from keras_xmr.config.loader import find_config, load_config
+
+    written = load_config(find_config(name)).model_dump_json()
+    return hashlib.sha256(written.encode()).hexdigest()[:8]
 
 
 def read(results: Path) -> dict[str, float]:

@@ -44,6 +44,11 @@ def test_the_best_is_at_no_edge_and_nothing_is_trained_twice(bench, monkeypatch,
     assert len(trained) == len(set(trained)) == 2 * 8  # one margin is among the rates
     assert bench.tune(method, results, tmp_path) == [rates, margins]
     assert len(trained) == 16
+    monkeypatch.setattr(bench, "digest_of", lambda name: "another config")
+    bench.tune(method, results, tmp_path, seeds=[0], rates_alone=True)
+    assert len(trained) == 16 + 5
+    monkeypatch.undo()
+    monkeypatch.setattr(bench, "train", train)
     [alone] = bench.tune(method, results, tmp_path, seeds=[0], rates_alone=True)
     assert alone.found == {rate: rsums[:1] for rate, rsums in rates.found.items()}
-    assert len(trained) == 16
+    assert len(trained) == 16 + 5
