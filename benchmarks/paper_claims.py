@@ -15,6 +15,9 @@ COUNTS = {"rsum": 5.0, "recall_1": 1.0, "r_precision": 1.0, "asp": 0.5}
 BY = " by "
 FAST = "fast_reranking"
 RERANKERS = FAST, "reciprocal_neighbours", "multi_factor"
+MATCHERS = "mean_only", "wasserstein", "elk", "average_l2", "jensen_shannon"
+"""What PCME is scored by beside its match probability (Chun et al. 2021, Table 1)."""
+
 RSUM = "truth_rsum", "rsum"
 R_PRECISION = "i2t_r_precision", "t2i_r_precision"
 RECALL = "i2t_recall_1", "t2i_recall_1"

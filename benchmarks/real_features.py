@@ -32,7 +32,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 from baselines import BASELINES, Pairs, Ranks, recalls, unit
-from paper_claims import RERANKERS
+from paper_claims import MATCHERS, RERANKERS
 from real_tables import Measures, Result, draw_learning_curve, read_results, result_lines
 
 PARTS = 7
@@ -172,8 +172,8 @@ def train(
         *options.set,
     ]
     config = load_config(find_config(method), sets)
-    also = ["mean_only"] if config.model.matcher.name == "match_probability" else []
-    config = load_config(find_config(method), [*sets, f"evaluation.matchers={also}"])
+    also = ",".join(MATCHERS) if config.model.matcher.name == "match_probability" else ""
+    config = load_config(find_config(method), [*sets, f"evaluation.matchers=[{also}]"])
     run = Run(config)
     if not config.data.is_prepared:
         run.prepare()
