@@ -18,7 +18,7 @@ on real photos against those of a folder of runs of csv_pretrained (`--real-runs
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,10 +30,10 @@ from paper_claims import (
     FROM_SCRATCH,
     OF_SIGMA,
     R_PRECISION,
-    REAL,
     RERANKERS,
-    SCENES,
     Claim,
+    config_on_photos,
+    config_on_scenes,
     title_of,
 )
 from real_tables import Result, Sides, mean_of_runs, read_results, resampled_photos
@@ -60,11 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     # Of what stands in several files the first one counts.
     results = {r.name: r for r in reversed(read_results(options.real)) if r.size == options.size}
-    real = of_real(list(results.values()))
-    columns = {
-        "scenes": of_scenes(options.scenes) | of_sigma(options.scenes) if options.scenes else {},
-        "real photos": real | (of_sigma(options.real_runs, REAL) if options.real_runs else {}),
-    }
+    scenes, photos = {}, of_real(list(results.values()))
+    if options.scenes:
+        scenes = of_scenes(options.scenes) | of_sigma(options.scenes, config_on_scenes)
+    if options.real_runs:
+        photos |= of_sigma(options.real_runs, config_on_photos)
+    columns: dict[str, Found] = {"scenes": scenes, "real photos": photos}
     print("\n".join(table(columns)))
 
 
@@ -118,17 +119,16 @@ def of_scenes(folder: Path) -> Found:
     return found
 
 
-def of_sigma(folder: Path, configs: Mapping[str, str] | None = None) -> Found:
+def of_sigma(folder: Path, config_of: Callable[[str], str]) -> Found:
     """What the reports of finished runs say of sigma.
 
     Args:
         folder: The folder that holds the runs.
-        configs: The config of each method; `scenes_<method>` by default.
+        config_of: The config of a method.
     """
     found: Found = {}
     for claim in OF_SIGMA:
-        config = configs[claim.left] if configs else f"scenes_{claim.left}"
-        reports = sorted(folder.glob(f"{config}-seed*/evaluation/test"))
+        reports = sorted(folder.glob(f"{config_of(claim.left)}-seed*/evaluation/test"))
         for metric in claim.metrics if reports else ():
             values = sigma_claims.over_runs(metric, reports)
             found[claim, metric] = values, f"seeds: {len(reports)}"
@@ -147,12 +147,12 @@ class Scenes:
         self._methods = read_runs(sorted(path.parents[2] for path in files))["test"]
         self._resampled: dict[tuple[Path, str], dict[str, Resampled]] = {}
         sides = {side.partition(BY)[0] for claim in CLAIMS for side in (claim.left, claim.right)}
-        self._claimed = {SCENES.get(method, f"scenes_{method}") for method in sides}
+        self._claimed = {config_on_scenes(method) for method in sides}
 
     def runs(self, name: str) -> list[RunResult]:
         """The runs of a method, as they are or by another matcher, which comes first then."""
         method, _, other = name.partition(BY)
-        runs = self._methods.get(SCENES.get(method, f"scenes_{method}"), [])
+        runs = self._methods.get(config_on_scenes(method), [])
         if not other:
             return runs
         found = []
@@ -187,11 +187,7 @@ class Scenes:
         squares, freedom = self._deviations(metric, family)
         if freedom < _LEAST_FREEDOM:
             squares, freedom = self._deviations(metric, "")
-        if not freedom:
-            return np.zeros(RESAMPLES)
-        drawn = np.random.default_rng(seed).standard_t(freedom, RESAMPLES)
-        found: np.ndarray = drawn * np.sqrt(squares / freedom / len(runs))
-        return found
+        return _drawn(squares, freedom, len(runs), seed)
 
     def _deviations(self, metric: str, family: str) -> tuple[float, int]:
         """The squares of deviations from the mean of each method, and degrees of freedom."""
@@ -202,6 +198,22 @@ class Scenes:
                 squares += float(((each - each.mean()) ** 2).sum())
                 freedom += len(runs) - 1
         return squares, freedom
+
+
+def _drawn(squares: float, freedom: int, runs: int, seed: int) -> np.ndarray:
+    """Draws of what other seeds change in the mean of some runs.
+
+    Args:
+        squares: The squares of deviations that were seen.
+        freedom: Their degrees of freedom; of none nothing is known, and nothing changes.
+        runs: How many runs the mean is of.
+        seed: Seed of the draws.
+    """
+    if not freedom:
+        return np.zeros(RESAMPLES)
+    drawn = np.random.default_rng(seed).standard_t(freedom, RESAMPLES)
+    found: np.ndarray = drawn * np.sqrt(squares / freedom / runs)
+    return found
 
 
 _LEAST_FREEDOM = 3
@@ -240,22 +252,13 @@ def _of_real_seeds(
         return np.zeros(RESAMPLES)
     squares, freedom, count = 0.0, 0, 0
     for other in FROM_SCRATCH:
-        of_folds: dict[int, list[float]] = {}
-        for result in results:
-            if result.method == f"csv_pretrained_{other}" and result.fold in folds:
-                own = _of_result(result, metric, "")
-                if own is not None:
-                    value = float(sum(np.nanmean(side) for side in own))
-                    of_folds.setdefault(result.fold, []).append(value)
-        for values in of_folds.values():
-            squares += float(np.square(np.array(values) - np.mean(values)).sum())
-            freedom += len(values) - 1
-            count += len(values) if other == method else 0
-    if not freedom:
-        return np.zeros(RESAMPLES)
-    drawn = np.random.default_rng(seed).standard_t(freedom, RESAMPLES)
-    found: np.ndarray = drawn * np.sqrt(squares / freedom / count)
-    return found
+        for fold, runs in _runs_of_folds(results, other, metric).items():
+            if fold in folds:
+                each = np.array([np.nanmean(images) + np.nanmean(caps) for images, caps in runs])
+                squares += float(((each - each.mean()) ** 2).sum())
+                freedom += len(runs) - 1
+                count += len(runs) if other == method else 0
+    return _drawn(squares, freedom, count, seed)
 
 
 def _apart(left: list[Sides], right: list[Sides]) -> np.ndarray:
@@ -270,15 +273,21 @@ def _apart(left: list[Sides], right: list[Sides]) -> np.ndarray:
 
 def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sides]:
     """Of each fold what every image and caption adds to a metric, in percent, mean of seeds."""
+    of_folds = _runs_of_folds(results, name, metric)
+    return {fold: mean_of_runs(runs) for fold, runs in of_folds.items()}
+
+
+def _runs_of_folds(results: Sequence[Result], name: str, metric: str) -> dict[int, list[Sides]]:
+    """Of each fold, and each run there, what every image and caption adds to a metric."""
     method, _, other = name.partition(BY)
-    config = REAL.get(method, f"csv_pretrained_{method}")
+    config = config_on_photos(method)
     of_folds: dict[int, list[Sides]] = {}
     for result in results:
         if result.method != config:
             continue
         if (own := _of_result(result, metric, other)) is not None:
             of_folds.setdefault(result.fold, []).append(own)
-    return {fold: mean_of_runs(own) for fold, own in of_folds.items()}
+    return of_folds
 
 
 def _of_result(result: Result, metric: str, other: str) -> Sides | None:

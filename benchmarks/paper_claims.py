@@ -41,8 +41,8 @@ class Claim:
     Attributes:
         paper: The paper.
         text: What it says.
-        left: A method: its config is `scenes_<left>` and `csv_pretrained_<left>`, but for those of
-            `SCENES` and `REAL`. `<method> by <matcher>` is scored by another matcher, or re-ranked.
+        left: A method, whose configs `config_on_scenes` and `config_on_photos` name. `<method> by
+            <matcher>` is scored by another matcher, or re-ranked.
         right: Another one; none where the claim is of one method alone.
         metrics: Of what the left one has more.
         more: Whether it has more; otherwise it has not more by anything that counts.
@@ -243,10 +243,8 @@ OF_SIGMA = (
 )
 """What is said of one method: its metrics are those of sigma_claims.py."""
 
-SCENES = {"pcme_local_attention": "scenes_pcme"}
-"""The config on the scenes of a method that is called otherwise there."""
-
-REAL = {
+_ON_SCENES = {"pcme_local_attention": "scenes_pcme"}
+_ON_PHOTOS = {
     "pcme": "csv_pretrained",
     "pcme_no_local_attention": "csv_pretrained",
     "pcme_local_attention": "csv_pretrained_local_attention",
@@ -259,7 +257,17 @@ REAL = {
     "pcme_daa_tf_idf": "csv_pretrained_daa_tf_idf",
     "msrm_batch_128": "csv_pretrained_msrm",
 }
-"""The config on pretrained towers of a method that is called otherwise there."""
+
+
+def config_on_scenes(method: str) -> str:
+    """The config of a method on the scenes."""
+    return _ON_SCENES.get(method, f"scenes_{method}")
+
+
+def config_on_photos(method: str) -> str:
+    """The config of a method on pretrained towers."""
+    return _ON_PHOTOS.get(method, f"csv_pretrained_{method}")
+
 
 FROM_SCRATCH = (
     "saf",

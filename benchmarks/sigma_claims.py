@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +33,9 @@ def _surer_half(folder: Path, side: str) -> tuple[float, float]:
     bins = list(_rows(folder / f"sigma_bins_{side}.csv"))
     half = len(bins) // 2
     surer, other = bins[:half], bins[len(bins) - half :]
-    apart = np.mean([row["recall_1"] for row in surer]) - np.mean(
-        [row["recall_1"] for row in other]
-    )
-    errors = [_error(row) for row in (*surer, *other)]
-    return 100 * float(apart), 100 * float(np.sqrt(np.square(errors).sum())) / half
+    apart = sum(row["recall_1"] for row in surer) - sum(row["recall_1"] for row in other)
+    error = np.linalg.norm([_error(row) for row in (*surer, *other)])
+    return 100 * apart / half, 100 * float(error) / half
 
 
 def _damage(folder: Path, side: str) -> tuple[float, float]:
@@ -56,14 +55,12 @@ def _error(row: dict[str, float]) -> float:
 
 
 PROPERTIES = {
-    "image_surer_recall_1": Property(
-        "i2t annotated R@1", 1.0, lambda folder: _surer_half(folder, "image")
-    ),
+    "image_surer_recall_1": Property("i2t annotated R@1", 1.0, partial(_surer_half, side="image")),
     "caption_surer_recall_1": Property(
-        "t2i annotated R@1", 1.0, lambda folder: _surer_half(folder, "caption")
+        "t2i annotated R@1", 1.0, partial(_surer_half, side="caption")
     ),
-    "image_damage": Property("percent of sigma", 1.0, lambda folder: _damage(folder, "image")),
-    "caption_damage": Property("percent of sigma", 1.0, lambda folder: _damage(folder, "caption")),
+    "image_damage": Property("percent of sigma", 1.0, partial(_damage, side="image")),
+    "caption_damage": Property("percent of sigma", 1.0, partial(_damage, side="caption")),
 }
 """By name."""
 

@@ -32,8 +32,8 @@ def test_every_method_has_a_config(bench):
     names = {name for claim in claims for name in (claim.left, claim.right) if name}
     for name in names:
         method = name.partition(bench.BY)[0]
-        assert bench.SCENES.get(method, f"scenes_{method}") in known
-        assert bench.REAL.get(method, f"csv_pretrained_{method}") in known
+        assert bench.config_on_scenes(method) in known
+        assert bench.config_on_photos(method) in known
 
 
 def test_verdicts(bench):
@@ -156,7 +156,10 @@ def test_reports_say_what_sigma_tells(bench, tmp_path):
         for seed, grown in enumerate((1.5, 1.3)):
             folder = tmp_path / f"{name}-seed{seed}" / "evaluation" / "test"
             report(folder, [0.9, 0.8, 0.3, 0.2], grown)
-    found = {(claim.text, metric): f for (claim, metric), f in bench.of_sigma(tmp_path).items()}
+    found = {
+        (claim.text, metric): f
+        for (claim, metric), f in bench.of_sigma(tmp_path, bench.config_on_scenes).items()
+    }
     assert len(found) == 4
     values, runs = found[
         "the half with the smaller sigma has the higher R@1 (Fig. 6)", "image_surer_recall_1"
@@ -169,11 +172,14 @@ def test_reports_say_what_sigma_tells(bench, tmp_path):
     assert values[0] == pytest.approx(40)
     # Student's t of one degree of freedom, of seeds that are 20 apart: half is within 10.
     assert np.median(np.abs(values[1:] - 40)) == pytest.approx(10, rel=0.1)
-    both = {"scenes": bench.of_sigma(tmp_path), "real": bench.of_sigma(tmp_path, bench.REAL)}
+    both = {
+        "scenes": bench.of_sigma(tmp_path, bench.config_on_scenes),
+        "real": bench.of_sigma(tmp_path, bench.config_on_photos),
+    }
     table = rows(bench, both)
     row = table["the half with the smaller sigma has the higher R@1 (Fig. 6)", "i2t annotated R@1"]
     assert row[0] == row[2] == "**yes**"
-    assert not bench.of_sigma(tmp_path / "nothing")
+    assert not bench.of_sigma(tmp_path / "nothing", bench.config_on_scenes)
 
 
 def test_siblings_that_no_claim_names_do_not_count(bench, tmp_path):
