@@ -3,7 +3,8 @@
 A method is tuned by whole trainings: by learning rates, and at the best of them by what its loss is
 sensitive to (a margin, a temperature, a scale), each a factor of two apart, from what the config
 has on until the best is at no edge. Each setting is judged by the mean over two seeds, as one says
-little (`--seeds` names others), and `--rates-alone` leaves out all but the rates. What the best
+little (`--seeds` names others). `--only=rates` tunes nothing else, and `--only=values` holds the
+rate that the config has, as for what is combined with a method that has been tuned. What the best
 validation RSUM of each training was stands in a JSON line of the file of results, by the setting
 and a digest of the config; what is there is not trained again, so a run that was stopped goes on.
 Afterwards `make compare` with other seeds measures what was chosen.
@@ -69,6 +70,7 @@ METHODS = (
     Method("scenes_pcme_mean_only", _SCALE),
     Method("scenes_pcme_smooth_ap", ("objective.2.weight",)),
     Method("scenes_pcme_daa", ("objective.2.weight",)),
+    Method("scenes_pcme_daa_scores", ("objective.2.weight",)),
     Method("scenes_attention_triplet", _MARGIN),
     Method("scenes_attention_nt_xent", _TEMPERATURE),
     Method("scenes_attention_smooth_ap", _TEMPERATURE),
@@ -119,7 +121,7 @@ def tune(
     results: Path,
     work: Path,
     seeds: Sequence[int] = SEEDS,
-    rates_alone: bool = False,
+    only: str | None = None,
 ) -> list[Tried]:
     """Tunes a method, by what the file of results has and by what it lacks.
 
@@ -128,11 +130,11 @@ def tune(
         results: The file of results.
         work: A folder for the runs, which are removed.
         seeds: The seeds whose mean judges a setting.
-        rates_alone: Whether the rate is all that is tuned.
+        only: `rates` or `values`, if only one of them is tuned.
 
     Returns:
-        Rates, at what the config has of what the loss is sensitive to, and at the best rate values
-        of that.
+        Rates, at what the config has of what the loss is sensitive to, and at the best rate (or the
+        one that the config has, if rates are not tuned) values of that.
     """
 
     def found(rate: float, value: float) -> Rsums:
@@ -154,12 +156,14 @@ def tune(
     digest = digest_of(method.config)
     rate, value = of_config(method.config, RATE), of_config(method.config, method.keys[0])
     key = method.keys[0].rpartition(".")[2]
-    rates = search(lambda rate: found(rate, value), rate)
-    tried = [Tried(method.config, "rate", key, value, rates)]
-    if not rates_alone:
-        best = best_of(rates)
-        values = search(lambda value: found(best, value), value)
-        tried.append(Tried(method.config, key, "rate", best, values))
+    tried = []
+    if only != "values":
+        rates = search(lambda rate: found(rate, value), rate)
+        tried.append(Tried(method.config, "rate", key, value, rates))
+        rate = best_of(rates)
+    if only != "rates":
+        values = search(lambda value: found(rate, value), value)
+        tried.append(Tried(method.config, key, "rate", rate, values))
     return tried
 
 
@@ -244,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--methods", default="", help="configs, with commas between; all by default"
     )
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="whose mean judges")
-    parser.add_argument("--rates-alone", action="store_true", help="tune nothing but the rate")
+    parser.add_argument("--only", choices=("rates", "values"), help="what alone is tuned")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args(arguments)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -257,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.processes, mp_context=multiprocessing.get_context("spawn")
     ) as pool:
         futures = [
-            pool.submit(tune, method, results, options.work, seeds, options.rates_alone)
+            pool.submit(tune, method, results, options.work, seeds, options.only)
             for method in chosen
         ]
         for future in futures:

@@ -45,10 +45,14 @@ def test_the_best_is_at_no_edge_and_nothing_is_trained_twice(bench, monkeypatch,
     assert bench.tune(method, results, tmp_path) == [rates, margins]
     assert len(trained) == 16
     monkeypatch.setattr(bench, "digest_of", lambda name: "another config")
-    bench.tune(method, results, tmp_path, seeds=[0], rates_alone=True)
+    bench.tune(method, results, tmp_path, seeds=[0], only="rates")
     assert len(trained) == 16 + 5
     monkeypatch.undo()
     monkeypatch.setattr(bench, "train", train)
-    [alone] = bench.tune(method, results, tmp_path, seeds=[0], rates_alone=True)
+    [alone] = bench.tune(method, results, tmp_path, seeds=[0], only="rates")
     assert alone.found == {rate: rsums[:1] for rate, rsums in rates.found.items()}
     assert len(trained) == 16 + 5
+    [alone] = bench.tune(method, results, tmp_path, seeds=[0], only="values")
+    assert alone.at == 5e-4  # what the config has, not the best rate
+    assert sorted(alone.found) == [0.05, 0.1, 0.2, 0.4]
+    assert len(trained) == 16 + 5 + 3
