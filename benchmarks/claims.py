@@ -173,7 +173,7 @@ class Scenes:
                 self._resampled[key] = {kind.judgements: kind for kind in kinds}
             kind = self._resampled[key]["truth" if by_truth else "metrics"]
             total[0] += 100 * kind.observed[name][0] / len(runs)
-            total[1:] += 100 * kind.resampled[name][:, 0] / len(runs)
+            total[1:] += 100 * kind.resampled[name][0] / len(runs)
         return total
 
     def of_seeds(self, runs: Sequence[RunResult], metric: str, seed: int) -> np.ndarray:

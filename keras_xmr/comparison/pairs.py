@@ -87,7 +87,7 @@ def _test(compared: Resampled, metric: str) -> Iterator[Pair]:
     observed, resampled = compared.observed[metric], compared.resampled[metric]
     numbers = list(itertools.combinations(range(len(names)), 2))
     apart = [
-        difference(float(observed[i] - observed[j]), resampled[:, i] - resampled[:, j])
+        difference(float(observed[i] - observed[j]), resampled[i] - resampled[j])
         for i, j in numbers
     ]
     corrected = holm([d.p_value for d in apart])

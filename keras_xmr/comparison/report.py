@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,21 +216,22 @@ def _pair_details(comparison: Comparison) -> list[str]:
         '<p class="note">Queries: those where the reciprocal rank of the first right answer '
         "differs most; ranks are harmonic means over runs.</p>",
     ]
-    names = list(dict.fromkeys((pair.left, pair.right) for pair in comparison.pairs))
-    for left, right in names:
-        own = [
-            pair
-            for pair in comparison.pairs
-            if (pair.left, pair.right, pair.judgements) == (left, right, kind)
-        ]
+    pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    for pair in comparison.pairs:
+        if pair.judgements == kind:
+            pairs[pair.left, pair.right].append(pair)
+    wins: dict[tuple[str, str], list[Win]] = defaultdict(list)
+    for win in comparison.wins:
+        wins[win.winner, win.loser].append(win)
+    for (left, right), own in pairs.items():
         header = ["", "difference", "95 % interval", "p", "p (Holm)", ""]
         rows = [_pair_cells(pair) for pair in own if pair.metric in HEADLINES]
         title = f"{left} minus {right}, {kind_title(kind)}"
-        opened = " open" if len(names) == 1 else ""
+        opened = " open" if len(pairs) == 1 else ""
         parts.append(f"<details{opened}><summary>{html.escape(title)}</summary>")
         parts.append(html_table(Table(title, header, rows)))
         for winner, loser in ((left, right), (right, left)):
-            table = _win_table(comparison.wins, winner, loser)
+            table = _win_table(wins[winner, loser], winner, loser)
             parts += [html_table(table)] if table.rows else []
         parts.append("</details>")
     return parts
@@ -250,7 +252,7 @@ def _pair_cells(pair: Pair) -> list[str]:
 def _win_table(wins: Sequence[Win], winner: str, loser: str) -> Table:
     rows = []
     for direction in ("i2t", "t2i"):
-        own = [w for w in wins if (w.direction, w.winner, w.loser) == (direction, winner, loser)]
+        own = [win for win in wins if win.direction == direction]
         for win in own[:_SHOWN_WINS]:
             query = f"{win.query}: {win.text}" if win.text else win.query
             rows.append([query, direction, *(f"{rank:.1f}" for rank in win.ranks)])

@@ -32,7 +32,7 @@ class Resampled:
         judgements: The kind of judgements.
         methods: The methods.
         observed: For each metric the means over queries and runs (methods,).
-        resampled: The same over resamples (resamples, methods).
+        resampled: The same over resamples (methods, resamples).
     """
 
     judgements: str
@@ -43,7 +43,7 @@ class Resampled:
     def of(self, metric: str, method: str) -> Difference:
         """A metric of a method, as its difference to 0, with its interval."""
         number = self.methods.index(method)
-        return difference(float(self.observed[metric][number]), self.resampled[metric][:, number])
+        return difference(float(self.observed[metric][number]), self.resampled[metric][number])
 
 
 def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
@@ -113,7 +113,7 @@ def _of_kind(methods: Methods, kind: str, weights: list[np.ndarray], seed: int) 
             observed[f"{side}_{name}"] = np.array([mean.mean() for mean in by_method])
             several = zip(np.split(part, ends[:-1], axis=1), weights, strict=True)
             columns = [(drawn * weight).sum(axis=1) for drawn, weight in several]
-            resampled[f"{side}_{name}"] = np.stack(columns, axis=1)
+            resampled[f"{side}_{name}"] = np.stack(columns)
     for whole in (observed, resampled):
         _combine(whole)
     return Resampled(kind, list(methods), observed, resampled)
