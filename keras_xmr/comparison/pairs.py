@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -121,6 +122,14 @@ def wins(methods: Methods, count: int = _WINS) -> list[Win]:
                     text = "" if texts is None else str(texts[query])
                     ranks = (float(1 / reciprocal[i][query]), float(1 / reciprocal[j][query]))
                     found.append(Win(side, winner, loser, str(ids[query]), text, ranks))
+    return found
+
+
+def by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
+    """The wins of each winner over each loser, which are none where it has none."""
+    found: dict[tuple[str, str], list[Win]] = defaultdict(list)
+    for win in wins:
+        found[win.winner, win.loser].append(win)
     return found
 
 

@@ -13,6 +13,7 @@ from keras_xmr.comparison.pairs import (
     ALPHA,
     Pair,
     Win,
+    by_pair,
     matrix_tables,
     signed,
 )
@@ -220,9 +221,7 @@ def _pair_details(comparison: Comparison) -> list[str]:
     for pair in comparison.pairs:
         if pair.judgements == kind:
             pairs[pair.left, pair.right].append(pair)
-    wins: dict[tuple[str, str], list[Win]] = defaultdict(list)
-    for win in comparison.wins:
-        wins[win.winner, win.loser].append(win)
+    wins = by_pair(comparison.wins)
     for (left, right), own in pairs.items():
         header = ["", "difference", "95 % interval", "p", "p (Holm)", ""]
         rows = [_pair_cells(pair) for pair in own if pair.metric in HEADLINES]

@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 
 from data_pipelines.errors import UserError
-from keras_xmr.comparison.pairs import Win
+from keras_xmr.comparison.pairs import Win, by_pair
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.reporting.pages import ANSWERS, LEGEND, LEGEND_TRUE, data_url
 
@@ -50,10 +50,10 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[str]:
         return []
     photos = _Photos(next(iter(methods.values()))[0])
     parts = []
-    for winner, loser in dict.fromkeys((win.winner, win.loser) for win in wins):
+    for (winner, loser), of_pair in by_pair(wins).items():
         parts.append(f"<h2>Won by {html.escape(winner)}, lost by {html.escape(loser)}</h2>")
         for side in ("t2i", "i2t"):
-            own = [w for w in wins if (w.direction, w.winner, w.loser) == (side, winner, loser)]
+            own = [win for win in of_pair if win.direction == side]
             for win in own[:_SHOWN]:
                 both = {name: runs[name] for name in (winner, loser)}
                 parts.append(_query(win, both, photos))
