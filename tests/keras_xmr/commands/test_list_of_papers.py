@@ -74,6 +74,13 @@ def test_what_was_run_has_a_config_and_a_page_with_its_row():
         assert name in page.read_text("utf-8")
 
 
+def test_what_the_comparison_names_was_run():
+    page = (Path(__file__).parents[3] / "docs" / "comparison.md").read_text("utf-8")
+    named = set(re.findall(r"`((?:csv|scenes)_\w+)`", page))
+    assert named
+    assert named <= loader.packaged_runs().keys()
+
+
 def test_a_paper_that_is_not_here_is_told(few):
     with pytest.raises(ConfigError, match=r"'wei2023'\?.*chun2021, wang2023, wei2023"):
         listing.run(Namespace(pattern="*", paper="wey2023"))
