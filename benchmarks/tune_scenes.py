@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -121,7 +121,7 @@ def tune(
     results: Path,
     work: Path,
     seeds: Sequence[int] = SEEDS,
-    only: str | None = None,
+    only: Literal["rates", "values"] | None = None,
 ) -> list[Tried]:
     """Tunes a method, by what the file of results has and by what it lacks.
 
