@@ -23,7 +23,6 @@ from keras_xmr.metrics import (
     reranked_title,
 )
 from keras_xmr.metrics.bootstrap import Difference
-from keras_xmr.metrics.semantic import ASP_CHANCE
 
 ANNOTATED = "metrics"
 """The kind of judgements that runs list without a name: those of the data set."""
@@ -185,8 +184,12 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
     images, captions = (known.get(f"{side}_positives") for side in DIRECTIONS)
     if images is None or captions is None:
         return {}
-    asp = [known.get(f"{side}_{ASP_CHANCE}") for side in DIRECTIONS]
-    return chance_of(images, captions, asp)
+    further = [
+        {metric: known[name] for metric in METRICS if (name := f"{side}_{metric}_chance") in known}
+        for side in DIRECTIONS
+    ]
+    judged = [known.get(f"{side}_judged") for side in DIRECTIONS]
+    return chance_of(images, captions, further, judged)
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:

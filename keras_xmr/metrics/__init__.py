@@ -16,7 +16,7 @@ from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import Verdict, chance, chance_of, chance_recall, verdict
 from keras_xmr.metrics.files import write_queries
-from keras_xmr.metrics.functions import recall, retrieval
+from keras_xmr.metrics.functions import bpref, ndcg, recall, retrieval
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
 from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
@@ -24,7 +24,9 @@ from keras_xmr.metrics.ranking import (
     PRECISION_AT,
     QueryMetrics,
     Ranks,
+    binary_preference,
     evaluate_direction,
+    ndcg_at,
     positive_ranks,
     summarize,
 )
@@ -70,6 +72,8 @@ __all__ = [
     "Verdict",
     "all_metrics",
     "best_cell",
+    "binary_preference",
+    "bpref",
     "by_positives",
     "cell",
     "chance",
@@ -84,6 +88,8 @@ __all__ = [
     "measured_tables",
     "metric_names",
     "metric_title",
+    "ndcg",
+    "ndcg_at",
     "plausible_match",
     "positive_ranks",
     "recall",

@@ -15,6 +15,9 @@ from keras_xmr.metrics.retrieval import RetrievalMetrics
 CHANCE = "chance"
 """The row of what a random ranking has."""
 
+CONDENSED = "judged pairs only (condensed lists)"
+"""The addition to titles of figures for which unjudged pairs are left out."""
+
 _NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "CxC"}
 
 
@@ -38,9 +41,15 @@ class Table:
         return f"{self.title}\n\n{table(self.header, self.rows)}"
 
 
-def judgements_title(name: str) -> str:
-    """What judgements of this name are called in titles."""
-    return _NAMES.get(name, name)
+def judgements_title(name: str, metrics: RetrievalMetrics | None = None) -> str:
+    """Title of judgements, which says where unjudged pairs are left out.
+
+    Args:
+        name: Their name.
+        metrics: What was measured against them, if that is known.
+    """
+    title = _NAMES.get(name, name)
+    return title if metrics is None or metrics.fully_judged else f"{title}, {CONDENSED}"
 
 
 def reranked_title(title: str, reranker: str) -> str:
@@ -66,7 +75,8 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
         tables.insert(2, _many_table(fold_title, folds, first))
     for kind in next(iter(measured.values())).extra:
         extra = {name: m.extra[kind] for name, m in measured.items()}
-        tables += _tables(f"{title}, {judgements_title(kind)}", extra, first)
+        known = next(iter(extra.values()))
+        tables += _tables(f"{title}, {judgements_title(kind, known)}", extra, first)
     return tables
 
 
@@ -167,8 +177,8 @@ def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
         for part in bins:
             answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
             cells = [cell(name, part.means[name]) for name in SHOWN]
-            by_chance = cell("recall_1", part.positives / candidates[side])
-            rows.append([side, answers, f"{part.queries:,}", *cells, by_chance])
+            by_chance = part.positives / candidates[side] if metrics.fully_judged else None
+            rows.append([side, answers, f"{part.queries:,}", *cells, cell("recall_1", by_chance)])
     titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]
     return Table(title, ["", "right answers", "queries", *titles], rows)
 
