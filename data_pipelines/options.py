@@ -140,8 +140,8 @@ class DataOptions(Section):
     """What is read, and how it becomes records and batches."""
 
     source: AnySource
-    """The data set, by its `name`: coco, flickr30k, cub, csv, photo_folder, regions, bottom_up,
-    webdataset, parquet, huggingface or scenes."""
+    """The data set, by its `name`: coco, flickr30k, flickr8k, cub, csv, photo_folder, regions,
+    bottom_up, webdataset, parquet, huggingface or scenes."""
 
     judgements: Literal["pairs", "classes"] = "pairs"
     """What counts as a right answer: the annotated pairs, or every pair of one class."""

@@ -18,6 +18,7 @@ from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.sources.csv import CsvSource
+from data_pipelines.sources.flickr8k import Flickr8kSource
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
@@ -269,7 +270,7 @@ class Run:
         source = self.config.data.source
         run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
         images = "pictures" if source.name == "scenes" else "FOLDER"
-        if isinstance(source, CsvSource):
+        if isinstance(source, CsvSource | Flickr8kSource):
             images = shlex.quote(str(source.root / source.images))
         steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
         steps += [

@@ -6,7 +6,7 @@ import abc
 import errno
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -153,6 +153,10 @@ class Source(BaseModel, abc.ABC):
         Raises:
             UnreadableError: If this one image is missing or broken.
         """
+
+    def judgement_files(self) -> Mapping[str, Path]:
+        """Files of further judgements that come with the data set, by name."""
+        return {}
 
     def truth(self, entries: Sequence[Entry]) -> scipy.sparse.csr_array | None:
         """The exhaustive truth, where a data set can know it.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from keras_xmr.commands._options import Form, add_runs, add_yes, one_of, runs_of, whole
 from keras_xmr.commands._steps import do
-from keras_xmr.config.loader import ConfigError, load_rerankers
+from keras_xmr.config.loader import ConfigError, load_judgements, load_rerankers
 
 _FILES = {
     "ground-truth": "images and captions: captions as COCO has them (JSON), a split file of "
@@ -60,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME|FILE",
         help="measures against further judgements: eccv_caption, cxc, CSV with "
-        "image,caption,grade, .npz, or the file of CIRCO, HierarCaps, INQUIRE or Marqo-GS; may be "
-        "given several times",
+        "image,caption,grade, .npz, or the file of CIRCO, Flickr8K, HierarCaps, INQUIRE or "
+        "Marqo-GS; with options '{source: judged.csv, unjudged: left_out}'; may be given several "
+        "times",
     )
     scores.add_argument(
         "--rerank",
@@ -116,7 +117,7 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         raise ConfigError("--ground-truth is needed: the images and captions in their order")
     if arguments.scores and arguments.similarity:
         raise ConfigError("--similarity is for embeddings, and has no effect on --scores")
-    chosen = load_rerankers(arguments.rerank)
+    chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
 
     from keras_xmr import external_scores
     from keras_xmr.reranking import build_rerankers
@@ -125,7 +126,7 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         **{name.replace("-", "_"): getattr(arguments, name.replace("-", "_")) for name in _FILES},
         similarity=arguments.similarity or "cosine",
         split=arguments.split,
-        judgements=arguments.judgements,
+        judgements=judgements,
         folds=arguments.folds,
         output=arguments.output,
     )

@@ -11,6 +11,7 @@ import numpy as np
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.metrics import (
     CHANCE,
+    CONDENSED,
     DIRECTIONS,
     METRICS,
     RSUM,
@@ -87,6 +88,8 @@ class SummaryTable:
     def title(self, split: str) -> str:
         """What the table shows."""
         title = f"{split}, {kind_title(self.judgements)}"
+        if f"{DIRECTIONS[0]}_bpref" in self.columns:
+            title += f", {CONDENSED}"
         if self.matchers == "further":
             title += ", other matchers than that of the training"
         return title if self.reranker is None else reranked_title(title, self.reranker)

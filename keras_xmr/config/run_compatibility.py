@@ -221,21 +221,26 @@ def _batch_norms(config: Config, side: str) -> Iterator[tuple[tuple[str, ...], s
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:
-    for number, source in enumerate(config.evaluation.judgements):
-        key = ("evaluation", "judgements", number)
-        if source not in EXTENDED_COCO:
+    files = config.data.source.judgement_files()
+    for number, own in enumerate(config.evaluation.judgements):
+        key, source = ("evaluation", "judgements", number), own.source
+        if source in files:
+            # Data may come later; a folder that is there without the file is a mistake.
+            if files[source].parent.is_dir() and not files[source].is_file():
+                yield key, f"{source!r} comes from {files[source]}, which does not exist"
+        elif source not in EXTENDED_COCO:
             if not os.path.isfile(source):
                 yield (
                     key,
                     f"there is no file {cut(repr(source))}; it should be a CSV file, or one of "
-                    f"{', '.join(EXTENDED_COCO)}",
+                    f"{', '.join([*files, *EXTENDED_COCO])}",
                 )
         elif config.data.source.name != "coco":
             yield key, f"{source!r} judges COCO, not the source {config.data.source.name!r}"
         elif find_spec("eccv_caption") is None:
             yield key, f"{source!r} needs a package: pip install 'keras-xmr[eccv]'"
     knows_truth = type(config.data.source).truth is not Source.truth
-    for number, clash in name_clashes(config.evaluation.judgements, [TRUTH] if knows_truth else ()):
+    for number, clash in name_clashes(config.further_judgements, [TRUTH] if knows_truth else ()):
         yield ("evaluation", "judgements", number), clash
 
 

@@ -20,6 +20,7 @@ from keras_xmr.config.option_types import (
 )
 from keras_xmr.config.registry import FAMILIES, Choice, components
 from keras_xmr.config.reported_results import ReportedResults
+from keras_xmr.judgements.extra import JudgementOptions
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -63,6 +64,11 @@ def _by_name(value: Any) -> Any:
 
 
 _BY_NAME = BeforeValidator(_by_name)
+
+
+def _by_source(value: Any) -> Any:
+    """Lets judgements without options be written as their source alone."""
+    return {"source": value} if isinstance(value, str) else value
 
 
 class TowerOptions(Section):
@@ -344,11 +350,12 @@ class EvaluationOptions(Section):
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
     on COCO, for "1K test images". 0 for none."""
 
-    judgements: tuple[str, ...] = ()
-    """Further judgements to measure against, beside those of `data.judgements`: `eccv_caption`
-    or `cxc` on COCO's test split (they need `pip install 'keras-xmr[eccv]'`), or a CSV file
-    with the columns `image,caption,grade`, which goes by the ids of the data set, or the file of a
-    benchmark: CIRCO, HierarCaps, INQUIRE, Marqo-GS."""
+    judgements: tuple[Annotated[JudgementOptions, BeforeValidator(_by_source)], ...] = ()
+    """Further judgements to measure against, beside those of `data.judgements`, by their source or
+    with options: `eccv_caption` or `cxc` on COCO's test split (they need
+    `pip install 'keras-xmr[eccv]'`), `experts` or `crowd` on Flickr8K's, or a CSV file with the
+    columns `image,caption,grade`, which goes by the ids of the data set, or the file of a
+    benchmark: CIRCO, Flickr8K, HierarCaps, INQUIRE, Marqo-GS."""
 
     report_card: bool = True
     """Whether the report has a card of what match probabilities, and the sigma of a Gaussian
@@ -448,6 +455,19 @@ class Config(Section):
     def folder(self) -> Path:
         """Where everything that the run makes is kept."""
         return self.output / self.name
+
+    @property
+    def further_judgements(self) -> tuple[JudgementOptions, ...]:
+        """`evaluation.judgements`, with the files that come with the data set for their names."""
+        files = self.data.source.judgement_files()
+        return tuple(
+            own.model_copy(
+                update={"source": str(files[own.source]), "name": own.name or own.source}
+            )
+            if own.source in files
+            else own
+            for own in self.evaluation.judgements
+        )
 
 
 def rebuild() -> None:

@@ -19,6 +19,7 @@ from keras_xmr.evaluation.tables import result_tables, verdict_line
 from keras_xmr.external_scores.arrays import Similarity, load_embeddings, load_scores, similarity
 from keras_xmr.judgements import (
     GroundTruth,
+    JudgementOptions,
     add_judgements,
     read_ground_truth,
     read_labels,
@@ -44,7 +45,7 @@ class ExternalScores:
         caption_embeddings: File of embeddings (captions, D).
         similarity: How embeddings are scored.
         split: The split, if the ground truth is a split file of Karpathy.
-        judgements: Further judgements: names or files; see `find_judgements`.
+        judgements: Further judgements: names, files or options; see `add_judgements`.
         labels: File of instance annotations, for Plausible-Match R-Precision; see `read_labels`.
         relevance: File of semantic relevance (images, captions), for ASP; the CIDEr of the
             captions if None, and their TF-IDF beside it.
@@ -59,7 +60,7 @@ class ExternalScores:
     caption_embeddings: Path | None = None
     similarity: Similarity = "cosine"
     split: str | None = None
-    judgements: Sequence[str] = ()
+    judgements: Sequence[str | JudgementOptions] = ()
     labels: Path | None = None
     relevance: Path | None = None
     folds: int = 0

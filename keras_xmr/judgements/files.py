@@ -8,23 +8,29 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY
 from data_pipelines.sources.karpathy import fault
 from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
+from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.flickr8k import is_flickr8k, read_grades
 from keras_xmr.judgements.names import CaptionNames
 from keras_xmr.judgements.relation import Judgements
 
 _COLUMNS = ("image", "caption")
+_NOTHING_WRONG = (
+    "names no wrong pairs, so nothing can be measured if all other pairs are left out; use "
+    "`unjudged: wrong`"
+)
 
 
-class JudgementsError(UserError):
-    """Judgements cannot be read; the message names the file, the line and the way out."""
+Unjudged = Literal["left_out", "wrong"]
+"""How pairs that a file does not name are taken: as not judged, or as judged wrong."""
 
 
 def find_judgements(
@@ -32,6 +38,7 @@ def find_judgements(
     image_ids: Sequence[str],
     caption_ids: Sequence[str],
     texts: Sequence[str] = (),
+    unjudged: Unjudged | None = None,
 ) -> Judgements:
     """Judgements by a name or from a file.
 
@@ -40,10 +47,13 @@ def find_judgements(
         image_ids: The ids of the images.
         caption_ids: The ids of the captions.
         texts: The captions themselves, if they are known.
+        unjudged: See `read_judgements`.
     """
-    if source in EXTENDED_COCO:
-        return extended_coco(source, image_ids, caption_ids)
-    return read_judgements(Path(source), image_ids, caption_ids, texts)
+    if source not in EXTENDED_COCO:
+        return read_judgements(Path(source), image_ids, caption_ids, texts, unjudged)
+    if unjudged == "left_out":
+        raise JudgementsError(f"{source!r} {_NOTHING_WRONG}")
+    return extended_coco(source, image_ids, caption_ids)
 
 
 def read_judgements(
@@ -51,36 +61,56 @@ def read_judgements(
     image_ids: Sequence[str],
     caption_ids: Sequence[str],
     texts: Sequence[str] = (),
+    unjudged: Unjudged | None = None,
 ) -> Judgements:
     """Reads judgements from a file.
 
     A CSV file has the columns `image,caption` and perhaps `grade`, a row for each pair that is
     judged. Pairs may stand in any order; a grade of 0 says that a pair is wrong, as leaving it
-    out does. A caption goes by its id, or by its text, which then stands for every caption that
-    says the same. A column `caption_id` names captions in place of the column `caption`. A `.npz`
-    file is a sparse matrix (images, captions) that `scipy.sparse.save_npz` wrote.
+    out does by default. A caption goes by its id, or by its text, which then stands for every
+    caption that says the same. A column `caption_id` names captions in place of the column
+    `caption`. A `.npz` file is a sparse matrix (images, captions) that `scipy.sparse.save_npz`
+    wrote.
 
     Files of public benchmarks are read as they are: the annotations of CIRCO (`val.json`), and the
     CSV files of HierarCaps, INQUIRE and Marqo-GS, which are known by their columns. What they
     judge beyond these images and captions is left out, and of several grades of a pair the
     highest counts. Captions go by the id of the query in CIRCO and INQUIRE, and by their text in
-    the others; images by COCO's ids in CIRCO and HierarCaps.
+    the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
+    judgements are read as they are too, see `keras_xmr.judgements.flickr8k`.
 
     Args:
         path: The file.
         image_ids: The ids of the images, as the column `image` names them.
         caption_ids: The ids of the captions.
         texts: The captions themselves, if they are known.
+        unjudged: Whether pairs that the file does not name were not judged ("left_out", the
+            default of Flickr8K's files) or are wrong (the default of all others).
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
             grade that is not a number from 0 on, or judges a pair twice and differently; or a
-            benchmark judges none of the images and captions.
+            benchmark judges none of the images and captions; or pairs that are not named are to
+            be left out and no pair is named as wrong.
     """
+    unjudged = unjudged or ("left_out" if is_flickr8k(path) else "wrong")
+    found = _read(path, image_ids, caption_ids, texts, unjudged == "wrong")
+    if found.judged is not None and found.judged.nnz == found.grades.nnz:
+        raise JudgementsError(f"{path} {_NOTHING_WRONG}")
+    return found
+
+
+def _read(
+    path: Path,
+    image_ids: Sequence[str],
+    caption_ids: Sequence[str],
+    texts: Sequence[str],
+    fully_judged: bool,
+) -> Judgements:
     if path.suffix == ".npz":
-        return _read_matrix(path, (len(image_ids), len(caption_ids)))
-    if path.suffix == ".json" or _layout(path) is not OWN:
-        return _of_benchmark(path, image_ids, caption_ids)
+        return _read_matrix(path, (len(image_ids), len(caption_ids)), fully_judged)
+    if path.suffix == ".json" or is_flickr8k(path) or _layout(path) is not OWN:
+        return _of_benchmark(path, image_ids, caption_ids, fully_judged)
     images = {id_: number for number, id_ in enumerate(image_ids)}
     captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
     found: dict[tuple[int, int], float] = {}
@@ -103,16 +133,19 @@ def read_judgements(
                 )
     pairs = np.array(list(found), np.int64).reshape(-1, 2)
     grades = np.array(list(found.values()))
-    return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)))
+    return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)), fully_judged)
 
 
-def _of_benchmark(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> Judgements:
+def _of_benchmark(
+    path: Path, image_ids: Sequence[str], caption_ids: Sequence[str], fully_judged: bool
+) -> Judgements:
     """Judgements of a benchmark, as far as they are of these images and captions."""
     image_of = {id_: number for number, id_ in enumerate(image_ids)}
     caption_of = {id_: number for number, id_ in enumerate(caption_ids)}
     grades: dict[tuple[int, int], float] = {}
     example = ("none", "none")
-    for _, example, grade in _read_circo(path) if path.suffix == ".json" else read_csv(path):
+    read = _read_circo if path.suffix == ".json" else read_csv
+    for _, example, grade in read_grades(path) if is_flickr8k(path) else read(path):
         image, caption = image_of.get(example[0]), caption_of.get(example[1])
         if image is not None and caption is not None:
             grades[image, caption] = max(grade, grades.get((image, caption), 0.0))
@@ -122,7 +155,8 @@ def _of_benchmark(path: Path, image_ids: Sequence[str], caption_ids: Sequence[st
             f"and {caption_ids[0]!r}; it names such as {example[0]!r} and {example[1]!r}"
         )
     shape = (len(image_ids), len(caption_ids))
-    return Judgements.from_grades(np.array(list(grades)), np.array(list(grades.values())), shape)
+    pairs, values = np.array(list(grades)), np.array(list(grades.values()))
+    return Judgements.from_grades(pairs, values, shape, fully_judged)
 
 
 def _read_circo(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
@@ -149,7 +183,7 @@ def _layout(path: Path) -> Layout:
         return OWN
 
 
-def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
+def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judgements:
     try:
         matrix = scipy.sparse.csr_array(scipy.sparse.load_npz(path), dtype=np.float32)
         matrix.check_format(full_check=True)
@@ -164,8 +198,9 @@ def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
             f"{path} judges {matrix.shape[0]:,} images and {matrix.shape[1]:,} captions, but "
             f"there are {shape[0]:,} and {shape[1]:,}"
         )
+    pairs = np.stack([np.repeat(np.arange(shape[0]), np.diff(matrix.indptr)), matrix.indices], 1)
     try:
-        return Judgements(matrix)
+        return Judgements.from_grades(pairs, matrix.data, shape, fully_judged)
     except ValueError as error:
         raise JudgementsError(f"{path}: {error}") from None
 

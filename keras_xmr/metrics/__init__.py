@@ -40,6 +40,7 @@ from keras_xmr.metrics.score_tiles import ScoreTiles
 from keras_xmr.metrics.semantic import semantic_precision
 from keras_xmr.metrics.tables import (
     CHANCE,
+    CONDENSED,
     Table,
     best_cell,
     cell,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANCE",
+    "CONDENSED",
     "DIRECTIONS",
     "METRICS",
     "PRECISION_AT",

@@ -18,7 +18,15 @@ CHANCE = "chance"
 CONDENSED = "judged pairs only (condensed lists)"
 """The addition to titles of figures for which unjudged pairs are left out."""
 
-_NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "CxC"}
+_NAMES = {
+    "truth": "exhaustive truth",
+    "eccv_caption": "ECCV Caption",
+    "cxc": "CxC",
+    "experts": "judged by experts",
+    "crowd": "judged by the crowd",
+    "ExpertAnnotations": "judged by experts",
+    "CrowdFlowerAnnotations": "judged by the crowd",
+}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from data_pipelines.sources import AnySource, EncodedImage, Problems, Regions, SourceError
+from data_pipelines.sources import (
+    AnySource,
+    EncodedImage,
+    Problems,
+    Regions,
+    SourceError,
+    UnreadableError,
+)
 from keras_xmr.judgements import read_ground_truth
 
 MINI = Path(__file__).parent.parent.parent.parent / "shared" / "flickr8k_mini"
@@ -51,6 +58,37 @@ def test_flickr30k_reads_captions_from_the_split_file(tmp_path):
     assert [e.key for e in splits["train"]] == ["0.jpg", "2.jpg", "4.jpg"]
     assert [c.key for c in splits["test"][0].captions] == ["5", "6", "7", "8", "9"]
     assert source.read(splits["val"][0]).data.startswith(b"\xff\xd8")
+
+
+def test_flickr8k_is_read_as_it_was_released(tmp_path):
+    source, splits, problems = read(datasets.flickr8k(tmp_path))
+    assert [e.key for e in splits["train"]] == ["train_0.jpg", "train_1.jpg", "train_2.jpg"]
+    assert [e.key for e in splits["val"]] == ["dev_0.jpg"]
+    assert [e.key for e in splits["test"]] == ["test_0.jpg", "test_1.jpg"]
+    keys = [caption.key for caption in splits["test"][1].captions]
+    assert keys == [f"test_1.jpg#{k}" for k in range(5)]
+    assert source.read(splits["val"][0]).data.startswith(b"\xff\xd8")
+    assert not problems.total  # photos of no split are no mistake
+    assert set(source.judgement_files()) == {"experts", "crowd"}
+
+
+def test_flickr8k_counts_what_it_cannot_use(tmp_path):
+    section = datasets.flickr8k(tmp_path)
+    captions, photos = tmp_path / "Flickr8k.token.txt", tmp_path / "Flickr_8k.devImages.txt"
+    captions.write_text(captions.read_text() + "test_0.jpg#0\tagain\ntest_0.jpg#9 no tab\n\n")
+    photos.write_text("dev_0.jpg\r\n\r\ntrain_0.jpg\r\nfar.jpg\r\n")
+    source, splits, problems = read(section)
+    assert [e.key for e in splits["val"]] == ["dev_0.jpg", "far.jpg"]
+    assert problems.counts == {
+        "caption id that is given twice": 1,
+        "malformed line of the captions": 1,
+        "photo that is listed twice": 1,
+    }
+    with pytest.raises(UnreadableError, match=r"far\.jpg does not exist"):
+        source.read(splits["val"][1])
+    photos.unlink()
+    with pytest.raises(SourceError, match=r"devImages\.txt does not exist; it should hold one"):
+        read(section)
 
 
 def test_cub_has_a_zero_shot_and_a_seen_setting(tmp_path):
