@@ -12,6 +12,12 @@ matrix of equal scores is thus never better than chance.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from keras_xmr.metrics.agreement import (
+    alpha_of_counts,
+    krippendorff_alpha,
+    pairwise_agreement,
+    weighted_kappa,
+)
 from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import Verdict, chance, chance_of, chance_recall, verdict
@@ -73,6 +79,7 @@ __all__ = [
     "Table",
     "Verdict",
     "all_metrics",
+    "alpha_of_counts",
     "best_cell",
     "binary_preference",
     "bpref",
@@ -85,6 +92,7 @@ __all__ = [
     "evaluate_scores",
     "fold_members",
     "judgements_title",
+    "krippendorff_alpha",
     "mean_over_folds",
     "measure",
     "measured_tables",
@@ -92,6 +100,7 @@ __all__ = [
     "metric_title",
     "ndcg",
     "ndcg_at",
+    "pairwise_agreement",
     "plausible_match",
     "positive_ranks",
     "recall",
@@ -100,6 +109,7 @@ __all__ = [
     "semantic_precision",
     "summarize",
     "verdict",
+    "weighted_kappa",
     "write_queries",
 ]
 
