@@ -27,7 +27,7 @@ _FILES = {
     "ground-truth": "images and captions: captions as COCO has them (JSON), a split file of "
     "Karpathy (JSON), or CSV: image,caption[,grade]",
     "scores": ".npy or .npz: a row for each image, a column for each caption, in the order of the "
-    "ground truth; larger is better",
+    "ground truth; larger is better; or a run file of TREC, by the ids of the ground truth",
     "text-to-image-scores": "the same for ranking images, if those scores are others",
     "image-embeddings": "in place of scores: a row for each image, in the same order",
     "caption-embeddings": "a row for each caption",
@@ -60,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME|FILE",
         help="measures against further judgements: eccv_caption, cxc, CSV with "
-        "image,caption,grade, .npz, or the file of CIRCO, Flickr8K, HierarCaps, INQUIRE or "
-        "Marqo-GS; with options '{source: judged.csv, unjudged: left_out}'; may be given several "
-        "times",
+        "image,caption,grade, .npz, qrels of TREC, or the file of CIRCO, Flickr8K, HierarCaps, "
+        "INQUIRE or Marqo-GS; with options '{source: judged.csv, unjudged: left_out}'; may be "
+        "given several times",
     )
     scores.add_argument(
         "--rerank",
@@ -78,6 +78,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help='also the mean over N folds of the images ("1K" on COCO: 5)',
+    )
+    scores.add_argument(
+        "--trec", type=Path, metavar="FOLDER", help="also writes run files and qrels of TREC"
+    )
+    scores.add_argument(
+        "--trec-depth",
+        type=whole(1),
+        metavar="N",
+        help="documents per query in a run file; 1000 by default",
     )
     parser.add_argument(
         "--output",
@@ -115,6 +124,8 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
     """Evaluates scores that a user brings; TensorFlow is not needed."""
     if arguments.ground_truth is None:
         raise ConfigError("--ground-truth is needed: the images and captions in their order")
+    if arguments.trec_depth and not arguments.trec:
+        raise ConfigError("--trec-depth needs --trec, the folder of the run files")
     if arguments.scores and arguments.similarity:
         raise ConfigError("--similarity is for embeddings, and has no effect on --scores")
     chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
@@ -129,5 +140,7 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         judgements=judgements,
         folds=arguments.folds,
         output=arguments.output,
+        trec=arguments.trec,
+        trec_depth=arguments.trec_depth or external_scores.DEPTH,
     )
     external_scores.run(brought, build_rerankers(chosen))

@@ -18,6 +18,7 @@ from keras_xmr.judgements.files import find_judgements, read_judgements
 from keras_xmr.judgements.given import as_judgements, checked_image_of
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements, multi_hot
+from keras_xmr.judgements.trec import write_qrels
 
 __all__ = [
     "EXTENDED_COCO",
@@ -39,4 +40,5 @@ __all__ = [
     "read_judgements",
     "read_labels",
     "write_ground_truth",
+    "write_qrels",
 ]

@@ -21,6 +21,7 @@ from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.flickr8k import is_flickr8k, read_grades
 from keras_xmr.judgements.names import CaptionNames
 from keras_xmr.judgements.relation import Judgements
+from keras_xmr.judgements.trec import is_qrels, read_qrels
 
 _COLUMNS = ("image", "caption")
 _NOTHING_WRONG = (
@@ -77,7 +78,8 @@ def read_judgements(
     judge beyond these images and captions is left out, and of several grades of a pair the
     highest counts. Captions go by the id of the query in CIRCO and INQUIRE, and by their text in
     the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
-    judgements are read as they are too, see `keras_xmr.judgements.flickr8k`.
+    judgements are read as they are too, see `keras_xmr.judgements.flickr8k`, and so are qrels of
+    TREC, see `keras_xmr.judgements.trec`.
 
     Args:
         path: The file.
@@ -109,7 +111,8 @@ def _read(
 ) -> Judgements:
     if path.suffix == ".npz":
         return _read_matrix(path, (len(image_ids), len(caption_ids)), fully_judged)
-    if path.suffix == ".json" or is_flickr8k(path) or _layout(path) is not OWN:
+    is_benchmark = path.suffix == ".json" or is_flickr8k(path) or is_qrels(path)
+    if is_benchmark or _layout(path) is not OWN:
         return _of_benchmark(path, image_ids, caption_ids, fully_judged)
     images = {id_: number for number, id_ in enumerate(image_ids)}
     captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
@@ -144,8 +147,14 @@ def _of_benchmark(
     caption_of = {id_: number for number, id_ in enumerate(caption_ids)}
     grades: dict[tuple[int, int], float] = {}
     example = ("none", "none")
-    read = _read_circo if path.suffix == ".json" else read_csv
-    for _, example, grade in read_grades(path) if is_flickr8k(path) else read(path):
+    rows: Iterator[tuple[int, tuple[str, str], float]]
+    if is_flickr8k(path):
+        rows = read_grades(path)
+    elif is_qrels(path):
+        rows = read_qrels(path, image_ids, caption_ids)
+    else:
+        rows = _read_circo(path) if path.suffix == ".json" else read_csv(path)
+    for _, example, grade in rows:
         image, caption = image_of.get(example[0]), caption_of.get(example[1])
         if image is not None and caption is not None:
             grades[image, caption] = max(grade, grades.get((image, caption), 0.0))
