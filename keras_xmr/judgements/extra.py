@@ -31,11 +31,13 @@ class JudgementOptions(Section):
 
     unjudged: Unjudged | None = None
     """How pairs that the source does not name are taken: `left_out`, so that lists are condensed
-    to the judged pairs, or `wrong`. By default they are left out for Flickr8K's human judgements
-    and wrong for all others."""
+    to the judged pairs; `wrong`; or `wrong_in_pool`, which is wrong among the images and captions
+    that the source names, and left out beyond them. By default they are left out for Flickr8K's
+    human judgements, and wrong for all others."""
 
     annotated: bool | None = None
-    """Whether annotated pairs are right, too, whatever the source says. By default they are for
+    """Whether annotated pairs are right, too, whatever the source says; with `left_out` and
+    `wrong_in_pool`, those of images and captions that the source names. By default they are for
     Flickr8K's human judgements, and not for others."""
 
     @property

@@ -30,8 +30,9 @@ _NOTHING_WRONG = (
 )
 
 
-Unjudged = Literal["left_out", "wrong"]
-"""How pairs that a file does not name are taken: as not judged, or as judged wrong."""
+Unjudged = Literal["left_out", "wrong", "wrong_in_pool"]
+"""How pairs that a file does not name are taken: as not judged, as wrong, or as wrong if the file
+names both their image and their caption, in whatever pairs."""
 
 
 def find_judgements(
@@ -52,7 +53,7 @@ def find_judgements(
     """
     if source not in EXTENDED_COCO:
         return read_judgements(Path(source), image_ids, caption_ids, texts, unjudged)
-    if unjudged == "left_out":
+    if unjudged not in (None, "wrong"):
         raise JudgementsError(f"{source!r} {_NOTHING_WRONG}")
     return extended_coco(source, image_ids, caption_ids)
 
@@ -86,8 +87,8 @@ def read_judgements(
         image_ids: The ids of the images, as the column `image` names them.
         caption_ids: The ids of the captions.
         texts: The captions themselves, if they are known.
-        unjudged: Whether pairs that the file does not name were not judged ("left_out", the
-            default of Flickr8K's files) or are wrong (the default of all others).
+        unjudged: How pairs that the file does not name are taken; see `Unjudged`. By default they
+            are left out for Flickr8K's files, and wrong for all others.
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
@@ -97,6 +98,8 @@ def read_judgements(
     """
     unjudged = unjudged or ("left_out" if is_flickr8k(path) else "wrong")
     found = _read(path, image_ids, caption_ids, texts, unjudged == "wrong")
+    if unjudged == "wrong_in_pool":
+        found = found.with_pool_wrong()
     if found.judged is not None and found.judged.nnz == found.grades.nnz:
         raise JudgementsError(f"{path} {_NOTHING_WRONG}")
     return found

@@ -145,17 +145,36 @@ class Judgements:
         """The same, with every pair that was not judged as a wrong one."""
         return Judgements(self.grades, self.image_query_mask, self.caption_query_mask)
 
+    def with_pool_wrong(self) -> Judgements:
+        """The same, with pairs of the pool that were not judged as wrong ones.
+
+        The pool is that of all images with all captions of which any pair was judged.
+        """
+        if self.judged is None:
+            return self
+        images, captions = (
+            np.bincount(places, minlength=count) > 0
+            for places, count in zip(self.judged.nonzero(), self.shape, strict=True)
+        )
+        pool = scipy.sparse.csr_array(images[:, None]) @ scipy.sparse.csr_array(captions[None])
+        return Judgements(self.grades, self.image_query_mask, self.caption_query_mask, pool)
+
     def with_annotated(self, image_of_caption: np.ndarray) -> Judgements:
-        """The same, with every annotated pair as a right one.
+        """The same, with annotated pairs as right ones.
 
         An annotated pair that was judged right keeps its grade. One that was not judged has the
-        highest grade that there is, one that was judged wrong the lowest. Which images and
-        captions are queries does not change.
+        highest grade that there is, one that was judged wrong the lowest. Pairs of images or
+        captions that are no queries, since nobody judged any pair of them, stay as they are.
 
         Args:
             image_of_caption: The image that each caption was written for, int (captions,).
         """
         captions = np.arange(len(image_of_caption))
+        if self.caption_query_mask is not None:
+            captions = captions[self.caption_query_mask]
+        if self.image_query_mask is not None:
+            captions = captions[self.image_query_mask[image_of_caption[captions]]]
+        image_of_caption = image_of_caption[captions]
         given = np.asarray(self.grades[image_of_caption, captions]).ravel()
         lowest, highest = (
             (self.grades.data.min(), self.grades.data.max()) if self.grades.nnz else (1.0, 1.0)

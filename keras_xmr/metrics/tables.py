@@ -15,7 +15,7 @@ from keras_xmr.metrics.retrieval import RetrievalMetrics
 CHANCE = "chance"
 """The row of what a random ranking has."""
 
-CONDENSED = "judged pairs only (condensed lists)"
+CONDENSED = "condensed lists"
 """The addition to titles of figures for which unjudged pairs are left out."""
 
 _NAMES = {
@@ -24,6 +24,7 @@ _NAMES = {
     "cxc": "CxC",
     "experts": "judged by experts",
     "crowd": "judged by the crowd",
+    "crowd_pool": "judged by the crowd, unjudged pairs of its pool wrong",
     "ExpertAnnotations": "judged by experts",
     "CrowdFlowerAnnotations": "judged by the crowd",
 }

@@ -74,16 +74,22 @@ def test_more_yes_than_no_is_right_and_a_tie_is_not(write):
 
 def test_annotated_pairs_are_right_unless_left_out(write):
     truth, path = known(), str(write(EXPERTS))
+    pool = JudgementOptions(source=str(write(CROWD, "crowd.txt")), unjudged="wrong_in_pool")
     alone = JudgementOptions(source=path, name="alone", annotated=False)
     wrong = JudgementOptions(source=path, name="wrong", unjudged="wrong", annotated=False)
-    add_judgements(truth, [path, alone, wrong])
-    # b.jpg#2 was judged wrong for its own photo; the other annotated pairs were not judged.
+    add_judgements(truth, [path, alone, wrong, pool])
+    # b.jpg#2 was judged wrong for its own photo; of a.jpg#0, a.jpg#2 and c.jpg nothing was judged.
     np.testing.assert_array_equal(
-        truth.extra["judged"].grades.toarray(), [[2, 2, 1, 2], [0, 0, 1, 0], [0, 0, 0, 2]]
+        truth.extra["judged"].grades.toarray(), [[0, 0, 1, 2], [0, 0, 1, 0], [0, 0, 0, 0]]
     )
-    assert truth.extra["judged"].judged.toarray().sum() == 7
+    assert truth.extra["judged"].judged.toarray().sum() == 4
     assert truth.extra["alone"].judged.toarray().sum() == 4
     assert truth.extra["wrong"].fully_judged
+    # The crowd saw all three photos, but only a.jpg#2 and b.jpg#2.
+    np.testing.assert_array_equal(truth.extra["crowd"].judged.toarray(), [[0, 1, 1, 0]] * 3)
+    np.testing.assert_array_equal(
+        truth.extra["crowd"].grades.toarray(), [[0, 2, 1, 0], [0, 0, 2, 0], [0] * 4]
+    )
     np.testing.assert_array_equal(
         truth.extra["alone"].grades.toarray(), truth.extra["wrong"].grades.toarray()
     )
@@ -119,7 +125,7 @@ def test_a_config_names_the_judgements_of_the_data_set(tmp_path):
     root = f"data.source.root={tmp_path}"
     datasets.flickr8k(tmp_path)
     config = load_config(find_config("flickr8k_pretrained"), [root])
-    assert [own.title for own in config.further_judgements] == ["experts", "crowd"]
+    assert [own.title for own in config.further_judgements] == ["experts", "crowd", "crowd_pool"]
     assert config.further_judgements[0].source == str(tmp_path / "ExpertAnnotations.txt")
     own = json.dumps([{"source": "crowd", "name": "alone", "annotated": False}])
     config = load_config(find_config("flickr8k_pretrained"), [root, f"evaluation.judgements={own}"])

@@ -142,9 +142,10 @@ def test_only_images_and_captions_that_were_judged_are_queries():
     pairs, owner = np.array([[0, 0], [0, 2], [1, 0]]), np.array([0, 0, 1, 1])
     judged = Judgements.from_grades(pairs, np.array([0, 2, 1]), (2, 4), fully_judged=False)
     found = judged.with_annotated(owner)
-    # Caption 0 was judged wrong for its photo, and is annotated; the others were not judged.
-    np.testing.assert_array_equal(found.grades.toarray(), [[1, 2, 2, 0], [1, 0, 2, 2]])
-    np.testing.assert_array_equal(found.judged.toarray(), [[1, 1, 1, 0], [1, 0, 1, 1]])
+    # Caption 0 was judged wrong for its photo, and is annotated; caption 2 was not judged for its
+    # own, and of captions 1 and 3 no pair was.
+    np.testing.assert_array_equal(found.grades.toarray(), [[1, 0, 2, 0], [1, 0, 2, 0]])
+    np.testing.assert_array_equal(found.judged.toarray(), [[1, 0, 1, 0], [1, 0, 1, 0]])
     np.testing.assert_array_equal(found.caption_query_mask, [True, False, True, False])
     t2i = evaluate_scores(np.zeros((2, 4)), found).text_to_image
     np.testing.assert_array_equal(np.isnan(t2i.values["bpref"]), [False, True, False, True])
@@ -162,9 +163,9 @@ def test_tables_say_that_lists_are_condensed(random, grades, judged):
     }
     tables = measured_tables("test", {"m": measure(random.normal(size=SHAPE), truth)}, "matcher")
     titles = [table.title for table in tables]
-    assert "test, crowd, judged pairs only (condensed lists)" in titles
+    assert "test, judged by the crowd, condensed lists" in titles
     assert "test, all" in titles
-    many = next(t for t in tables if t.title.startswith("test, crowd") and "many" in t.title)
+    many = next(t for t in tables if "by the crowd" in t.title and "many" in t.title)
     assert many.header[-1] == "t2i\nbpref"
     assert [row[0] for row in many.rows] == ["m", "chance"]
     assert "-" not in many.rows[1]
