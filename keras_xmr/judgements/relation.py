@@ -162,9 +162,9 @@ class Judgements:
     def with_annotated(self, image_of_caption: np.ndarray) -> Judgements:
         """The same, with annotated pairs as right ones.
 
-        An annotated pair that was judged right keeps its grade. One that was not judged has the
-        highest grade that there is, one that was judged wrong the lowest. Pairs of images or
-        captions that are no queries, since nobody judged any pair of them, stay as they are.
+        An annotated pair that was judged right keeps its grade; the others have the highest grade
+        that there is. Pairs of images or captions that are not queries, since nobody judged any
+        pair of them, stay as they are.
 
         Args:
             image_of_caption: The image that each caption was written for, int (captions,).
@@ -176,13 +176,7 @@ class Judgements:
             captions = captions[self.image_query_mask[image_of_caption[captions]]]
         image_of_caption = image_of_caption[captions]
         given = np.asarray(self.grades[image_of_caption, captions]).ravel()
-        lowest, highest = (
-            (self.grades.data.min(), self.grades.data.max()) if self.grades.nnz else (1.0, 1.0)
-        )
-        wrong = np.ones(len(captions), bool)
-        if self.judged is not None:
-            wrong = np.asarray(self.judged[image_of_caption, captions]).ravel()
-        added = np.where(given > 0, 0, np.where(wrong, lowest, highest))
+        added = np.where(given > 0, 0, self.grades.data.max() if self.grades.nnz else 1.0)
         pairs = np.stack([image_of_caption, captions], axis=1)
         grades = self.grades + Judgements.from_grades(pairs, added, self.shape).grades
         return Judgements(grades, self.image_query_mask, self.caption_query_mask, self.judged)

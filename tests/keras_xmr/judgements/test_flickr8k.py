@@ -80,7 +80,7 @@ def test_annotated_pairs_are_right_unless_left_out(write):
     add_judgements(truth, [path, alone, wrong, pool])
     # b.jpg#2 was judged wrong for its own photo; of a.jpg#0, a.jpg#2 and c.jpg nothing was judged.
     np.testing.assert_array_equal(
-        truth.extra["judged"].grades.toarray(), [[0, 0, 1, 2], [0, 0, 1, 0], [0, 0, 0, 0]]
+        truth.extra["judged"].grades.toarray(), [[0, 0, 1, 2], [0, 0, 2, 0], [0, 0, 0, 0]]
     )
     assert truth.extra["judged"].judged.toarray().sum() == 4
     assert truth.extra["alone"].judged.toarray().sum() == 4

@@ -144,7 +144,7 @@ def test_only_images_and_captions_that_were_judged_are_queries():
     found = judged.with_annotated(owner)
     # Caption 0 was judged wrong for its photo, and is annotated; caption 2 was not judged for its
     # own, and of captions 1 and 3 no pair was.
-    np.testing.assert_array_equal(found.grades.toarray(), [[1, 0, 2, 0], [1, 0, 2, 0]])
+    np.testing.assert_array_equal(found.grades.toarray(), [[2, 0, 2, 0], [1, 0, 2, 0]])
     np.testing.assert_array_equal(found.judged.toarray(), [[1, 0, 1, 0], [1, 0, 1, 0]])
     np.testing.assert_array_equal(found.caption_query_mask, [True, False, True, False])
     t2i = evaluate_scores(np.zeros((2, 4)), found).text_to_image
