@@ -260,7 +260,7 @@ def test_reports(folders, capsys, tmp_path):
         ("good", "fast_reranking"),
         ("fair", "fast_reranking"),
     ]
-    assert len(read_csv(folder / "differences.csv")) == 3 * (2 * 11 + 2)
+    assert len(read_csv(folder / "differences.csv")) == 3 * (2 * 13 + 2)
     assert {r["caption"][:4] for r in read_csv(folder / "wins.csv")} == {"", "text"}
     markdown = (folder / "report.md").read_text("utf-8")
     for row in re.findall(r"^\|.*\|$", markdown, re.M):
