@@ -155,7 +155,7 @@ class Source(BaseModel, abc.ABC):
         """
 
     def judgement_files(self) -> Mapping[str, Path]:
-        """Files of further judgements that come with the data set, by name."""
+        """Files of further judgements of the test split that come with the data set, by name."""
         return {}
 
     def truth(self, entries: Sequence[Entry]) -> scipy.sparse.csr_array | None:

@@ -240,7 +240,7 @@ def _judgements(config: Config) -> Iterator[Mistake]:
         elif find_spec("eccv_caption") is None:
             yield key, f"{source!r} needs a package: pip install 'keras-xmr[eccv]'"
     knows_truth = type(config.data.source).truth is not Source.truth
-    for number, clash in name_clashes(config.further_judgements, [TRUTH] if knows_truth else ()):
+    for number, clash in name_clashes(config.judgements_of("test"), [TRUTH] if knows_truth else ()):
         yield ("evaluation", "judgements", number), clash
 
 

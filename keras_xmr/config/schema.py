@@ -456,9 +456,11 @@ class Config(Section):
         """Where everything that the run makes is kept."""
         return self.output / self.name
 
-    @property
-    def further_judgements(self) -> tuple[JudgementOptions, ...]:
-        """`evaluation.judgements`, with the files that come with the data set for their names."""
+    def judgements_of(self, split: str) -> tuple[JudgementOptions, ...]:
+        """`evaluation.judgements` of a split, with files in place of names of the data set.
+
+        Those that come with the data set judge test, and are left out elsewhere.
+        """
         files = self.data.source.judgement_files()
         return tuple(
             own.model_copy(
@@ -467,6 +469,7 @@ class Config(Section):
             if own.source in files
             else own
             for own in self.evaluation.judgements
+            if split == "test" or own.source not in files
         )
 
 

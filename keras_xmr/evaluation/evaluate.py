@@ -143,7 +143,7 @@ def evaluate_matrices(
         brief: Whether only metrics that are quickly computed are asked for, as while one trains.
     """
     options = config.evaluation
-    extra = () if brief else config.further_judgements
+    extra = () if brief else config.judgements_of(part.split)
     known = ground_truth(records, part, config.data.judgements, extra)
     known.measures = {} if brief else build_metrics(options.metrics)
     if brief or (known.has_label_vectors and not options.plausible_match):

@@ -125,12 +125,13 @@ def test_a_config_names_the_judgements_of_the_data_set(tmp_path):
     root = f"data.source.root={tmp_path}"
     datasets.flickr8k(tmp_path)
     config = load_config(find_config("flickr8k_pretrained"), [root])
-    assert [own.title for own in config.further_judgements] == ["experts", "crowd", "crowd_pool"]
-    assert config.further_judgements[0].source == str(tmp_path / "ExpertAnnotations.txt")
+    assert [own.title for own in config.judgements_of("test")] == ["experts", "crowd", "crowd_pool"]
+    assert config.judgements_of("test")[0].source == str(tmp_path / "ExpertAnnotations.txt")
+    assert config.judgements_of("val") == ()
     own = json.dumps([{"source": "crowd", "name": "alone", "annotated": False}])
     config = load_config(find_config("flickr8k_pretrained"), [root, f"evaluation.judgements={own}"])
-    assert config.further_judgements[0].source == str(tmp_path / "CrowdFlowerAnnotations.txt")
-    assert config.further_judgements[0].title == "alone"
+    assert config.judgements_of("test")[0].source == str(tmp_path / "CrowdFlowerAnnotations.txt")
+    assert config.judgements_of("test")[0].title == "alone"
     (tmp_path / "CrowdFlowerAnnotations.txt").unlink()
     with pytest.raises(ConfigError, match=r"'crowd' comes from .*CrowdFlower.* does not exist"):
         load_config(find_config("flickr8k_pretrained"), [root])
