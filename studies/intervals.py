@@ -111,5 +111,6 @@ def _rank_correlations(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ranks /= np.maximum(np.linalg.norm(ranks, axis=2, keepdims=True), 1e-12)
     together = ranks @ ranks.swapaxes(1, 2)
     inverse = np.linalg.pinv(together, hermitian=True)
-    partial = -inverse[:, 0, -1] / np.sqrt(inverse[:, 0, 0] * inverse[:, -1, -1])
+    scale = np.sqrt(np.maximum(inverse[:, 0, 0] * inverse[:, -1, -1], 0))
+    partial = np.divide(-inverse[:, 0, -1], scale, out=np.full(len(scale), np.nan), where=scale > 0)
     return together[:, :-1, -1], partial

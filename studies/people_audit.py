@@ -35,6 +35,7 @@ def audit_precision(
     orders = {
         "audit": np.argsort(-belief[images, captions], kind="stable"),
         "score alone": np.argsort(-test.scores[images, captions], kind="stable"),
+        "score, standardised": np.argsort(-_standardised(test)[images, captions], kind="stable"),
     }
     for n in (n for n in first if n <= len(right)):
         columns = {}
@@ -44,6 +45,15 @@ def audit_precision(
         columns["random judged pairs"] = right.astype(float)
         for name, figure in means(columns, images).items():
             yield str(n), name, figure
+
+
+def _standardised(test: SplitAnswers) -> np.ndarray:
+    """Scores in deviations from those of their photo, plus those from those of their caption."""
+    scores = test.scores.astype(np.float64)
+    parts = [
+        (scores - scores.mean(n, keepdims=True)) / scores.std(n, keepdims=True) for n in (0, 1)
+    ]
+    return parts[0] + parts[1]
 
 
 def judged_among_first(

@@ -40,7 +40,8 @@ def draw(path: Path, test: SplitAnswers, truth: Judgements, rows: Rows) -> None:
         _line(axes[1, 0], [int(row.what.split()[-1]) for row in own], own, name)
     axes[1, 0].set(title="audit: right by the crowd", xlabel="first N judged pairs", xscale="log")
     axes[1, 0].set_ylabel("share (%)")
-    axes[1, 0].legend(fontsize=8)
+    if audit:
+        axes[1, 0].legend(fontsize=8)
     held = [r for r in rows if r.part == "coverage" and r.what.startswith("sets with")]
     places = range(len(held))
     values = [100 * row.figure.value for row in held]
@@ -58,10 +59,9 @@ def draw(path: Path, test: SplitAnswers, truth: Judgements, rows: Rows) -> None:
 def _bars(axis: plt.Axes, rows: Rows) -> None:
     rows = [row for row in rows if " - " not in row.who][::-1]
     for place, row in enumerate(rows):
-        figure = row.figure
-        errors = [[figure.value - figure.low], [figure.high - figure.value]]
         colour = "tab:orange" if row.about == "captions" else "tab:blue"
-        axis.errorbar(figure.value, place, xerr=errors, fmt="o", color=colour, capsize=3)
+        errors = _errors([row], 1)
+        axis.errorbar(row.figure.value, place, xerr=errors, fmt="o", color=colour, capsize=3)
     axis.set_yticks(range(len(rows)), [f"{row.about}: {row.who}" for row in rows], fontsize=8)
     axis.axvline(0, color="0.4", linewidth=0.8)
 
@@ -71,7 +71,8 @@ def _line(axis: plt.Axes, places: Sequence[int], rows: Rows, name: str) -> None:
     axis.errorbar(places, values, _errors(rows), marker="o", capsize=3, label=name)
 
 
-def _errors(rows: Rows) -> list[list[float]]:
-    low = [100 * (row.figure.value - row.figure.low) for row in rows]
-    high = [100 * (row.figure.high - row.figure.value) for row in rows]
+def _errors(rows: Rows, factor: float = 100) -> list[list[float]]:
+    """How far intervals reach below and above; of few queries a figure may be outside of its own."""
+    low = [factor * max(0.0, row.figure.value - row.figure.low) for row in rows]
+    high = [factor * max(0.0, row.figure.high - row.figure.value) for row in rows]
     return [low, high]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 
+import datasets
+import models
 import numpy as np
 import pytest
 import scipy.stats
 from benchmark_modules import benchmark
+from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
+from keras_xmr.pipeline import Run
 
 PHOTOS, PER_PHOTO = 40, 2
 
@@ -160,6 +164,31 @@ def test_all_figures_are_written(bench, data, tmp_path, capsys):
     assert page.strip() in capsys.readouterr().out
     assert "**Right by the crowd, of the first N" in page
     assert (tmp_path / "people.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_run_is_asked_once_and_kept(bench, tmp_path, monkeypatch):
+    datasets.flickr8k(tmp_path / "photos", test=6)
+    run = Run(
+        models.tiny_config(
+            tmp_path,
+            "data.source={name: flickr8k, root: " + str(tmp_path / "photos") + "}",
+            "evaluation.judgements=[experts, crowd]",
+        )
+    )
+    run.prepare()
+    untrained(run)
+    monkeypatch.setattr("intervals.RESAMPLES", 50)
+    bench.main([f"--run={run.folder.path}"])
+    folder = run.folder.path / "people"
+    kept = bench.ModelAnswers.load(folder / "answers.npz")
+    assert kept.test.scores.shape == (6, 30)
+    assert kept.test.caption_log_sigma.shape == (30,)
+    assert kept.test.caption_ids[2] == "test_0.jpg#2"
+    (folder / "people.md").unlink()
+    monkeypatch.setattr(bench.ModelAnswers, "of_run", None)  # what is kept is not asked again
+    bench.main([f"--run={run.folder.path}"])
+    assert (folder / "people.md").exists()
 
 
 def test_mistakes_end_in_a_sentence(bench, answers_of, data, tmp_path):
