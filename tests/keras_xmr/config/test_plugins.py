@@ -22,7 +22,8 @@ from keras_xmr.config.schema import rebuild
 from keras_xmr.config.yaml_file import ConfigError
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import METRICS, measure, measured_tables
+from keras_xmr.metrics import measure, measured_tables
+from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.model.build import build_model
 from keras_xmr.reranking import build_rerankers
 
@@ -65,7 +66,7 @@ def package(tmp_path, monkeypatch):
 
     yield write
     remove_plugins(list(plugins._added))
-    METRICS.pop("lead", None)
+    CHOSEN.pop("lead", None)
     rebuild()
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(

@@ -480,8 +480,8 @@ def test_an_epoch_without_a_gradient_is_told(caplog):
     for _ in range(2):
         watched.watchdog.on_epoch_end(0, {"loss": 0.4, "gradient_norm": np.float32(0)})
     assert caplog.messages == [
-        "step 3: the gradient was 0 in all steps of the epoch, so no weight learns from the losses; "
-        "look at `objective`, and at `freeze` of the phase"
+        "step 3: the gradient was 0 in all steps of the epoch, so no weight learns from the "
+        "losses; look at `objective`, and at `freeze` of the phase"
     ]
 
 
