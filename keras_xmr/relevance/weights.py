@@ -15,7 +15,7 @@ PENALTY_WIDTH = 6.0
 """Deviation, in words, of the Gaussian by which CIDEr-D punishes a difference in length."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WeightedCaptions:
     """Captions whose relevance to each other is a scalar product.
 
