@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from data_pipelines.tables import table
 from keras_xmr.metrics.breakdown import SHOWN, by_positives
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.measure import Measured
@@ -35,6 +34,8 @@ class Table:
     best: Mapping[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        from data_pipelines.tables import table  # Metrics import without rich.
+
         return f"{self.title}\n\n{table(self.header, self.rows)}"
 
 

@@ -33,6 +33,19 @@ assert type(made).__module__ == "keras_xmr.model.objective", type(made)
 """
 
 
+WITH_NUMPY_AND_SCIPY = """
+import sys
+import keras_xmr.metrics, keras_xmr.judgements, keras_xmr.relevance
+import keras_xmr.reranking, keras_xmr.rerank
+loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+assert {"numpy", "scipy"} <= loaded
+absent = {"tensorflow", "keras", "pydantic", "tqdm", "rich", "yaml", "PIL", "matplotlib"}
+assert not absent & loaded, absent & loaded
+assert not [name for name in sys.modules if name.startswith("data_pipelines.sources")]
+assert not [name for name in sys.modules if name.startswith("keras_xmr.config")]
+"""
+
+
 def python(script: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
@@ -43,6 +56,10 @@ def python(script: str) -> None:
 @pytest.mark.slow
 def test_numpy_parts_need_no_tensorflow_and_keras_finds_classes_when_it_comes_later():
     python(WITHOUT_TENSORFLOW)
+
+
+def test_metrics_judgements_relevance_and_rerankers_import_numpy_and_scipy_alone():
+    python(WITH_NUMPY_AND_SCIPY)
 
 
 def test_every_registered_class_is_known_from_its_source():
