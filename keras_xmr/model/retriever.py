@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.errors import ArgumentError
+from keras_xmr.errors import ArgumentError, check_backend
 from keras_xmr.losses import Loss
 from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Matcher
@@ -66,6 +66,7 @@ class Retriever(StepLogs):
 
     Raises:
         ArgumentError: If a part is none, or they do not fit together.
+        BackendError: If Keras has another backend than TensorFlow.
 
     Attributes:
         global_step: Steps trained, over all phases.
@@ -95,6 +96,7 @@ class Retriever(StepLogs):
         gradient_caching: int | None = None,
         **kwargs: Any,
     ) -> None:
+        check_backend()
         super().__init__(**kwargs)
         image_tower, text_tower = as_tower(image_tower, "image"), as_tower(text_tower, "text")
         objective = as_objective(objective)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import keras
+import models
 import pytest
 
 import keras_xmr
+from keras_xmr.errors import BackendError
 from keras_xmr.registration import StandIn, registered_classes
 
 ROOT = Path(__file__).parents[3]
@@ -60,6 +63,26 @@ def test_numpy_parts_need_no_tensorflow_and_keras_finds_classes_when_it_comes_la
 
 def test_metrics_judgements_relevance_and_rerankers_import_numpy_and_scipy_alone():
     python(WITH_NUMPY_AND_SCIPY)
+
+
+def test_another_backend_of_keras_is_refused_in_words(monkeypatch):
+    for backend in ("jax", "torch", "nonsense"):
+        script = "import keras_xmr; keras_xmr.losses"
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "KERAS_BACKEND": backend},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        says = f"keras_xmr runs on TensorFlow only, and Keras is set to '{backend}'; unset"
+        assert says in done.stderr.strip().splitlines()[-1]
+        assert "ModuleNotFoundError" not in done.stderr
+    # As where the backend is installed.
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(BackendError, match="TensorFlow only, and Keras is set to 'jax'"):
+        models.points()
 
 
 def test_every_registered_class_is_known_from_its_source():
