@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,6 +23,7 @@ from keras_xmr.config.option_types import (
 from keras_xmr.config.registry import FAMILIES, Choice, components
 from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.judgements.extra import JudgementOptions
+from keras_xmr.judgements.files import Unjudged
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -303,6 +306,35 @@ class RelevanceOptions(Section):
     or `java`, the program that `pycocoevalcap` calls; it needs that package and Java."""
 
 
+class JudgementSection(Section):
+    """Judgements to measure against."""
+
+    source: str
+    """`eccv_caption` or `cxc`, a name that comes with the data set, or a file."""
+
+    name: str | None = None
+    """What figures against them are called; by default the name of the source, or that of the file
+    without its ending."""
+
+    unjudged: Unjudged | None = None
+    """How pairs that the source does not name are taken: `left_out`, so that lists are condensed
+    to the judged pairs; `wrong`; or `wrong_in_pool`, which is wrong among the images and captions
+    that the source names, and left out beyond them. By default they are left out for Flickr8K's
+    human judgements, and wrong for all others."""
+
+    annotated: bool | None = None
+    """Whether annotated pairs are right, too, whatever the source says; with `left_out` and
+    `wrong_in_pool`, those of images and captions that the source names. By default they are for
+    Flickr8K's human judgements, and not for others."""
+
+    def options(self, files: Mapping[str, Path]) -> JudgementOptions:
+        """The options, with the files that come with the data set in place of their names."""
+        options = JudgementOptions(self.source, self.name, self.unjudged, self.annotated)
+        if self.source not in files:
+            return options
+        return replace(options, source=str(files[self.source]), name=self.name or self.source)
+
+
 class EvaluationOptions(Section):
     """How the model is evaluated."""
 
@@ -350,7 +382,7 @@ class EvaluationOptions(Section):
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
     on COCO, for "1K test images". 0 for none."""
 
-    judgements: tuple[Annotated[JudgementOptions, BeforeValidator(_by_source)], ...] = ()
+    judgements: tuple[Annotated[JudgementSection, BeforeValidator(_by_source)], ...] = ()
     """Further judgements to measure against, beside those of `data.judgements`, by their source or
     with options: `eccv_caption` or `cxc` on COCO's test split (they need
     `pip install 'keras-xmr[eccv]'`), `experts` or `crowd` on Flickr8K's, or a CSV file with the
@@ -463,11 +495,7 @@ class Config(Section):
         """
         files = self.data.source.judgement_files()
         return tuple(
-            own.model_copy(
-                update={"source": str(files[own.source]), "name": own.name or own.source}
-            )
-            if own.source in files
-            else own
+            own.options(files)
             for own in self.evaluation.judgements
             if split == "test" or own.source not in files
         )

@@ -11,6 +11,7 @@ import numpy as np
 from data_pipelines.files import written_aside
 from keras_xmr.external_scores.arrays import ScoresError
 from keras_xmr.judgements import GroundTruth
+from keras_xmr.judgements.lines import first_line
 from keras_xmr.judgements.trec import check_ids, read_lines_of, write_qrels
 from keras_xmr.metrics import ScoreMatrices
 
@@ -22,11 +23,10 @@ _LAYOUT = "query Q0 document rank score tag"
 
 def is_run(path: Path) -> bool:
     """Whether a file is a run file, by its first line: six words, the fifth of them a number."""
+    words = first_line(path).split()
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            words = file.readline().split()
         return len(words) == 6 and math.isfinite(float(words[4]))
-    except (OSError, ValueError):
+    except ValueError:
         return False
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from data_pipelines.options import Section
 from keras_xmr.judgements.coco import EXTENDED_COCO
 from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.files import Unjudged, find_judgements
@@ -19,26 +19,23 @@ _TAKEN = ("annotated", "folds", "metrics")
 """What figures against the annotated pairs are called, beside those of further judgements."""
 
 
-class JudgementOptions(Section):
-    """Judgements to measure against."""
+@dataclass(frozen=True)
+class JudgementOptions:
+    """Judgements to measure against.
+
+    Attributes:
+        source: `eccv_caption` or `cxc`, or a file.
+        name: What figures against them are called; by default the name of the source, or that of
+            the file without its ending.
+        unjudged: How pairs that the source does not name are taken; see `read_judgements`.
+        annotated: Whether annotated pairs are right, too; see `Judgements.with_annotated`. By
+            default they are for Flickr8K's human judgements, and not for others.
+    """
 
     source: str
-    """`eccv_caption` or `cxc`, a name that comes with the data set, or a file."""
-
     name: str | None = None
-    """What figures against them are called; by default the name of the source, or that of the file
-    without its ending."""
-
     unjudged: Unjudged | None = None
-    """How pairs that the source does not name are taken: `left_out`, so that lists are condensed
-    to the judged pairs; `wrong`; or `wrong_in_pool`, which is wrong among the images and captions
-    that the source names, and left out beyond them. By default they are left out for Flickr8K's
-    human judgements, and wrong for all others."""
-
     annotated: bool | None = None
-    """Whether annotated pairs are right, too, whatever the source says; with `left_out` and
-    `wrong_in_pool`, those of images and captions that the source names. By default they are for
-    Flickr8K's human judgements, and not for others."""
 
     @property
     def title(self) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.sources.text_files import decode, lines_of
 from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.lines import first_line, read_lines
 
 _LOGGER = logging.getLogger(__name__)
 _LAYOUTS = (
@@ -22,7 +22,7 @@ _LAYOUTS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ratings:
     """What several people said of each pair of a photo and a caption.
 
@@ -62,11 +62,7 @@ class Ratings:
 
 def is_flickr8k(path: Path) -> bool:
     """Whether a file is one of these, by its first line: five columns with tabs between."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            return file.readline().count("\t") == 4
-    except (OSError, UnicodeDecodeError):
-        return False
+    return first_line(path).count("\t") == 4
 
 
 def read_ratings(path: Path) -> Ratings:
@@ -103,17 +99,8 @@ def read_grades(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    try:
-        lines = lines_of(decode(path.read_bytes()))
-    except FileNotFoundError:
-        raise JudgementsError(f"{path} does not exist; expected {_LAYOUTS}") from None
-    except OSError as error:
-        raise JudgementsError(f"{path} cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise JudgementsError(f"{path} is not UTF-8 ({error})") from None
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield number, [field.strip() for field in line.split("\t")]
+    for number, line in read_lines(path, _LAYOUTS):
+        yield number, [field.strip() for field in line.split("\t")]
 
 
 def _scores(fields: Sequence[str]) -> tuple[int, ...] | None:

@@ -8,18 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.files import atomic_write
-from data_pipelines.sources.text_files import decode, lines_of
 from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.lines import first_line, read_lines
 from keras_xmr.judgements.relation import Judgements
 
 
 def is_qrels(path: Path) -> bool:
     """Whether a file holds qrels, by its first line: four words, the last of them a number."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            words = file.readline().split()
-    except (OSError, UnicodeDecodeError):
-        return False
+    words = first_line(path).split()
     return len(words) == 4 and words[3].removeprefix("-").isdecimal()
 
 
@@ -84,7 +80,7 @@ def write_qrels(
 
 
 def read_lines_of(path: Path, count: int, layout: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the words of every line of a file of TREC that is not empty.
+    """Yields the number and the words of every line of a file of TREC that is not blank.
 
     Args:
         path: The file.
@@ -94,21 +90,14 @@ def read_lines_of(path: Path, count: int, layout: str) -> Iterator[tuple[int, li
     Raises:
         JudgementsError: If the file cannot be read, or a line has more or fewer words.
     """
-    try:
-        lines = lines_of(decode(path.read_bytes()))
-    except OSError as error:
-        raise JudgementsError(f"{path} cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise JudgementsError(f"{path} is not UTF-8 ({error})") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in read_lines(path, f"`{layout}`"):
         words = line.split()
-        if words and len(words) != count:
+        if len(words) != count:
             raise JudgementsError(
                 f"{path}:{number}: {len(words)} words, expected {count}: `{layout}`. Ids have no "
                 "blanks in files of TREC"
             )
-        if words:
-            yield number, words
+        yield number, words
 
 
 def check_ids(ids: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import as_judgements
+from keras_xmr.metrics.names import DIRECTIONS
 from keras_xmr.metrics.ranking import (
     PRECISION_AT,
     Ranks,
@@ -20,29 +21,34 @@ from keras_xmr.metrics.retrieval import evaluate_scores
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 
-def recall(scores: Any, judgements: Any = None, k: Sequence[int] = (1, 5, 10)) -> dict[str, float]:
+def recall(
+    scores: Any, judgements: Any = None, k: int | Sequence[int] = (1, 5, 10)
+) -> dict[str, float]:
     """Recall at K of both directions: how many queries have a right answer among the first K.
 
     Args:
-        scores: Scores (images, captions), larger is better.
+        scores: Scores (images, captions), larger is better; or what a re-ranker returns, or
+            `ScoreMatrices`, if images are ranked by others.
         judgements: What is right, as `keras_xmr.judgements.as_judgements` takes it: `Judgements`,
             the row of each caption's image, or a matrix; None if caption i is of image i. Where
             some pairs were not judged, the lists are condensed to those that were (Sakai 2007).
-        k: The K.
+        k: One K or several, from 1.
 
     Returns:
         Fractions from 0 to 1: `i2t_recall_1` of images as queries, `t2i_recall_1` of captions,
-        and so on. Queries without a right answer do not count.
+        and so on. Queries without a right answer do not count; a direction without any query
+        that has one is left out.
 
     Raises:
-        ArgumentError: If shapes do not fit.
+        ArgumentError: If shapes do not fit, or K is not a whole number from 1.
         ValueError: If a score is NaN.
     """
-    _check_k(k)
     found: dict[str, float] = {}
+    at = _checked_k(k)
     for side, ranks in _ranks(scores, judgements):
         best = ranks.ranks[ranks.starts[:-1][ranks.counts > 0]]
-        found |= {f"{side}_recall_{n}": float(np.mean(best <= n)) if len(best) else 0.0 for n in k}
+        if len(best):
+            found |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
     return found
 
 
@@ -58,34 +64,33 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    scores = ScoreMatrices.of(
-        scores if isinstance(scores, tuple | ScoreMatrices) else np.asarray(scores)
-    )
-    right = as_judgements(judgements, scores.image_to_text.shape)
-    return evaluate_scores(scores, right, PRECISION_AT).summary
+    matrices = _matrices(scores)
+    right = as_judgements(judgements, matrices.image_to_text.shape)
+    return evaluate_scores(matrices, right, PRECISION_AT).summary
 
 
-def ndcg(scores: Any, judgements: Any = None, k: Sequence[int] = (10,)) -> dict[str, float]:
+def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) -> dict[str, float]:
     """Normalized discounted cumulative gain at K of both directions; see `ndcg_at`.
 
     Args:
-        scores: Scores (images, captions), larger is better.
+        scores: Scores, as `recall` takes them.
         judgements: What is right, and how right; see `recall`.
-        k: The K.
+        k: One K or several, from 1.
 
     Returns:
         Fractions from 0 to 1: `i2t_ndcg_10`, `t2i_ndcg_10` and so on. Queries without a right
-        answer do not count.
+        answer do not count; a direction without any query that has one is left out.
 
     Raises:
-        ArgumentError: If shapes do not fit.
+        ArgumentError: If shapes do not fit, or K is not a whole number from 1.
         ValueError: If a score is NaN.
     """
-    _check_k(k)
+    at = _checked_k(k)
     return {
-        f"{side}_ndcg_{n}": _mean(ndcg_at(ranks, n))
+        f"{side}_ndcg_{n}": float(np.nanmean(ndcg_at(ranks, int(n))))
         for side, ranks in _ranks(scores, judgements)
-        for n in k
+        for n in at
+        if len(ranks.ranks)
     }
 
 
@@ -93,38 +98,45 @@ def bpref(scores: Any, judgements: Any) -> dict[str, float]:
     """Binary preference of both directions; see `binary_preference`.
 
     Args:
-        scores: Scores (images, captions), larger is better.
+        scores: Scores, as `recall` takes them.
         judgements: What is right; see `recall`. Where every pair was judged, whatever is not right
             is wrong.
 
     Returns:
         Fractions from 0 to 1: `i2t_bpref` and `t2i_bpref`. Queries without a right answer do not
-        count.
+        count; a direction without any query that has one is left out.
 
     Raises:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
     return {
-        f"{side}_bpref": _mean(binary_preference(ranks))
+        f"{side}_bpref": float(np.nanmean(binary_preference(ranks)))
         for side, ranks in _ranks(scores, judgements)
+        if len(ranks.ranks)
     }
 
 
-def _check_k(k: Sequence[int]) -> None:
-    if min(k, default=0) < 1:
-        raise ArgumentError(f"k must be at least 1, got {k}")
+def _checked_k(k: int | Sequence[int]) -> np.ndarray:
+    at = np.atleast_1d(np.asarray(k))
+    if at.ndim != 1 or not np.issubdtype(at.dtype, np.integer) or at.min(initial=1) < 1:
+        raise ArgumentError(f"k must be a whole number from 1 on, or several such, not {k!r}")
+    return at
 
 
 def _ranks(scores: Any, judgements: Any) -> Iterator[tuple[str, Ranks]]:
     """The ranks of the right answers, of images as queries and of captions."""
-    scores = np.asarray(scores)
-    right = as_judgements(judgements, scores.shape)
-    yield "i2t", positive_ranks(scores, right)
-    yield "t2i", positive_ranks(scores.T, right.transpose())
+    matrices = _matrices(scores)
+    right = as_judgements(judgements, matrices.image_to_text.shape)
+    relations = (right, right.transpose())
+    for side, rows, own in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
+        yield side, positive_ranks(rows, own)
 
 
-def _mean(values: np.ndarray) -> float:
-    """The mean over the queries that have a value; 0 if none has one."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else 0.0
+def _matrices(scores: Any) -> ScoreMatrices:
+    """Both score matrices of what a caller has; a tuple may be two of them, or rows of one."""
+    if isinstance(scores, ScoreMatrices):
+        return scores
+    if isinstance(scores, tuple) and [np.ndim(matrix) for matrix in scores] == [2, 2]:
+        return ScoreMatrices(*map(np.asarray, scores))
+    return ScoreMatrices(np.asarray(scores))

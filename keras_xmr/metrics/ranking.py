@@ -18,7 +18,7 @@ PRECISION_AT = (5, 10)
 NDCG_AT = (10,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranks:
     """Where the right answers of each query stand.
 
@@ -51,7 +51,7 @@ class Ranks:
         return Ranks(*own, self.fully_judged)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class QueryMetrics:
     """Metrics of every query; NaN for a query without right answers.
 
