@@ -19,6 +19,20 @@ class BackendError(UserError):
     """Vectors cannot be read or kept; the message says what to do."""
 
 
+class DamagedError(BackendError):
+    """A file of vectors is missing or damaged.
+
+    Args:
+        path: The file.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(
+            f"{path} is missing or damaged ({reason}); run `index` again, which makes it again"
+        )
+
+
 @dataclass(frozen=True)
 class Found:
     """What a search has found, the best first.
@@ -55,7 +69,8 @@ class Backend(abc.ABC):
                 writer beside them.
 
         Raises:
-            BackendError: If there is nothing, or what there is was damaged.
+            BackendError: If there is nothing, or what there is was damaged: files are compared
+                with their checksums.
         """
 
     @property
@@ -119,14 +134,6 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def save(self) -> None:
         """Makes all that was added and removed last: whole or, if it is killed, not at all."""
-
-    @abc.abstractmethod
-    def verify(self) -> None:
-        """Compares the files with their checksums, which reads all of them.
-
-        Raises:
-            BackendError: If one was damaged.
-        """
 
     @abc.abstractmethod
     def close(self) -> None:

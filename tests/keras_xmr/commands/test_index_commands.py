@@ -59,6 +59,12 @@ def test_index_says_what_was_done_and_what_is_next(indexed):
     assert again.startswith("15 photos (nothing new)")
 
 
+def test_a_damaged_part_is_named(indexed, tmp_path):
+    (tmp_path / "run/index/parts/000000/mean.npy").write_bytes(b"")
+    told = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    assert "damaged parts of the index, made again: 1\n  run/index/parts/000000" in told
+
+
 def test_search_prints_a_table_and_json(indexed):
     told = indexed.call(search, "--index=run/index", "blue flurb", "--results=3")
     assert told.splitlines()[0] == "blue flurb"
