@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY
+from data_pipelines.files import NO_ARRAY, atomic_write
 from data_pipelines.sources.karpathy import fault
 from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
-from keras_xmr.judgements.names import CaptionNames
+from keras_xmr.judgements.names import CaptionNames, known_name
 from keras_xmr.judgements.relation import Judgements
 
 _COLUMNS = ("image", "caption")
@@ -85,7 +86,8 @@ def read_judgements(
     captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
     found: dict[tuple[int, int], float] = {}
     for line, ids, grade in read_csv(path):
-        numbers = ([images[ids[0]]] if ids[0] in images else [], captions.numbers(ids[1]))
+        image = images.get(known_name(ids[0], images))
+        numbers = ([] if image is None else [image], captions.numbers(ids[1]))
         for kind, id_, own, known in zip(
             _COLUMNS, ids, numbers, (image_ids, caption_ids), strict=True
         ):
@@ -173,6 +175,8 @@ def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
 def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
     """Yields the line, the ids of image and caption, and the grade of every row of a CSV file.
 
+    Ids have the blanks of the file around them: `known_name` finds the id that is meant.
+
     Raises:
         JudgementsError: If the file has no columns `image,caption`, or those of a benchmark, or a
             row is malformed.
@@ -181,11 +185,12 @@ def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
     for line, row in read_rows(path, (layout.image, layout.caption)):
         grade = row.get(layout.grade)
         number = 1.0 if grade is None else parse_grade(grade, f"{path}:{line}")
-        caption = row[layout.caption]
+        image, caption = row[layout.image], row[layout.caption]
         if layout is OWN:
-            caption = row.get("caption_id", caption)
-        for each in layout.captions(caption):
-            yield line, (layout.image_id(row[layout.image]), each), number
+            yield line, (image, row.get("caption_id", caption)), number
+            continue
+        for each in layout.captions(caption.strip()):
+            yield line, (layout.image_id(image.strip()), each), number
 
 
 def read_rows(
@@ -218,8 +223,7 @@ def read_rows(
                     raise JudgementsError(
                         f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
                     )
-                fields = (field.strip() for field in row)
-                yield reader.line_num, dict(zip(header, fields, strict=True))
+                yield reader.line_num, dict(zip(header, row, strict=True))
     except FileNotFoundError:
         raise JudgementsError(f"{path} does not exist; it should hold {usual}") from None
     except IsADirectoryError:
@@ -230,6 +234,20 @@ def read_rows(
         raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     except csv.Error as error:
         raise JudgementsError(f"{path}:{reader.line_num}: not valid CSV ({error})") from None
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Writes a CSV file that `read_rows` reads as it was, whatever is in the fields.
+
+    Raises:
+        OSError: If the file cannot be written. It names the file.
+    """
+    buffer = io.StringIO(newline="")
+    # With "\n" as the end of a row, a "\r" in a field would be written without quotes.
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    atomic_write(path, buffer.getvalue().encode("utf-8"))
 
 
 def parse_grade(text: str, where: str) -> float:

@@ -21,6 +21,7 @@ from keras_xmr.judgements.files import read_csv, read_judgements
 from keras_xmr.server.app import create_app
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError
+from keras_xmr.server.marks import Marks
 from keras_xmr.server.requests import SearchRequest
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
@@ -325,6 +326,20 @@ def test_marks_become_judgements(client, service):
     assert error_of(client.post("/marks", json={**body, "id": 4711}), 404)
     path.write_text("image\nx\n")
     assert "no column 'caption'" in error_of(client.post("/marks", json=body), 422)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\rb.jpg", "a\nb.jpg", " a.jpg", "a.jpg\u00a0", 'a,"b".jpg', "a.jpg "]
+)
+def test_marks_keep_odd_names_of_photos(tmp_path, name):
+    marks = Marks(tmp_path / "judgements.csv")
+    marks.set("a.jpg", "two dogs", 0.0)
+    marks.set(name, "two dogs", 1.0)
+    assert marks.of_caption("two dogs") == {"a.jpg": 0.0, name: 1.0}
+    judged = read_judgements(tmp_path / "judgements.csv", ["a.jpg", name], ["two dogs"])
+    assert judged.grades.toarray().tolist() == [[0], [1]]
+    assert marks.set(name, "two dogs", None) == 1
+    assert marks.of_caption("two dogs") == {"a.jpg": 0.0}
 
 
 def test_marks_of_many_at_once_are_all_kept(client, service):
