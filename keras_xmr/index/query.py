@@ -177,8 +177,9 @@ class SearchResult:
         unknown_words: Words that the model does not know.
         uncertainty: How uncertain the query is, as a percentile of the captions of training;
             None where uncertainty was not measured to tell anything.
-        certified: Whether these are surely the best by the model's own matcher; None where no
-            bound is known.
+        certified: Whether no other photo can be among these or in the answer set, by the model's
+            own matcher; with a re-ranker, among all that were re-ranked. None where no bound is
+            known.
         notes: What else to know, in sentences.
         seconds: How long it took.
     """
