@@ -22,6 +22,11 @@ def is_text(text: str) -> bool:
         return False
 
 
+def has_words(text: str) -> bool:
+    """Whether a text has a letter or a digit at all."""
+    return any(character.isalnum() for character in text)
+
+
 def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
     """Yields entries without images and captions whose names or words are not text.
 

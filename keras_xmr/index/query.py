@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.sources.text_files import has_words
 from keras_xmr.config.messages import nearest
 from keras_xmr.index.answer_sets import Verdict
 
@@ -54,7 +55,7 @@ class Query:
         for text in (*self.texts, *self.unlike):
             if len(text) > MAX_TEXT:
                 raise QueryError(f"a text has at most {MAX_TEXT:,} characters, not {len(text):,}")
-            if not any(character.isalnum() for character in text):
+            if not has_words(text):
                 raise QueryError(f"the text {text!r} has no words")
 
     @property
