@@ -13,6 +13,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY, checksum
+from data_pipelines.locks import has_lock
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import inside
 from keras_xmr.index.answer_sets import AnswerSets
@@ -26,6 +27,8 @@ VERSION = 1
 
 PARTS, VECTORS, ITEMS = "parts", "vectors", "photos.json"
 REFERENCE, CAPTIONS = "reference.npz", "captions.npz"
+
+UNFINISHED = "`index` has not come to its end: run it again unless it is still at work."
 
 _SAMPLE = 4096
 
@@ -70,8 +73,10 @@ class PhotoIndex:
         """Opens an index.
 
         Raises:
-            UserError: If there is none, or it was damaged.
+            UserError: If there is none yet, or it was damaged.
         """
+        if has_lock(path) and not (path / MANIFEST).exists():
+            raise UserError(f"{path} has no photos yet. {UNFINISHED}")
         return cls(path, read_manifest(path, VERSION))
 
     def __len__(self) -> int:
@@ -91,7 +96,8 @@ class PhotoIndex:
         """
         if not self.is_finished and not (self.path / VECTORS / MANIFEST).exists():
             raise UserError(
-                f"{self.path} is not finished; run `index` again, which goes on where it stopped"
+                f"{self.path} is not finished; run `index` again unless it is still at work: it "
+                "goes on where it stopped"
             )
         opened: Backend = backend_class(self.backend).open(self.path / VECTORS)
         return opened

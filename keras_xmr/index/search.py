@@ -15,7 +15,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index.answer_sets import centre_and_scale
 from keras_xmr.index.augmentations import Reference
-from keras_xmr.index.gallery import PhotoIndex
+from keras_xmr.index.gallery import UNFINISHED, PhotoIndex
 from keras_xmr.index.query import (
     MAX_COUNT,
     Answer,
@@ -151,7 +151,10 @@ class Searcher:
 
     def _nothing(self, filters: Filters, begin: float) -> SearchResult:
         """The answer where no photo is looked at: no model is loaded for it."""
-        why = "No photo passes the filters." if len(self.index) else "The index has no photos."
+        if len(self.index):
+            why = "No photo passes the filters."
+        else:
+            why = f"The index has no photos{'' if self.index.is_finished else ' yet'}."
         return SearchResult(
             hits=(),
             searched=0,
@@ -159,7 +162,7 @@ class Searcher:
             unknown_words=(),
             uncertainty=None,
             certified=None,
-            notes=(*filters.unknown(self.index), why),
+            notes=(*filters.unknown(self.index), why, *self._unfinished()),
             seconds=time.perf_counter() - begin,
         )
 
@@ -361,10 +364,12 @@ class Searcher:
         own = 0.5 * float(scored.parts["log_variance"].mean())
         return float(100.0 * np.searchsorted(known, own) / len(known))
 
+    def _unfinished(self) -> list[str]:
+        """What to say while photos may be missing."""
+        return [] if self.index.is_finished else [UNFINISHED]
+
     def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
-        notes = []
-        if not self.index.is_finished:
-            notes.append("`index` has not come to its end: run it again, photos may be missing.")
+        notes = self._unfinished()
         if self.index.answer_sets is None:
             notes.append("Without a calibration nothing is said of how many photos are right.")
         elif not query.is_one_text:

@@ -10,9 +10,10 @@ from datetime import date
 
 import numpy as np
 import pytest
-from small_index import COLOURS, StubEmbedder, photo, small_index
+from small_index import COLOURS, StubEmbedder, photo, small_index, write_photos
 
 from data_pipelines.errors import UserError
+from data_pipelines.locks import locked
 from keras_xmr.index import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.backends import Exact
@@ -317,6 +318,30 @@ def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatc
 
 def _kill(*_):
     raise KeyboardInterrupt
+
+
+def test_a_search_says_that_the_first_index_is_still_built(tmp_path):
+    write_photos(tmp_path / "photos")
+    model, said = StubEmbedder(), []
+
+    def look(pixels):
+        index = PhotoIndex.open(tmp_path / "index")
+        for filters in (Filters(), Filters(folder="red")):
+            query = Query(texts=("red",))
+            said.append(Searcher(index, tmp_path / "no run").search(query, filters=filters).notes)
+        raise KeyboardInterrupt
+
+    model.embed_pixels = look
+    with pytest.raises(KeyboardInterrupt):
+        build_with(model, tmp_path / "photos", tmp_path / "index")
+    unfinished = "`index` has not come to its end: run it again unless it is still at work."
+    assert said[0] == ("The index has no photos yet.", unfinished)
+    assert said[1][-2:] == said[0]
+
+
+def test_a_search_before_the_first_photo_says_that_the_index_is_built(tmp_path):
+    with locked(tmp_path / "index"), pytest.raises(UserError, match=r"no photos yet\. `index` has"):
+        PhotoIndex.open(tmp_path / "index")
 
 
 def test_an_empty_index_answers(tmp_path):
