@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.sources.text_files import has_words
+from data_pipelines.sources.text_files import has_words, is_text
 from keras_xmr.config.messages import nearest
 from keras_xmr.index.answer_sets import Verdict
 
@@ -45,7 +45,7 @@ class Query:
         """Refuses what cannot be answered.
 
         Raises:
-            QueryError: If nothing is asked, or too much, or a text has no words.
+            QueryError: If nothing is asked, or too much, or a text has no words or is no text.
         """
         wanted = len(self.texts) + len(self.images) + len(self.ids)
         if wanted == 0:
@@ -55,6 +55,8 @@ class Query:
         for text in (*self.texts, *self.unlike):
             if len(text) > MAX_TEXT:
                 raise QueryError(f"a text has at most {MAX_TEXT:,} characters, not {len(text):,}")
+            if not is_text(text):
+                raise QueryError(f"the text {text!a} is not UTF-8")
             if not has_words(text):
                 raise QueryError(f"the text {text!r} has no words")
 
