@@ -22,11 +22,6 @@ def is_text(text: str) -> bool:
         return False
 
 
-def has_words(text: str) -> bool:
-    """Whether a text has a letter or a digit at all."""
-    return any(character.isalnum() for character in text)
-
-
 def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
     """Yields entries without images and captions whose names or words are not text.
 
@@ -42,6 +37,11 @@ def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
         for caption in set(entry.captions).difference(kept):
             problems.add("caption that is not text", f"{caption.key}: {caption.text!r}")
         yield entry if len(kept) == len(entry.captions) else replace(entry, captions=kept)
+
+
+def has_words(text: str) -> bool:
+    """Whether a text has a letter or a digit at all."""
+    return any(character.isalnum() for character in text)
 
 
 def decode(content: bytes, errors: str = "strict") -> str:
