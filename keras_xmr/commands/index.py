@@ -103,7 +103,7 @@ def _lines(report: Report) -> list[str]:
         lines.append(f"passed over, since they cannot be read: {len(report.broken):,}")
         lines += _some(list(report.broken.values()))
     if report.damaged:
-        lines.append(f"damaged parts of the index, made again: {len(report.damaged):,}")
+        lines.append(f"damaged files of the index, replaced or taken out: {len(report.damaged):,}")
         lines += _some([str(path) for path in report.damaged])
     if report.tagged:
         lines.append(f"named in the tags, but no photos of the index: {len(report.tagged):,}")

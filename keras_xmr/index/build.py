@@ -61,7 +61,8 @@ class Report:
         kept: How many were there already.
         duplicates: How many look like an earlier one.
         broken: Photos that could not be read, and why, by path.
-        damaged: Files and folders of the index that were damaged, and have been made again.
+        damaged: Files and folders of the index that were damaged. They have been made again;
+            a calibration only where calibrating was wanted, and is gone otherwise.
         tagged: Paths that have tags, and are none of a photo of the index.
         example: A caption that the model was trained with, to try a search; empty where the
             records of the run are not there.
@@ -155,6 +156,7 @@ class _Builder:
     def build(self, calibrate: bool, tags: Mapping[str, list[str]] | None) -> Report:
         if tags is not None:
             self.content["tags"] = dict(tags)
+        self._check_calibration()
         if calibrate and not PhotoIndex(self.path, self.content).is_calibrated:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
@@ -202,6 +204,17 @@ class _Builder:
         if self.content["backend"] != backend:
             raise UserError(f"{self.path} has the backend {self.content['backend']}; {other}")
 
+    def _check_calibration(self) -> None:
+        """Forgets a calibration whose files are damaged."""
+        index = PhotoIndex(self.path, self.content)
+        names = [REFERENCE] * (index.answer_sets is not None) + [CAPTIONS] * index.is_calibrated
+        damaged = [self.path / name for name in names if not index.has_calibration(name)]
+        if damaged:
+            self.report.damaged += damaged
+            self.content["answer_sets"] = None
+            for key in ("log_sigma", "reranking", "calibration_checksums"):
+                self.content.pop(key, None)
+
     def _calibrate(self) -> None:
         if not has_validation(self.model):
             _LOGGER.warning(
@@ -219,6 +232,9 @@ class _Builder:
             aside = aside_of(self.path / name, ".npz")
             np.savez(aside, **dict(arrays))  # type: ignore[arg-type]
             os.replace(aside, self.path / name)
+        self.content["calibration_checksums"] = {
+            name: checksum(self.path / name) for name in (REFERENCE, CAPTIONS)
+        }
 
     def _check_parts(self) -> None:
         """Leaves out damaged parts, so that their photos are embedded again."""

@@ -164,7 +164,7 @@ class PhotoIndex:
         """
         if self.answer_sets is None:
             return {name: values[:256] for name, values in self.sample.items()}
-        return _arrays(self.path / REFERENCE)
+        return self._calibrated(REFERENCE)
 
     @property
     def is_finished(self) -> bool:
@@ -179,7 +179,34 @@ class PhotoIndex:
     @cached_property
     def captions(self) -> dict[str, np.ndarray]:
         """Embeddings of training captions; none where nothing was calibrated."""
-        return _arrays(self.path / CAPTIONS) if self.is_calibrated else {}
+        return self._calibrated(CAPTIONS) if self.is_calibrated else {}
+
+    def has_calibration(self, name: str) -> bool:
+        """Whether a file that calibration has written is there and whole."""
+        try:
+            self._calibrated(name)
+        except UserError:
+            return False
+        return True
+
+    def _calibrated(self, name: str) -> dict[str, np.ndarray]:
+        """The embeddings of a file that calibration has written.
+
+        Raises:
+            UserError: If it is damaged.
+        """
+        path = self.path / name
+        # An index of an earlier version has no checksums.
+        expected = self.content.get("calibration_checksums", {}).get(name)
+        try:
+            if expected is not None and checksum(path) != expected:
+                raise ValueError("it does not have its checksum")
+            with np.load(path) as arrays:
+                return dict(arrays)
+        except (*NO_ARRAY, TypeError) as error:
+            raise UserError(
+                f"{path} is damaged ({error}); run `index` again, which calibrates again"
+            ) from None
 
     @property
     def log_sigma(self) -> np.ndarray | None:
@@ -257,16 +284,6 @@ class PhotoIndex:
         """Lets go of the files."""
         if "vectors" in self.__dict__:
             self.vectors.close()
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path) as arrays:
-            return dict(arrays)
-    except NO_ARRAY as error:
-        raise UserError(
-            f"{path} is damaged ({error}); delete the index and build it again"
-        ) from None
 
 
 class Part:

@@ -62,7 +62,7 @@ def test_index_says_what_was_done_and_what_is_next(indexed):
 def test_a_damaged_part_is_named(indexed, tmp_path):
     (tmp_path / "run/index/parts/000000/mean.npy").write_bytes(b"")
     told = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
-    assert "damaged parts of the index, made again: 1\n  run/index/parts/000000" in told
+    assert "damaged files of the index, replaced or taken out: 1\n  run/index/parts/000000" in told
 
 
 def test_search_prints_a_table_and_json(indexed):

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import odd_images
@@ -17,9 +18,11 @@ from small_index import StubEmbedder, photo, small_index, write_photos
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index import PhotoIndex, Query, Searcher, build
+from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
 from keras_xmr.index.photos import read_photo
+from keras_xmr.index.rerank import Reranking
 from keras_xmr.index.tags import read_tags
 
 RED = Query(texts=("red",))
@@ -266,6 +269,48 @@ def test_damaged_vectors_are_named_and_made_again(root, backend):
     report, index, stub = built(root, backend=backend)
     assert (stub.embedded, report.damaged) == (0, [folder])
     np.testing.assert_array_equal(index.vectors.ids, index.ids)
+
+
+def calibrated(monkeypatch, times):
+    """Lets indexes be calibrated with what a stub knows; `times` is told of each."""
+    monkeypatch.setattr(build, "has_validation", lambda model: True)
+
+    def calibrate(model):
+        times.append(1)
+        sets = AnswerSets(0.8, 0.8, [0.5, 0.6], [0.45, 0.45], 15, 2, 2)
+        reference = {"mean": np.ones((4, 3), np.float32)}
+        captions = {"mean": np.eye(3, dtype=np.float32)}
+        return SimpleNamespace(
+            answer_sets=sets,
+            log_sigma=None,
+            reranking=Reranking(3.0, 0.5, 0.6),
+            reference=reference,
+            captions=captions,
+        )
+
+    monkeypatch.setattr(build, "calibrate_run", calibrate)
+
+
+@pytest.mark.parametrize("name", ["reference.npz", "captions.npz"])
+def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch, name):
+    times = []
+    calibrated(monkeypatch, times)
+    _, before, _ = built(root, calibrate=True)
+    other = {"reference.npz": "captions.npz", "captions.npz": "reference.npz"}[name]
+    shutil.copy(before.path / other, before.path / name)
+    searcher = Searcher(PhotoIndex.open(before.path), embedder=StubEmbedder())
+    with pytest.raises(UserError, match=rf"{name} is damaged .*run `index` again"):
+        searcher.search(RED, rerank="fast_reranking")
+    report, index, _ = built(root, calibrate=True)
+    assert report.damaged == [index.path / name]
+    assert len(times) == 2
+    assert index.content == before.content
+    assert Searcher(index, embedder=StubEmbedder()).search(RED, rerank="fast_reranking").answer
+    (index.path / name).write_bytes(b"")
+    report, index, _ = built(root)
+    assert report.damaged == [index.path / name]
+    found = Searcher(index, embedder=StubEmbedder()).search(RED)
+    assert (found.answer, len(times)) == (None, 2)
 
 
 def test_near_duplicates_are_marked(tmp_path):
