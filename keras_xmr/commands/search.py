@@ -147,8 +147,8 @@ def _texts(path: Path) -> list[str]:
         raise UserError(
             f"--queries: {bad[0] if bad else f'{path} is empty; write one query a line'}"
         )
-    for told in bad:
-        _LOGGER.warning("%s", told)
+    for message in bad:
+        _LOGGER.warning("%s", message)
     if bad:
         _LOGGER.warning("%d of %d queries passed over", len(bad), len(bad) + len(texts))
     return texts

@@ -125,7 +125,7 @@ class Service:
         Args:
             request: The request.
             images: Bytes of image files that the photos should be like.
-            searcher: An earlier value of `searcher`; the present one by default.
+            searcher: The searcher that the request has taken; the current one by default.
         """
         query, searcher = request.query(images), searcher or self._searcher
         if request.matcher not in ("", searcher.index.matcher):
@@ -231,7 +231,7 @@ class Service:
         return checked
 
     def _refreshed(self) -> Searcher:
-        """The searcher. Now and then it is looked whether the index has changed since."""
+        """The searcher, of a newer index if there is one; looks for that every few seconds."""
         with self._turn:
             if time.monotonic() - self._looked >= _LOOK_AFTER:
                 self._looked = time.monotonic()
