@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, atomic_write
+from data_pipelines.files import NO_ARRAY
 from data_pipelines.sources.karpathy import fault
 from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
@@ -234,20 +233,6 @@ def read_rows(
         raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     except csv.Error as error:
         raise JudgementsError(f"{path}:{reader.line_num}: not valid CSV ({error})") from None
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Writes a CSV file that `read_rows` reads as it was, whatever is in the fields.
-
-    Raises:
-        OSError: If the file cannot be written. It names the file.
-    """
-    buffer = io.StringIO(newline="")
-    # With "\n" as the end of a row, a "\r" in a field would be written without quotes.
-    writer = csv.writer(buffer, lineterminator="\r\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    atomic_write(path, buffer.getvalue().encode("utf-8"))
 
 
 def parse_grade(text: str, where: str) -> float:

@@ -6,8 +6,9 @@ import threading
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from keras_xmr.judgements.files import read_csv, write_rows
+from keras_xmr.judgements.files import read_csv
 from keras_xmr.judgements.names import one_line
+from keras_xmr.judgements.writing import write_rows
 
 COLUMNS = ("image", "caption", "grade")
 

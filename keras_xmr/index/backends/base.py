@@ -19,20 +19,6 @@ class BackendError(UserError):
     """Vectors cannot be read or kept; the message says what to do."""
 
 
-class DamagedError(BackendError):
-    """A file of vectors is missing or damaged.
-
-    Args:
-        path: The file.
-        reason: What is wrong with it.
-    """
-
-    def __init__(self, path: Path, reason: object) -> None:
-        super().__init__(
-            f"{path} is missing or damaged ({reason}); run `index` again, which makes it again"
-        )
-
-
 @dataclass(frozen=True)
 class Found:
     """What a search has found, the best first.
@@ -180,3 +166,17 @@ def one_an_item(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
         first[np.unique(row, return_index=True)[1]] = True
         its_scores[~first] = -np.inf
     return best(ids, scores, k)
+
+
+class DamagedError(BackendError):
+    """A file of vectors is missing or damaged.
+
+    Args:
+        path: The file.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(
+            f"{path} is missing or damaged ({reason}); run `index` again, which makes it again"
+        )
