@@ -60,13 +60,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     # Of what stands in several files the first one counts.
     results = {r.name: r for r in reversed(read_results(options.real)) if r.size == options.size}
-    scenes, photos = {}, of_real(list(results.values()))
+    found: dict[str, Found] = {}
     if options.scenes:
-        scenes = of_scenes(options.scenes) | of_sigma(options.scenes, config_on_scenes)
+        found["--scenes"] = of_scenes(options.scenes) | of_sigma(options.scenes, config_on_scenes)
+    if options.real:
+        found["--real"] = of_real(list(results.values()))
     if options.real_runs:
-        photos |= of_sigma(options.real_runs, config_on_photos)
-    columns: dict[str, Found] = {"scenes": scenes, "real photos": photos}
-    print("\n".join(table(columns)))
+        found["--real-runs"] = of_sigma(options.real_runs, config_on_photos)
+    if not found:
+        parser.error("name finished runs: --scenes, --real or --real-runs")
+    for option, own in found.items():
+        if not own:
+            parser.error(f"{option}: there are no finished runs that a claim is about")
+    scenes = found.pop("--scenes", {})
+    photos = {key: values for own in found.values() for key, values in own.items()}
+    print("\n".join(table({"scenes": scenes, "real photos": photos})))
 
 
 def table(columns: dict[str, Found]) -> Iterable[str]:
@@ -144,7 +152,8 @@ class Scenes:
 
     def __init__(self, folder: Path) -> None:
         files = folder.glob("scenes_*-seed*/evaluation/test/metrics.json")
-        self._methods = read_runs(sorted(path.parents[2] for path in files))["test"]
+        runs = sorted(path.parents[2] for path in files)
+        self._methods = read_runs(runs)["test"] if runs else {}
         self._resampled: dict[tuple[Path, str], dict[str, Resampled]] = {}
         sides = {side.partition(BY)[0] for claim in CLAIMS for side in (claim.left, claim.right)}
         self._claimed = {config_on_scenes(method) for method in sides}

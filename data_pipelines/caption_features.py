@@ -20,7 +20,7 @@ class CaptionFeaturesError(UserError):
     """Features of captions are damaged, or cannot be written."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CaptionFeatures:
     """The features of the tokens of every caption of a split, in the order of its records.
 

@@ -12,7 +12,7 @@ from data_pipelines.text import Tokenizer
 _BATCH = 8192
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CaptionIds:
     """The ids of captions, in the order of their split.
 
@@ -77,7 +77,7 @@ class CaptionIds:
         return enclosed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Drop:
     """Which words of a batch of captions are dropped.
 

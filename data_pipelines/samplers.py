@@ -93,9 +93,11 @@ class OnePerClassSampler(Sampler):
             classes[self.by_class], return_index=True, return_counts=True
         )
         if batch_size > len(self.sizes):
+            lower = f"lower it to {len(self.sizes)}, or " if len(self.sizes) > 1 else ""
             raise UserError(
                 f"train.batch_size: {batch_size} is more than the {len(self.sizes)} classes of the "
-                "training split, of which train.sampler 'one_per_class' takes one pair each"
+                "training split, of which train.sampler 'one_per_class' takes one pair each; "
+                f"{lower}set train.sampler to pairs"
             )
 
     def epoch(self, number: int) -> np.ndarray:

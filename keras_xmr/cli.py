@@ -24,6 +24,7 @@ from keras_xmr.commands._overview import overview
 from keras_xmr.commands._quiet import quiet_tensorflow
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
+from keras_xmr.errors import check_backend
 from keras_xmr.training.cluster import TF_CONFIG, cluster_of
 from keras_xmr.training.termination import EXIT_CODE, TerminatedError
 
@@ -60,6 +61,7 @@ def _start(words: Sequence[str]) -> None:
     arguments = _parse(name, command, words[named:])
     if cluster_of().count > 1 and not getattr(command, "SEVERAL_WORKERS", False):
         raise ConfigError(f"{name} is the work of one process; start it without {TF_CONFIG}")
+    check_backend()
     _set_up_logging()
     _set_up_warnings()
     quiet_tensorflow()

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from keras_xmr.errors import check_backend
 from keras_xmr.import_hooks import around_import
 
 _PACKAGE = Path(__file__).parent
@@ -57,7 +58,11 @@ def register() -> None:
 
 @contextmanager
 def _then_register(keras: ModuleType) -> Iterator[None]:
-    yield
+    try:
+        yield
+    except (ImportError, ValueError):
+        check_backend()
+        raise
     _register_stand_ins(keras)
 
 

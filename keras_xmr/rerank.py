@@ -1,4 +1,4 @@
-"""Re-ranking of a score matrix, as functions; NumPy is all it needs.
+"""Re-ranking of a score matrix, as functions; it imports NumPy and SciPy alone.
 
 All queries are used at once (transductive): figures that are re-ranked must say so.
 """

@@ -77,6 +77,32 @@ def test_finished_runs_answer(bench, tmp_path):
     assert ("DAA raises ASP", "i2t ASP") not in found
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "name finished runs: --scenes, --real or --real-runs"),
+        (["--scenes", "."], "--scenes: there are no finished runs that a claim is about"),
+        (["--real", "gone.jsonl"], "--real: there are no finished runs that a claim is about"),
+        (["--real-runs", "."], "--real-runs: there are no finished runs that a claim is about"),
+    ],
+)
+def test_without_runs_there_is_no_table(bench, options, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        bench.main(options)
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert says in told.err
+    assert not told.out
+
+
+def test_the_table_of_finished_runs_is_printed(bench, tmp_path, capsys):
+    for name, skill in {"scenes_vse0-seed1": 1.0, "scenes_vsepp-seed1": 3.0}.items():
+        finished_run(tmp_path, name, 1, skill)
+    bench.main(["--scenes", str(tmp_path)])
+    assert "| the hardest negative is above all negatives | " in capsys.readouterr().out
+
+
 def test_what_seeds_change_counts_where_a_method_has_one(bench, tmp_path):
     for seed, skill in enumerate((1.0, 2.0, 3.0)):  # Seeds change much,
         finished_run(tmp_path, f"scenes_nt_xent-seed{seed}", seed, skill)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -48,3 +50,28 @@ def test_commands_and_files_that_are_named_are_there():
         assert links
         for name in (*links, *named):
             assert (ROOT / name).exists(), f"{page}: {name}"
+
+
+def dataclasses_of_arrays() -> Iterator[tuple[str, ast.expr]]:
+    """Place and decorator of each data class that has arrays, or sparse matrices, as fields."""
+    arrays = re.compile(r"\b(ndarray|\w+_array|Arrays|Matrix|Tensor)\b")
+    for room in ("keras_xmr", "data_pipelines"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if not isinstance(node, ast.ClassDef):
+                    continue
+                types = [
+                    ast.unparse(f.annotation) for f in node.body if isinstance(f, ast.AnnAssign)
+                ]
+                # Functions of arrays are compared as any other.
+                if any(arrays.search(text.partition("Callable[")[0]) for text in types):
+                    for decorator in node.decorator_list:
+                        if ast.unparse(decorator).startswith("dataclass"):
+                            yield f"{path.relative_to(ROOT)}: {node.name}", decorator
+
+
+def test_data_classes_of_arrays_are_not_compared_by_their_arrays():
+    """`==` of arrays is no truth value: a generated `__eq__` would raise, and so would `in`."""
+    found = dict(dataclasses_of_arrays())
+    assert len(found) > 30
+    assert [place for place, how in found.items() if "eq=False" not in ast.unparse(how)] == []

@@ -62,7 +62,7 @@ class Scene:
     things: tuple[Thing, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scenes:
     """N scenes as arrays, each padded to four things.
 

@@ -73,7 +73,7 @@ class EncodedImage:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Regions:
     """An image as R feature vectors: float array (R, F)."""
 

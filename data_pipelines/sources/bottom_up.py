@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Row:
     """One row of a TSV file, decoded."""
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
+from data_pipelines.json_entries import (
+    fault,
+    identifier,
+    karpathy_keys,
+    karpathy_path,
+    string,
+)
 from data_pipelines.sources.base import Problems, SourceError, Split
 from data_pipelines.sources.text_files import read_bytes
 
@@ -52,33 +58,6 @@ def load_json(path: Path, holds: str) -> Any:
         ) from None
 
 
-def identifier(value: Any) -> str:
-    """An id of a JSON file, which is a whole number or a string.
-
-    Raises:
-        TypeError: If it is something else, or empty.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
-        raise TypeError(f"an id is {value!r}")
-    return str(value)
-
-
-def string(value: Any) -> str:
-    """A string of a JSON file.
-
-    Raises:
-        TypeError: If it is something else.
-    """
-    if not isinstance(value, str):
-        raise TypeError(f"there is {value!r} in the place of a text")
-    return value
-
-
-def fault(error: Exception) -> str:
-    """What is wrong with an entry of a JSON file, in words."""
-    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
-
-
 def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[KarpathyImage]:
     """Yields the images of a split file in its order.
 
@@ -106,35 +85,6 @@ def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[K
             yield parsed
 
 
-def karpathy_keys(images: Sequence[Any]) -> list[str]:
-    """The keys of the images of a split file: the id of the data set (`cocoid`), or the file name.
-
-    Some files name the folder of an image and some do not, so it is no part of its key; only where
-    images in several folders have one name, it is.
-
-    Args:
-        images: The entries of the list `images`; the key of a malformed one may be empty.
-    """
-    paths = [_path(image) for image in images]
-    count = Counter(path.name for path in paths)
-    names = [path.name if count[path.name] == 1 else str(path) for path in paths]
-    return [_key(image, name) for image, name in zip(images, names, strict=True)]
-
-
-def _key(image: Any, name: str) -> str:
-    id_ = image.get("cocoid") if isinstance(image, dict) else None
-    try:
-        return name if id_ is None else identifier(id_)
-    except TypeError:
-        return ""
-
-
-def _path(image: Any) -> PurePosixPath:
-    """The file of an image, with its folder if that is named."""
-    parts = [image.get("filepath"), image.get("filename")] if isinstance(image, dict) else []
-    return PurePosixPath(*(part for part in parts if isinstance(part, str)))
-
-
 def _parse(image: Any, key: str, restval: bool) -> KarpathyImage | None:
     name = image["split"]
     if name == "restval" and not restval:
@@ -145,4 +95,4 @@ def _parse(image: Any, key: str, restval: bool) -> KarpathyImage | None:
     string(image["filename"])
     identifier(key)
     sentences = tuple((identifier(s["sentid"]), string(s["raw"])) for s in image["sentences"])
-    return KarpathyImage(str(_path(image)), key, split, sentences)
+    return KarpathyImage(str(karpathy_path(image)), key, split, sentences)

@@ -9,17 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from data_pipelines.json_entries import is_text
 from data_pipelines.sources.base import Entry, Problems, SourceError
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-def is_text(text: str) -> bool:
-    """Whether a string can be written as UTF-8, without NUL: JSON can hold half of a character."""
-    try:
-        return b"\0" not in text.encode()
-    except UnicodeEncodeError:
-        return False
 
 
 def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:

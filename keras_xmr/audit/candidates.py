@@ -20,7 +20,7 @@ from keras_xmr.threads import in_threads
 _ROWS = 128
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidates:
     """Unlabelled pairs, those that the models believe in most first.
 
@@ -38,7 +38,7 @@ class Candidates:
         return len(self.images)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PairRanks:
     """Where some candidates of a query stand, among its unlabelled ones, from 1.
 
@@ -56,7 +56,7 @@ class PairRanks:
         return self.own < self.annotated
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opinion:
     """What one model thinks of some pairs.
 

@@ -54,15 +54,20 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Which method has the highest RSUM, and whether it can be told from the next."""
+        """Which method has the highest RSUM, and whether it is better than chance and the next."""
         kind = most_judged(self.methods)
         table = next(t for t in self.summary_tables if (t.judgements, t.matchers) == (kind, "own"))
         means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
         first, *others = sorted(means, key=lambda name: -means[name])
         line = f"{first} has an RSUM of {means[first]:.1f} by the {kind_title(kind)}"
+        best = next(found for found in self.resampled if found.judgements == kind).of(RSUM, first)
+        at_chance = RSUM in table.chance and not best.low > table.chance[RSUM]
         if others:
-            line += f", the highest; {others[0]} has {means[others[0]]:.1f}. "
+            line += f"{'' if at_chance else ', the highest'}; "
+            line += f"{others[0]} has {means[others[0]]:.1f}. "
             line += self._difference(kind, first, others[0])
+        if at_chance:
+            line = f"{'No method is' if others else f'{first} is no'} better than chance. {line}"
         if RSUM in table.chance:
             line += f". A random ranking has {100 * table.chance[RSUM]:.1f}, a perfect one 600"
         return f"{line}."

@@ -24,7 +24,7 @@ HEADLINES = {RSUM: metric_title(RSUM)} | {
 """The metrics whose differences are shown on the page; the others are in the CSV file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Resampled:
     """What methods have against one kind of judgements.
 

@@ -25,7 +25,7 @@ class ComparisonError(UserError):
     """Runs cannot be compared; the message says which, and why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Queries:
     """Metrics of every query with a run's own matcher.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -10,23 +11,28 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from data_pipelines.plugins import add_plugins
 from keras_xmr.config.loader import ConfigError, section_name, sections_of
-from keras_xmr.config.messages import cut
-from keras_xmr.config.schema import Config
+from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.schema import Config, rebuild
 
 _WIDTH = 96
 
 
-def explain(key: str = "") -> str:
+def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
     """Explains a config, or a part of it.
 
     Args:
         key: A dotted key such as `train.phases`, with the name of a component where one is
             chosen, such as `model.matcher.match_probability`; empty for everything.
+        plugins: Packages whose components can be chosen, too; see `plugins` of a config.
 
     Raises:
         ConfigError: If there is no such key.
+        PluginError: If a plugin cannot be found or read.
     """
+    if add_plugins(plugins):
+        rebuild()
     sections: list[type[BaseModel]] = [Config]
     for part in [part for part in key.split(".") if part]:
         fields = {n: f for section in sections for n, f in section.model_fields.items()}
@@ -38,8 +44,10 @@ def explain(key: str = "") -> str:
         elif part in fields:
             return "\n".join(_explain_field(part, fields[part], 0))
         else:
+            names = [name for section in sections if (name := section_name(section))]
+            more = " Components of a package of your own need --plugin." if names else ""
             raise ConfigError(
-                f"explain: there is no key {cut(repr(part))}; here are {', '.join(fields)}"
+                f"explain: there is no key {cut(repr(part))}.{nearest(part, names or fields)}{more}"
             )
     lines = []
     for section in sections:

@@ -136,9 +136,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     try:
         config = Config.model_validate(draft.data)
     except ValidationError as error:
-        items = error.errors(include_url=False)
-        # A default that follows from another key, which is wrong itself, is no mistake of its own.
-        items = [item for item in items if item["type"] != "default_factory_not_called"]
+        items = [item for item in error.errors(include_url=False) if not _follows(item)]
         raise ConfigError(_several([_explain(draft, item) for item in items])) from None
     mistakes = [f"{draft.place(key)}: {dotted(key)}: {text}" for key, text in check(config)]
     if mistakes:
@@ -192,6 +190,14 @@ def dump_config(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+def _follows(error: Mapping[str, Any]) -> bool:
+    """Whether a mistake only follows from others, which are told themselves."""
+    if error["type"] == "too_short":
+        # Entries that are wrong were taken out before they were counted.
+        return bool(len(error["input"]) >= error["ctx"]["min_length"])
+    return bool(error["type"] == "default_factory_not_called")
+
+
 def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
     """One mistake that pydantic found, as a line for the user, without `of` parts of the key."""
     key, value = _key_of(draft.data, error["loc"])
@@ -210,6 +216,9 @@ def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
     elif kind == "literal_error":
         names = [n.strip(" '") for n in context["expected"].replace(" or ", ", ").split(",")]
         text = f"got {cut(repr(value))}.{nearest(str(value), names)}"
+    elif kind == "too_short":
+        least = context["min_length"]
+        text = f"got {cut(repr(value))}: it needs at least {least} item{'s' * (least > 1)}"
     elif kind == "value_error":
         text = str(context["error"])
     else:

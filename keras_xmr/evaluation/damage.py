@@ -27,7 +27,7 @@ class Embedder(Protocol):
         """The embeddings of texts."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Damage:
     """Sigma of damaged items, as a multiple of that of the same items undamaged.
 

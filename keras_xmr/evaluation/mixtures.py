@@ -18,7 +18,7 @@ PAIRS = {
 """What is compared, and which of the damaged images is the outer one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mixtures:
     """How far Gaussians are from being covered by those of mixed and of erased images.
 

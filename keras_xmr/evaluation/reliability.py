@@ -15,7 +15,7 @@ BINS = 15
 _ROWS = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reliability:
     """Answers in bins of equal width of their probability (Guo et al. 2017).
 

@@ -33,7 +33,7 @@ WORDS = {
 """What the words of the card mean."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SigmaBins:
     """Recall at 1 in bins of growing sigma (Chun et al. 2021, Fig. 6), with 95 % intervals.
 

@@ -9,6 +9,9 @@ from keras_xmr.config.reported_results import ReportedFigures, ReportedResults
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import METRICS, Table, cell, metric_title, reranked_title
 
+_IMAGES = 1_000
+"""Images of the smallest test split of the papers, that of Flickr30K; COCO's folds have as many."""
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -103,7 +106,13 @@ def reported_tables(evaluation: Evaluation, paper: ReportedResults) -> list[Tabl
         title = f"{evaluation.split}{', mean over folds' if folds else ''}"
         title = title if reranker is None else reranked_title(title, reranker)
         rows = ", ".join(dict.fromkeys(compared.row for compared in group))
-        tables.append(_table(f"{title}, beside {paper.source}: {rows}", group))
+        title = f"{title}, beside {paper.source}: {rows}"
+        if evaluation.images < _IMAGES:
+            title += (
+                f" (not comparable: measured on {evaluation.images:,} images, and a paper on at "
+                f"least {_IMAGES:,})"
+            )
+        tables.append(_table(title, group))
     return tables
 
 

@@ -18,7 +18,7 @@ Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EmbeddedSplit:
     """Embeddings of a split, in the order of its records.
 
@@ -31,7 +31,7 @@ class EmbeddedSplit:
     captions: Arrays
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attention:
     """Where a model looks, on a few photos of a split.
 
@@ -46,7 +46,7 @@ class Attention:
     maps: dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GradientCounts:
     """How many negatives of a query have a gradient.
 
@@ -118,7 +118,7 @@ class RerankedEvaluation(_Result):
         return f"{self.matcher} + {self.reranker}"
 
 
-@dataclass
+@dataclass(eq=False)
 class Evaluation:
     """What a model reaches on a split.
 

@@ -12,7 +12,7 @@ from keras_xmr.metrics.bootstrap import LEVEL, resampled_means
 _RESAMPLES = 2000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RiskCoverage:
     """The share of wrong answers among the surest queries, for every share of queries answered.
 

@@ -43,7 +43,7 @@ Arrays = Mapping[str, np.ndarray]
 """An embedding of some items, as arrays."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reference:
     """What an augmentation may know beside the query.
 

@@ -31,7 +31,7 @@ _TRIED = 20
 """The shortest of so many captions is shown as an example."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calibration:
     """What the validation split tells, and what of training it is told by.
 
@@ -112,7 +112,7 @@ def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.nda
     return embed_texts(model, [captions[int(c)].text for c in _some(len(captions), CAPTIONS)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SplitQueries:
     """Embedded photos of a split, and the captions that ask for them.
 

@@ -14,7 +14,7 @@ from keras_xmr.index.calibration import SplitQueries, embed_reference
 from keras_xmr.index.model import Arrays, RunModel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScoredSplit:
     """Captions of a split that have a right photo there, scored with all of its photos.
 
@@ -69,7 +69,7 @@ class ScoredSplit:
         return np.array([happened[self.groups == g].mean() for g in np.unique(self.groups)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Coverage:
     """What answer sets hold.
 

@@ -16,7 +16,7 @@ from keras_xmr.index.photos import check_root, find_photos
 from keras_xmr.index.reading import Readers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Embedded:
     """What was embedded.
 

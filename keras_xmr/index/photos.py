@@ -16,10 +16,10 @@ import numpy as np
 from PIL import Image
 
 from data_pipelines.errors import UserError
+from data_pipelines.json_entries import is_text
 from data_pipelines.pixels import naming, open_image, orientation, read_pixels
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside
-from data_pipelines.sources.text_files import is_text
 
 _EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
 

@@ -387,7 +387,7 @@ class Searcher:
         return notes
 
 
-@dataclass
+@dataclass(eq=False)
 class _Scored:
     """Photos that were scored, the best first.
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.files import atomic_write
-from data_pipelines.sources.karpathy import fault, identifier, karpathy_keys, string
-from data_pipelines.sources.text_files import is_text
+from data_pipelines.json_entries import fault, identifier, is_text, karpathy_keys, string
 from keras_xmr.judgements.files import JudgementsError, read_csv
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements

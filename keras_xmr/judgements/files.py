@@ -14,7 +14,7 @@ import scipy.sparse
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY
-from data_pipelines.sources.karpathy import fault
+from data_pipelines.json_entries import fault
 from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.names import CaptionNames, known_name

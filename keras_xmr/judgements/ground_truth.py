@@ -11,7 +11,7 @@ import scipy.sparse
 from keras_xmr.judgements.relation import Judgements, multi_hot
 
 
-@dataclass
+@dataclass(eq=False)
 class GroundTruth:
     """What is known of the rows and columns of a score matrix.
 

@@ -11,7 +11,7 @@ import scipy.sparse
 _ROWS = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Judgements:
     """Which captions are right for which images, and how right.
 

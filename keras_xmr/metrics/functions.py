@@ -9,37 +9,45 @@ import numpy as np
 
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import as_judgements
+from keras_xmr.metrics.names import DIRECTIONS
 from keras_xmr.metrics.ranking import PRECISION_AT, positive_ranks
 from keras_xmr.metrics.retrieval import evaluate_scores
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 
-def recall(scores: Any, judgements: Any = None, k: Sequence[int] = (1, 5, 10)) -> dict[str, float]:
+def recall(
+    scores: Any, judgements: Any = None, k: int | Sequence[int] = (1, 5, 10)
+) -> dict[str, float]:
     """Recall at K of both directions: how many queries have a right answer among the first K.
 
     Args:
-        scores: Scores (images, captions), larger is better.
+        scores: Scores (images, captions), larger is better; or what a re-ranker returns, or
+            `ScoreMatrices`, if images are ranked by others.
         judgements: What is right, as `keras_xmr.judgements.as_judgements` takes it: `Judgements`,
             the row of each caption's image, or a matrix; None if caption i is of image i.
-        k: The K.
+        k: One K or several, from 1.
 
     Returns:
         Fractions from 0 to 1: `i2t_recall_1` of images as queries, `t2i_recall_1` of captions,
-        and so on. Queries without a right answer do not count.
+        and so on. Queries without a right answer do not count; a direction without any query
+        that has one is left out.
 
     Raises:
-        ArgumentError: If shapes do not fit.
+        ArgumentError: If shapes do not fit, or K is not a whole number from 1.
         ValueError: If a score is NaN.
     """
-    if min(k, default=0) < 1:
-        raise ArgumentError(f"k names how many answers are looked at, from 1 on, not {k}")
-    scores = np.asarray(scores)
-    right = as_judgements(judgements, scores.shape)
+    at = np.atleast_1d(np.asarray(k))
+    if at.ndim != 1 or not np.issubdtype(at.dtype, np.integer) or at.min(initial=1) < 1:
+        raise ArgumentError(f"k must be a whole number from 1 on, or several such, not {k!r}")
+    matrices = _matrices(scores)
+    right = as_judgements(judgements, matrices.image_to_text.shape)
     found: dict[str, float] = {}
-    for side, rows, own in (("i2t", scores, right), ("t2i", scores.T, right.transpose())):
+    relations = (right, right.transpose())
+    for side, rows, own in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
         ranks = positive_ranks(rows, own)
         best = ranks.ranks[ranks.starts[:-1][ranks.counts > 0]]
-        found |= {f"{side}_recall_{n}": float(np.mean(best <= n)) if len(best) else 0.0 for n in k}
+        if len(best):
+            found |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
     return found
 
 
@@ -55,8 +63,15 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    scores = ScoreMatrices.of(
-        scores if isinstance(scores, tuple | ScoreMatrices) else np.asarray(scores)
-    )
-    right = as_judgements(judgements, scores.image_to_text.shape)
-    return evaluate_scores(scores, right, PRECISION_AT).summary
+    matrices = _matrices(scores)
+    right = as_judgements(judgements, matrices.image_to_text.shape)
+    return evaluate_scores(matrices, right, PRECISION_AT).summary
+
+
+def _matrices(scores: Any) -> ScoreMatrices:
+    """Both score matrices of what a caller has; a tuple may be two of them, or rows of one."""
+    if isinstance(scores, ScoreMatrices):
+        return scores
+    if isinstance(scores, tuple) and [np.ndim(matrix) for matrix in scores] == [2, 2]:
+        return ScoreMatrices(*map(np.asarray, scores))
+    return ScoreMatrices(np.asarray(scores))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from keras_xmr.metrics.names import METRICS, RSUM, Metric
+from keras_xmr.metrics.names import CHOSEN, METRICS, RSUM
 
 _MEANINGS = {
     "recall_K": ("R@K", "the share of queries with a right answer among the first K"),
@@ -46,7 +46,7 @@ def glossary(summary: Iterable[str]) -> dict[str, str]:
     """
     shorts = [name if name == RSUM else name.partition("_")[2] for name in summary]
     found = {}
-    for short in [*(name for name in METRICS if name in shorts), RSUM]:
+    for short in [*(name for name in METRICS | CHOSEN if name in shorts), RSUM]:
         title, meaning = _entry(short)
         if short in shorts:
             found[title] = meaning
@@ -58,5 +58,4 @@ def _entry(short: str) -> tuple[str, str]:
     family = re.sub(r"_\d+$", "_K", short)
     if (known := _MEANINGS.get(short) or _MEANINGS.get(family)) is not None:
         return known
-    metric: Metric = METRICS[short]
-    return metric.title.replace("\n", " "), "a metric that the config adds"
+    return CHOSEN[short].title.replace("\n", " "), "a metric that the config adds"

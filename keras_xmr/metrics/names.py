@@ -76,6 +76,9 @@ METRICS = {
 }
 """All metrics of a direction, by name, in the order of their columns."""
 
+CHOSEN: dict[str, Metric] = {}
+"""The metrics that configs have chosen beside them, by name, in the order of their columns."""
+
 RSUM = "rsum"
 """The sum of all recalls of both directions."""
 
@@ -87,9 +90,15 @@ def metric_names() -> list[str]:
     return [f"{side}_{name}" for side in DIRECTIONS for name in METRICS] + [RSUM]
 
 
+def find_metric(name: str) -> Metric | None:
+    """A metric by its name without the direction, also one that a config has chosen."""
+    return METRICS.get(name) or CHOSEN.get(name)
+
+
 def metric_title(name: str) -> str:
     """The title of a column of a metric such as `i2t_recall_1`."""
     if name == RSUM:
         return "RSUM"
     side, _, short = name.partition("_")
-    return f"{side}\n{METRICS[short].title if short in METRICS else short}"
+    metric = find_metric(short)
+    return f"{side}\n{metric.title if metric else short}"

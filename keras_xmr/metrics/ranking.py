@@ -17,7 +17,7 @@ FOUND_AT = (5, 10)
 PRECISION_AT = (5, 10)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranks:
     """Where the right answers of each query stand.
 
@@ -43,7 +43,7 @@ class Ranks:
         return Ranks(self.ranks[np.arange(starts[-1]) + moved], starts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class QueryMetrics:
     """Metrics of every query; NaN for a query without right answers.
 

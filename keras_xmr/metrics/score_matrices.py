@@ -13,7 +13,7 @@ Matrix = np.ndarray | ScoreTiles
 """Scores (images, captions), in memory or not."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScoreMatrices:
     """Scores (images, captions), larger is better, for both directions.
 

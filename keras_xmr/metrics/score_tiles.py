@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.progress import Progress
-
 Place = tuple[int, int]
 """The row and the column of a tile among the tiles."""
 
@@ -69,6 +67,8 @@ class ScoreTiles(abc.ABC):
             places: The tiles.
             description: What the progress bar says.
         """
+        from data_pipelines.progress import Progress  # Metrics import without tqdm.
+
         places = list(places)
         pairs = sum(len(self.images[row]) * len(self.captions[column]) for row, column in places)
         waiting: deque[Future[None]] = deque()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from data_pipelines.tables import table
 from keras_xmr.metrics.breakdown import SHOWN, by_positives
 from keras_xmr.metrics.chance import chance
 from keras_xmr.metrics.measure import Measured
-from keras_xmr.metrics.names import METRICS, RSUM, metric_title
+from keras_xmr.metrics.names import CHOSEN, METRICS, RSUM, find_metric, metric_title
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 
 CHANCE = "chance"
@@ -35,6 +34,8 @@ class Table:
     best: Mapping[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        from data_pipelines.tables import table  # Metrics import without rich.
+
         return f"{self.title}\n\n{table(self.header, self.rows)}"
 
 
@@ -138,7 +139,7 @@ def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[st
     known = set().union(*summaries.values())
     return {
         name: metric.title
-        for name, metric in METRICS.items()
+        for name, metric in (METRICS | CHOSEN).items()
         if metric.table == table and {f"i2t_{name}", f"t2i_{name}"} & known
     }
 
@@ -189,5 +190,5 @@ def cell(metric: str, value: float | None) -> str:
 
 
 def _unit(metric: str) -> str:
-    known = METRICS.get(metric) or METRICS.get(metric.partition("_")[2])
+    known = find_metric(metric) or find_metric(metric.partition("_")[2])
     return known.unit if known else "fraction"

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from keras_xmr import embeddings
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.errors import ArgumentError
+from keras_xmr.errors import ArgumentError, check_backend
 from keras_xmr.losses import Loss
 from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Matcher
@@ -66,13 +66,14 @@ class Retriever(StepLogs):
 
     Raises:
         ArgumentError: If a part is none, or they do not fit together.
+        BackendError: If Keras has another backend than TensorFlow.
 
     Attributes:
         global_step: Steps trained, over all phases.
         watched: Names of the numbers that a step is watched by.
         last_values: Those numbers in the last step.
         first_nonfinite_step: The first step in which one of them was not finite; 0 for none.
-        bad_part: Which of them.
+        bad_part: Which of them: a loss, or a part of one, where others were finite.
         feature_tower: Where not None, the model is called on local features of images in place
             of images: the rest of the image tower, which shares its layers with it.
         caption_feature_tower: The same of captions, in place of word ids.
@@ -95,6 +96,7 @@ class Retriever(StepLogs):
         gradient_caching: int | None = None,
         **kwargs: Any,
     ) -> None:
+        check_backend()
         super().__init__(**kwargs)
         image_tower, text_tower = as_tower(image_tower, "image"), as_tower(text_tower, "text")
         objective = as_objective(objective)
@@ -417,7 +419,15 @@ class Retriever(StepLogs):
             finite = tf.concat([finite[:-1], [True]], axis=0)
         step = self.global_step.value + 1
         first = (self.first_nonfinite_step.value == 0) & ~tf.reduce_all(finite)
-        part = tf.argmin(tf.cast(finite, tf.int32), output_type=tf.int64)
+        # A loss comes after its parts, and their sum after all losses. Where none of the losses is
+        # finite, it is the embeddings, and no single loss, that is to be named.
+        parts = range(1, len(self.objective.names) + 1)
+        losses = [number for number in parts if "/" not in self.watched[number]]
+        order = [*sorted(parts, key=losses.__contains__), 0]
+        order += range(len(order), len(self.watched))
+        part = tf.gather(order, tf.argmin(tf.cast(tf.gather(finite, order), tf.int32)))
+        some = tf.reduce_any(tf.gather(finite, losses))
+        part = tf.where(some, tf.cast(part, tf.int64), 0)
         self.bad_part.assign(tf.where(first, part, self.bad_part.value))
         self.first_nonfinite_step.assign(tf.where(first, step, self.first_nonfinite_step.value))
         self.last_values.assign(values)

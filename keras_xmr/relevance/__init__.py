@@ -1,6 +1,6 @@
 """From captions to semantic relevance: how much a caption says of an image, by its references.
 
-Needs numpy and scipy alone.
+Imports NumPy and SciPy alone.
 """
 
 from keras_xmr.relevance.batch import BatchRelevance

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_xmr.config.option_types import RelevanceMeasure
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import checked_image_of
 from keras_xmr.relevance.matrix import relevance_matrix
+
+if TYPE_CHECKING:
+    from keras_xmr.config.option_types import RelevanceMeasure
 
 
 def cider(captions: Sequence[str], image_of: Any) -> np.ndarray:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.progress import Progress
-from keras_xmr.config.option_types import RelevanceMeasure, RelevanceTokenizer
 from keras_xmr.relevance.tokenizers import TOKENIZERS
 from keras_xmr.relevance.weights import WeightedCaptions, weigh
+
+if TYPE_CHECKING:
+    from keras_xmr.config.option_types import RelevanceMeasure, RelevanceTokenizer
 
 FREQUENT = 256
 """So many of the most frequent terms are multiplied as dense matrices.
@@ -95,6 +97,8 @@ class RelevanceMatrix:
         Args:
             size: Images a tile.
         """
+        from data_pipelines.progress import Progress  # Relevance imports without tqdm.
+
         with Progress("relevance", total=self.shape[0], unit="image") as bar:
             for start in range(0, self.shape[0], size):
                 tile = self.rows(start, min(start + size, self.shape[0]))

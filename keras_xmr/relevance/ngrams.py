@@ -12,7 +12,7 @@ MAX_ORDER = 4
 """CIDEr counts n-grams of one to four words."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NGrams:
     """The n-grams of some captions.
 

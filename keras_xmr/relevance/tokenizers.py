@@ -7,9 +7,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from data_pipelines.errors import UserError
-from keras_xmr.config.option_types import RelevanceTokenizer
+
+if TYPE_CHECKING:
+    from keras_xmr.config.option_types import RelevanceTokenizer
 
 Tokenize = Callable[[Iterable[str]], list[list[str]]]
 """Makes of each caption the list of its words."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.config.option_types import RelevanceMeasure
 from keras_xmr.relevance.ngrams import NGrams, averaging, count_ngrams, document_frequencies
+
+if TYPE_CHECKING:
+    from keras_xmr.config.option_types import RelevanceMeasure
 
 PENALTY_WIDTH = 6.0
 """Deviation, in words, of the Gaussian by which CIDEr-D punishes a difference in length."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WeightedCaptions:
     """Captions whose relevance to each other is a scalar product.
 

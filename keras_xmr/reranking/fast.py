@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
 from keras_xmr.threads import in_threads
+
+if TYPE_CHECKING:
+    from keras_xmr.config.option_types import PositiveFloat
 
 # A block of scores and its exponentials stay in the cache of a core.
 _ROWS = 256

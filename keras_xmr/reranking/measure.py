@@ -6,10 +6,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_xmr.config.registry import Choice, build
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import (
     Measured,
@@ -22,11 +22,16 @@ from keras_xmr.metrics import (
 )
 from keras_xmr.reranking.base import Reranker
 
+if TYPE_CHECKING:
+    from keras_xmr.config.registry import Choice
+
 _log = logging.getLogger(__name__)
 
 
 def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
     """The re-rankers of a config by name; the second of one name is `<name>_2`, and so on."""
+    from keras_xmr.config.registry import build  # Re-rankers import without pydantic.
+
     seen: Counter[str] = Counter()
     rerankers = {}
     for choice in choices:

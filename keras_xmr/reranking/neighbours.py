@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
 from keras_xmr.threads import in_threads
+
+if TYPE_CHECKING:
+    from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 
 _QUERIES = 64
 

@@ -12,7 +12,7 @@ import scipy.linalg
 _NOTHING = 1e-13
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Projections:
     """Linear maps of images and captions into one space, and what they were made with.
 

@@ -28,7 +28,7 @@ from keras_xmr.training.laplace import last_layer_posterior
 _LOGGER = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Averages:
     """What the poolings see of a split: averages on the unit sphere, before they are centred.
 
@@ -112,7 +112,7 @@ def begin_at_cca(
     _fit(caption_head, captions, images)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Begun:
     """What a linear map is applied to, and the map."""
 

@@ -14,7 +14,7 @@ _PRECISIONS = np.geomspace(1e-6, 1e8, 141)
 _ROWS = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """A Gaussian over a matrix (F, D), whose covariance is a Kronecker product.
 

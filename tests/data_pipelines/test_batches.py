@@ -76,7 +76,7 @@ def test_one_per_class_holds_each_class_once(birds):
 def test_too_large_batches_are_refused(photos, birds):
     with pytest.raises(UserError, match=r"train\.batch_size: 97 .* 96 captions"):
         PairSampler(photos, 97, 0)
-    with pytest.raises(UserError, match="5 is more than the 4 classes"):
+    with pytest.raises(UserError, match=r"5 is more than the 4 classes .* lower it to 4, or set"):
         OnePerClassSampler(birds, 5, 0)
 
 

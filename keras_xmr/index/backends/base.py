@@ -19,7 +19,7 @@ class BackendError(UserError):
     """Vectors cannot be read or kept; the message says what to do."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Found:
     """What a search has found, the best first.
 

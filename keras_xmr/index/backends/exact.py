@@ -36,7 +36,7 @@ _SEGMENTS = 16
 _VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Segment:
     """Items that were added together.
 

@@ -10,11 +10,14 @@ import numpy as np
 
 from keras_xmr.evaluation import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
-from keras_xmr.metrics import cell
+from keras_xmr.judgements import GroundTruth
+from keras_xmr.metrics import RetrievalMetrics, cell, verdict
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.checkpoints import Checkpoints
 
 _LOGGER = logging.getLogger(__name__)
+
+_PATIENCE = 3  # Epochs that a model may stay at chance before it is said.
 
 
 class Validation(StepCallback):
@@ -60,6 +63,7 @@ class Validation(StepCallback):
         self.metrics: dict[str, float] = {}
         self.log_sigma: dict[str, np.ndarray] = {}
         self.last_step = -1
+        self._may_be_at_chance = True
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         if self.step // self.steps_per_epoch % self.every and self.step != self.end:
@@ -80,6 +84,22 @@ class Validation(StepCallback):
         if logs is not None:
             logs |= {f"val_{name}": value for name, value in self.metrics.items()}
         self._keep_best(self.metrics[self.monitor])
+        if self._may_be_at_chance and self.step >= _PATIENCE * self.steps_per_epoch:
+            self._may_be_at_chance = False
+            self._compare_with_chance(evaluation.matchers[0].metrics, evaluation.ground_truth)
+
+    def _compare_with_chance(self, metrics: RetrievalMetrics, truth: GroundTruth) -> None:
+        found = verdict(metrics, truth.caption_image)
+        if not found.is_better_than_chance:
+            _LOGGER.warning(
+                "step %d: after %d epochs the validation is no better than chance: RSUM %s, where "
+                "a random ranking has %s. Check that each caption is of the photo it stands with; "
+                "where the loss does not fall either, change the learning rate",
+                self.step,
+                self.step // self.steps_per_epoch,
+                cell("rsum", found.rsum),
+                cell("rsum", found.chance),
+            )
 
     def _keep_best(self, value: float) -> None:
         progress = self.checkpoints.progress

@@ -10,6 +10,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from keras_xmr.config.schema import WatchdogOptions
+from keras_xmr.model.retriever import GRADIENT
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.checkpoints import Checkpoints
 
@@ -22,6 +23,8 @@ class TrainingStoppedError(UserError):
 
 class Watchdog(StepCallback):
     """Stops or warns when a loss is not finite, when sigma collapses, when a loss stays flat.
+
+    It warns of an epoch without any gradient as well.
 
     Args:
         options: What is watched, and what happens then.
@@ -63,6 +66,14 @@ class Watchdog(StepCallback):
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         # Before the validation, which would stumble over what is not finite.
         self.look()
+        # A mean of norms is 0 only where each of them is.
+        if logs and GRADIENT in logs and float(logs[GRADIENT]) == 0:
+            self._tell(
+                "warn",
+                GRADIENT,
+                f"step {self.step}: the gradient was 0 in all steps of the epoch, so no weight "
+                "learns from the losses; look at `objective`, and at `freeze` of the phase",
+            )
 
     def look(self) -> None:
         """Looks at the last step.
@@ -75,12 +86,21 @@ class Watchdog(StepCallback):
             self._tell(
                 self.options.on_nan,
                 part,
-                f"step {step}: {part} is not finite.{self._kept()} Lower the learning rate or "
-                "clip_norm, or train in float32",
+                f"step {step}: {part} is not finite.{self._kept()} {self._cure(step)}",
             )
         values = dict(zip(self.model.watched, self.model.last_values.numpy().tolist(), strict=True))
         self._look_at_sigma(values)
         self._look_for_flat(values)
+
+    def _cure(self, step: int) -> str:
+        """What helps where a step was the first whose numbers are not finite."""
+        cure = (
+            "Lower the learning rate or clip_norm"
+            if step > 1
+            else "No weight had changed before: look at the options and weights of the losses, and "
+            "for NaN in the data and in the weights that the training began with"
+        )
+        return cure if self.model.compute_dtype == "float32" else f"{cure}, or train in float32"
 
     def _kept(self) -> str:
         """What is kept of a training that is stopped now."""

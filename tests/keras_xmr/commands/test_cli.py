@@ -6,6 +6,7 @@ import shlex
 import warnings
 
 import datasets
+import keras
 import numpy as np
 import pytest
 from command_line import start
@@ -37,6 +38,15 @@ def test_every_command_says_what_it_does(capsys):
         text = capsys.readouterr().out
         assert "\nexamples:\n  python main.py" in text
         assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_another_backend_of_keras_is_an_error_of_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["main.py", "explain", "train.batch_size"])
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: keras_xmr runs on TensorFlow only, and Keras is set to 'jax'")
 
 
 def test_large_images_are_told_by_us_and_not_by_pillow(capsys):

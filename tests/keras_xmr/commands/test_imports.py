@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import keras
+import models
 import pytest
 
 import keras_xmr
+from keras_xmr.errors import BackendError
 from keras_xmr.registration import StandIn, registered_classes
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +36,19 @@ assert type(made).__module__ == "keras_xmr.model.objective", type(made)
 """
 
 
+WITH_NUMPY_AND_SCIPY = """
+import sys
+import keras_xmr.metrics, keras_xmr.judgements, keras_xmr.relevance
+import keras_xmr.reranking, keras_xmr.rerank
+loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+assert {"numpy", "scipy"} <= loaded
+absent = {"tensorflow", "keras", "pydantic", "tqdm", "rich", "yaml", "PIL", "matplotlib"}
+assert not absent & loaded, absent & loaded
+assert not [name for name in sys.modules if name.startswith("data_pipelines.sources")]
+assert not [name for name in sys.modules if name.startswith("keras_xmr.config")]
+"""
+
+
 def python(script: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
@@ -43,6 +59,30 @@ def python(script: str) -> None:
 @pytest.mark.slow
 def test_numpy_parts_need_no_tensorflow_and_keras_finds_classes_when_it_comes_later():
     python(WITHOUT_TENSORFLOW)
+
+
+def test_metrics_judgements_relevance_and_rerankers_import_numpy_and_scipy_alone():
+    python(WITH_NUMPY_AND_SCIPY)
+
+
+def test_another_backend_of_keras_is_refused_in_words(monkeypatch):
+    for backend in ("jax", "torch", "nonsense"):
+        script = "import keras_xmr; keras_xmr.losses"
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "KERAS_BACKEND": backend},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        says = f"keras_xmr runs on TensorFlow only, and Keras is set to '{backend}'; unset"
+        assert says in done.stderr.strip().splitlines()[-1]
+        assert "ModuleNotFoundError" not in done.stderr
+    # As where the backend is installed.
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(BackendError, match="TensorFlow only, and Keras is set to 'jax'"):
+        models.points()
 
 
 def test_every_registered_class_is_known_from_its_source():

@@ -28,6 +28,7 @@ from keras_xmr import cli
 from keras_xmr.comparison import compare, execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import plan_runs
+from keras_xmr.comparison.report import Comparison
 from keras_xmr.comparison.resampling import resample, resamples_for, run_weights
 from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
@@ -234,6 +235,30 @@ def test_wins_are_the_queries_furthest_ahead(methods):
         assert [w.text for w in own] == [
             f"text of {n}" if direction == "t2i" else "" for n in numbers
         ]
+
+
+def verdict_of(folders: list[Path]) -> str:
+    methods = read_runs(folders)["test"]
+    resampled = resample(methods)
+    pairs = compare_pairs(resampled) if len(methods) > 1 else []
+    return Comparison("test", methods, summary_tables(methods), resampled, pairs, []).verdict
+
+
+@pytest.mark.parametrize(
+    ("skills", "begins"),
+    [
+        ({"bad": -1.0, "worse": -2.0}, "No method is better than chance. bad has an RSUM of "),
+        ({"bad": -1.0}, "bad is no better than chance. bad has an RSUM of "),
+        ({"good": 3.0, "bad": -1.0}, "good has an RSUM of "),
+        ({"good": 3.0}, "good has an RSUM of "),
+    ],
+)
+def test_what_is_no_better_than_chance_is_not_called_the_highest(skills, begins, tmp_path):
+    runs = [finished_run(tmp_path, name, 0, skill) for name, skill in skills.items()]
+    verdict = verdict_of([run.path for run in runs])
+    assert verdict.startswith(begins)
+    assert (", the highest; " in verdict) == (list(skills) == ["good", "bad"])
+    assert "A random ranking has " in verdict
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def evaluation():
         matchers.append(MatcherEvaluation(name, ScoreMatrices(scores), measured))
     again = measure_reranked(FastReranking(), matchers[0].scores, truth, 3)
     reranked = [RerankedEvaluation("match_probability", "fast_reranking", again)]
-    return SimpleNamespace(split="test", matchers=matchers, reranked=reranked)
+    return SimpleNamespace(split="test", images=1_000, matchers=matchers, reranked=reranked)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,13 @@ def test_tables_set_ours_beside_the_papers(evaluation, paper):
     assert "PCME + FR" in reranked.title
     again = evaluation.reranked[0].metrics.summary["i2t_recall_1"]
     assert reranked.rows[1][1] == f"{100 * again:.1f}"
+
+
+def test_a_split_that_is_smaller_than_any_of_a_paper_is_named(evaluation, paper):
+    small = SimpleNamespace(**vars(evaluation) | {"images": 10})
+    for table in reported_tables(small, paper):
+        assert "measured on 10 images, and a paper on at least 1,000" in table.title
+    assert not any("comparable" in table.title for table in reported_tables(evaluation, paper))
 
 
 def test_json_holds_fractions_and_what_is_missing(evaluation, paper):

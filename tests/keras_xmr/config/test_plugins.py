@@ -15,6 +15,7 @@ import pytest
 from data_pipelines import plugins
 from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
 from data_pipelines.text import SPECIAL, WordTokenizer
+from keras_xmr import cli
 from keras_xmr.config.explain import explain
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import FAMILIES, components, import_plugins
@@ -22,7 +23,8 @@ from keras_xmr.config.schema import rebuild
 from keras_xmr.config.yaml_file import ConfigError
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import METRICS, measure, measured_tables
+from keras_xmr.metrics import measure, measured_tables
+from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.model.build import build_model
 from keras_xmr.reranking import build_rerankers
 
@@ -65,7 +67,7 @@ def package(tmp_path, monkeypatch):
 
     yield write
     remove_plugins(list(plugins._added))
-    METRICS.pop("lead", None)
+    CHOSEN.pop("lead", None)
     rebuild()
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
@@ -144,6 +146,20 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     remove_plugins(["my_methods"])
     rebuild()
     assert names() == before
+
+
+def test_a_part_of_a_package_is_explained(package, capsys):
+    package({"my_methods.py": re.search(r"```python\n(.*?)```", SECTION, re.S)[1]})
+    with pytest.raises(SystemExit):
+        cli.main(["main.py", "explain", "objective.squared_hinge"])
+    told = capsys.readouterr().err
+    assert "there is no key 'squared_hinge'. There are: captioning, daa, " in told
+    assert told.rstrip().endswith("Components of a package of your own need --plugin.")
+    cli.main(["main.py", "explain", "objective.squared_hinge", "--plugin=my_methods"])
+    assert "What other pairs may score" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["main.py", "explain", "--plugin=gone"])
+    assert "there is no module 'gone' to import" in capsys.readouterr().err
 
 
 def test_a_package_of_several_files_hands_down_options_and_brings_a_source(package):

@@ -114,6 +114,14 @@ def test_only_those_who_are_asked_are_queries(random):
 
 
 @pytest.mark.slow
+def test_judgements_are_equal_to_themselves_alone():
+    one, other = (Judgements.from_pairs(np.arange(3), 3) for _ in range(2))
+    assert one == one
+    assert one != other
+    assert one in [other, one]
+    assert {one: 1, other: 2}[one] == 1
+
+
 def test_extended_coco_equals_the_package(random):
     package = pytest.importorskip("eccv_caption").Metrics()
     owner = {c: images[0] for c, images in package.coco_gts["t2i"].items()}

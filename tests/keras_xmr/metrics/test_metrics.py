@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import oracles
@@ -10,10 +11,14 @@ import pytest
 import scipy.sparse
 from folds import evaluate_folds
 
+from keras_xmr import rerank
+from keras_xmr.errors import ArgumentError
+from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import (
     METRICS,
     Metric,
+    QueryMetric,
     QueryMetrics,
     RetrievalMetrics,
     ScoreMatrices,
@@ -23,7 +28,11 @@ from keras_xmr.metrics import (
     measured_tables,
     metric_names,
     positive_ranks,
+    recall,
+    retrieval,
 )
+from keras_xmr.metrics.glossary import glossary
+from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.metrics.reciprocal_rank import ReciprocalRank
 
 GOLDEN_NAMES = {
@@ -238,3 +247,64 @@ def test_reciprocal_rank_is_that_of_the_best_right_answer():
     scores = np.array([[4.0, 3.0, 2.0], [1.0, 3.0, 2.0]])
     right = Judgements(scipy.sparse.csr_array(np.array([[0, 1, 1], [0, 0, 0]])))
     np.testing.assert_allclose(ReciprocalRank()(scores, right), [1 / 2, np.nan])
+
+
+def test_recall_takes_one_k_or_several_whole_ones():
+    scores = np.eye(3)
+    assert recall(scores, k=2) == recall(scores, k=[2]) == {"i2t_recall_2": 1, "t2i_recall_2": 1}
+    assert recall(scores, k=np.int64(2)) == recall(scores, k=range(2, 3)) == recall(scores, k=2)
+    for k in (1.5, [1.5], [1, 0], -1, True, [], None, "5", [[1]]):
+        with pytest.raises(ArgumentError, match="k must be a whole number from 1 on"):
+            recall(scores, k=k)
+
+
+def test_recall_leaves_out_a_direction_without_queries():
+    nothing = np.zeros((2, 3))
+    assert recall(np.ones((2, 3)), nothing) == {}
+    right = Judgements(np.array([[1, 0, 0], [0, 1, 0]]), image_query_mask=np.zeros(2, bool))
+    found = recall(np.ones((2, 3)), right)
+    assert set(found) == {f"t2i_recall_{k}" for k in (1, 5, 10)}
+    assert found.items() <= retrieval(np.ones((2, 3)), right).items()
+
+
+def test_recall_takes_what_a_reranker_returns(random):
+    scores = random.normal(size=(6, 6))
+    reranked = rerank.fast(scores)
+    found = recall(reranked, k=[1, 5])
+    assert found.items() <= retrieval(reranked).items()
+    assert found == recall(ScoreMatrices.of(reranked), k=[1, 5])
+    assert recall(((1, 0), (0, 1)), k=1) == {"i2t_recall_1": 1, "t2i_recall_1": 1}
+    assert retrieval(((1, 0), (0, 1)))["i2t_recall_1"] == 1
+    with pytest.raises(ValueError, match="shape"):
+        recall((scores, scores[:3]))
+
+
+class Lead(QueryMetric):
+    """A metric that only a test knows."""
+
+    TITLE = "lead"
+    UNIT = "count"
+
+    def __call__(self, scores, judgements):
+        return np.full(len(scores), 2.0)
+
+
+def test_a_metric_that_a_config_chooses_is_shown_and_changes_no_table_of_names(monkeypatch):
+    """Or which configs are valid would depend on what was evaluated before."""
+    monkeypatch.setattr(
+        "keras_xmr.evaluation.chosen_metrics.components",
+        lambda family: {"lead": SimpleNamespace(load=lambda: Lead)},
+    )
+    before = metric_names()
+    choice = SimpleNamespace(name="lead", options=dict)
+    truth = GroundTruth(list("ab"), list("cd"), np.arange(2), Judgements.from_pairs([0, 1], 2))
+    truth.measures = build_metrics([choice])
+    try:
+        measured = measure(np.eye(2), truth)
+        _, many, *_ = measured_tables("two", {"scores": measured}, "")
+        assert dict(zip(many.header, many.rows[0], strict=True))["i2t\nlead"] == "2.00"
+        assert glossary(["i2t_lead"]) == {"lead": "a metric that the config adds"}
+        assert metric_names() == before
+        assert "lead" not in METRICS
+    finally:
+        CHOSEN.pop("lead")

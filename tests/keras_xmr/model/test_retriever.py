@@ -7,7 +7,10 @@ import keras
 import models
 import numpy as np
 import pytest
+from keras import ops
 
+from keras_xmr.losses import Loss, NTXent
+from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
 
 
@@ -144,6 +147,25 @@ def test_the_first_number_that_is_not_finite_is_noted():
     model.train_on_batch(broken, y)
     assert int(model.first_nonfinite_step.numpy()) == 2
     assert model.watched[int(model.bad_part.numpy())] == "loss"
+
+
+@keras.saving.register_keras_serializable(package="test_retriever")
+class GivesNan(Loss):
+    """One of its parts is NaN."""
+
+    PARTS = ("first", "second")
+
+    def call(self, scores, image, caption, relations):
+        return {"first": ops.mean(scores), "second": ops.mean(scores) * np.nan}
+
+
+def test_the_loss_that_is_not_finite_is_named():
+    x, y = models.batch(8)
+    towers = (models.tower(4, "image"), models.tower(3, "caption"))
+    model = Retriever(*towers, Cosine(), [NTXent(), GivesNan()])
+    model.compile(optimizer=keras.optimizers.SGD(0.0))
+    model.train_on_batch(x, y)
+    assert model.watched[int(model.bad_part.numpy())] == "gives_nan/second"
 
 
 def test_saved_weights_keep_their_names(tmp_path):

@@ -28,6 +28,8 @@ from data_pipelines.errors import UserError
 from data_pipelines.shards import RecordsError
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import PhaseOptions, WatchdogOptions
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.pipeline import Run
@@ -227,6 +229,7 @@ def noted(first_nonfinite_step: int) -> SimpleNamespace:
     """Stands for a model: what it notes of its training."""
     return SimpleNamespace(
         watched=["loss"],
+        compute_dtype="float32",
         first_nonfinite_step=tf.constant(first_nonfinite_step),
         bad_part=tf.constant(0),
         last_values=tf.constant([np.nan]),
@@ -253,6 +256,33 @@ def test_nan_is_told_with_what_is_kept(on_nan, step, says, caplog):
         assert says in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("step", "dtype", "says"),
+    [
+        (7, "float32", "Lower the learning rate or clip_norm"),
+        (7, "bfloat16", "Lower the learning rate or clip_norm, or train in float32"),
+        (
+            1,
+            "float32",
+            "No weight had changed before: look at the options and weights of the losses",
+        ),
+        (1, "float16", "the training began with, or train in float32"),
+    ],
+)
+def test_what_helps_against_nan_fits_the_step_and_the_precision(step, dtype, says):
+    watchdog = callbacks.Watchdog(
+        WatchdogOptions(), 50, 8, SimpleNamespace(progress=Progress(step - 1))
+    )
+    model = noted(step)
+    model.compute_dtype = dtype
+    watchdog.set_model(model)
+    with pytest.raises(callbacks.TrainingStoppedError) as stopped:
+        watchdog.look()
+    assert says in str(stopped.value)
+    assert ("float32" in str(stopped.value)) == (dtype != "float32")
+    assert ("learning rate" in str(stopped.value)) == (step > 1)
+
+
 def test_where_nan_is_only_warned_of_a_validation_is_left_out(caplog):
     def evaluate():
         raise ValueError("a score of query 0 is NaN")
@@ -267,8 +297,35 @@ def test_where_nan_is_only_warned_of_a_validation_is_left_out(caplog):
         validation.on_epoch_end(0, {})
 
 
-def test_what_a_warm_up_has_trained_is_not_the_best(caplog):
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_validation_at_chance_is_told_after_the_first_epochs(learns, caplog):
+    """As where captions stand with the wrong photos: the loss falls all the same."""
+    count = 60
+    right = np.eye(count, dtype=bool)
+    scores = np.random.default_rng(0).normal(size=(count, count)) + 5 * learns * right
+    judgements = Judgements.from_pairs(np.arange(count), count)
+    metrics = evaluate_scores(scores, judgements)
+    evaluation = SimpleNamespace(
+        matchers=[SimpleNamespace(metrics=metrics)],
+        embedded=SimpleNamespace(images={}, captions={}),
+        ground_truth=SimpleNamespace(caption_image=np.arange(count)),
+    )
+    checkpoints = SimpleNamespace(progress=Progress(), save_best=lambda path: None)
+    validation = callbacks.Validation(lambda: evaluation, checkpoints, "best", "rsum", 1, 10, 90)
+    for step in range(10, 100, 10):
+        validation.step = step
+        validation.on_epoch_end(0, {})
+        told = [text for text in caplog.messages if "no better than chance" in text]
+        assert len(told) == (step >= 30 and not learns)
+    if told:
+        assert told[0].startswith("step 30: after 3 epochs the validation is no better than chance")
+        assert "each caption is of the photo it stands with" in told[0]
+
+
+def test_what_a_warm_up_has_trained_is_not_the_best(caplog, monkeypatch):
     """Or a row would be named for a loss that did not train it."""
+    fine = SimpleNamespace(is_better_than_chance=True)
+    monkeypatch.setattr("keras_xmr.training.callbacks.validation.verdict", lambda *_: fine)
     caplog.set_level("INFO", "keras_xmr")
     kept = []
     checkpoints = SimpleNamespace(progress=Progress(), save_best=kept.append)
@@ -277,7 +334,11 @@ def test_what_a_warm_up_has_trained_is_not_the_best(caplog):
     embedded = SimpleNamespace(images={}, captions={})
 
     def evaluate():
-        return SimpleNamespace(matchers=[SimpleNamespace(metrics=metrics())], embedded=embedded)
+        return SimpleNamespace(
+            matchers=[SimpleNamespace(metrics=metrics())],
+            embedded=embedded,
+            ground_truth=SimpleNamespace(caption_image=None),
+        )
 
     validation = callbacks.Validation(evaluate, checkpoints, "best", "rsum", 1, 10, 30, 10)
     for step in (10, 20, 30):
@@ -411,6 +472,17 @@ def test_flat_loss_is_named():
         match="step 18: soft_contrastive has been flat since step 14",
     ):
         watched.steps(2, **{name: 0.9 * value})
+
+
+def test_an_epoch_without_a_gradient_is_told(caplog):
+    watched = Watched()
+    watched.steps(3)
+    for _ in range(2):
+        watched.watchdog.on_epoch_end(0, {"loss": 0.4, "gradient_norm": np.float32(0)})
+    assert caplog.messages == [
+        "step 3: the gradient was 0 in all steps of the epoch, so no weight learns from the "
+        "losses; look at `objective`, and at `freeze` of the phase"
+    ]
 
 
 @pytest.mark.slow
