@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.sources.text_files import has_words, is_text
+from data_pipelines.json_entries import is_text
+from data_pipelines.sources.text_files import has_words
 from keras_xmr.config.messages import nearest
 from keras_xmr.index.answer_sets import Verdict
 
