@@ -6,6 +6,9 @@ retrieval ranks the columns of a row, text-to-image retrieval the rows of a colu
 Ties count against the model: among equal scores, what is wrong stands before what is right. A
 matrix of equal scores is thus never better than chance.
 
+Where judgements say which pairs were judged, rankings are condensed to those (Sakai 2007): a pair
+that nobody judged is neither right nor wrong.
+
 `Recall` is a metric of Keras, for `compile(metrics=...)`; it alone imports TensorFlow.
 """
 

@@ -8,6 +8,8 @@ import oracles
 import pytest
 import scipy.sparse
 
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
 from keras_xmr.metrics import (
     bpref,
@@ -18,6 +20,8 @@ from keras_xmr.metrics import (
     recall,
     retrieval,
 )
+from keras_xmr.metrics.names import CHOSEN
+
 
 SHAPE = (23, 31)
 
@@ -169,6 +173,25 @@ def test_tables_say_that_lists_are_condensed(random, grades, judged):
     assert many.header[-1] == "t2i\nbpref"
     assert [row[0] for row in many.rows] == ["m", "chance"]
     assert "-" not in many.rows[1]
+
+
+def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judged, monkeypatch):
+    monkeypatch.setitem(CHOSEN, "discounted_gain", None)  # taken out again afterwards
+    ids = [list(map(str, range(count))) for count in SHAPE]
+    owner = np.arange(SHAPE[1]) % SHAPE[0]
+    truth = GroundTruth(*ids, owner, Judgements.from_pairs(owner, SHAPE[0]))
+    truth.extra = {"crowd": partly(grades, judged)}
+    scores = random.normal(size=SHAPE)
+    (choice,) = load_config(
+        find_config("csv_pcme"), ["evaluation.metrics=[{name: discounted_gain, k: 3}]"]
+    ).evaluation.metrics
+    truth.measures = build_metrics([choice])
+    found = measure(scores, truth)
+    assert found.extra["crowd"].summary["i2t_discounted_gain"] == pytest.approx(
+        ndcg(scores, truth.extra["crowd"], k=3)["i2t_ndcg_3"]
+    )
+    header = [h for table in measured_tables("test", {"m": found}, "") for h in table.header]
+    assert header.count("i2t\nnDCG@3") == 2
 
 
 def test_shapes_must_fit(grades):
