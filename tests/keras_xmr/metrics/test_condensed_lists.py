@@ -22,7 +22,6 @@ from keras_xmr.metrics import (
 )
 from keras_xmr.metrics.names import CHOSEN
 
-
 SHAPE = (23, 31)
 
 
