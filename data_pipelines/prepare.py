@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -19,6 +18,7 @@ from data_pipelines.locks import locked
 from data_pipelines.manifest import finish_records
 from data_pipelines.options import DataOptions
 from data_pipelines.processes import Processes
+from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.ray_cluster import RayCluster
 from data_pipelines.records import Records
@@ -240,7 +240,7 @@ def _executor(plan: ShardPlan, options: DataOptions) -> _Executor:
     if options.prepare.cluster != "local":
         return RayCluster(options)
     missing = [shard for shard in plan.shards if not shard.path.with_suffix(".json").exists()]
-    processors = options.prepare.workers or os.cpu_count() or 1
+    processors = options.prepare.workers or processor_count()
     if options.prepare.workers is None and sum(shard.images for shard in missing) < _WORTH:
         return _Threads(options, processors)
     slots = min(processors, len(missing))
