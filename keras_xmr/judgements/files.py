@@ -21,6 +21,7 @@ from keras_xmr.judgements.names import CaptionNames
 from keras_xmr.judgements.relation import Judgements
 
 _COLUMNS = ("image", "caption")
+_SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 class JudgementsError(UserError):
@@ -74,9 +75,29 @@ def read_judgements(
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
-            grade that is not a number from 0 on, or judges a pair twice and differently; or a
-            benchmark judges none of the images and captions.
+            grade that is not a number from 0 on, judges a pair twice and differently, or calls
+            no pair right; or a benchmark judges none of the images and captions.
     """
+    return check_some_right(path, _read(path, image_ids, caption_ids, texts))
+
+
+def check_some_right(path: Path, judgements: Judgements) -> Judgements:
+    """Refuses judgements that call no pair right: every metric of them would be 0.
+
+    Raises:
+        JudgementsError: If they do.
+    """
+    if not judgements.grades.nnz:
+        raise JudgementsError(
+            f"{path} calls no pair right, so nothing can be measured; it needs rows with a grade "
+            "above 0, or without a column grade"
+        )
+    return judgements
+
+
+def _read(
+    path: Path, image_ids: Sequence[str], caption_ids: Sequence[str], texts: Sequence[str]
+) -> Judgements:
     if path.suffix == ".npz":
         return _read_matrix(path, (len(image_ids), len(caption_ids)))
     if path.suffix == ".json" or _layout(path) is not OWN:
@@ -211,6 +232,10 @@ def read_rows(
                     f"{path} has no column {missing[0]!r}: its first line is "
                     f"{','.join(header)!r}, and should be {usual!r}"
                 )
+            if twice := [name for name in header if name and header.count(name) > 1]:
+                raise JudgementsError(
+                    f"{path} has two columns {twice[0]!r}; rename or remove one of them"
+                )
             for row in reader:
                 if not row:
                     continue
@@ -235,11 +260,14 @@ def read_rows(
 def parse_grade(text: str, where: str) -> float:
     """A grade as a number from 0 on; `where` names the line in messages."""
     try:
-        grade = float(text)
+        # Python reads 1_0 as 10.
+        grade = math.nan if "_" in text else float(text)
     except ValueError:
         grade = math.nan
-    if not 0 <= grade < math.inf:
+    # Grades are kept in float32, where others become infinite, or 0.
+    if grade != 0 and not _SMALLEST <= grade <= _LARGEST:
         raise JudgementsError(
-            f"{where}: the grade is {text!r}; a grade is a number from 0 (wrong) on"
+            f"{where}: the grade is {text!r}; a grade is 0 (wrong) or a number from "
+            f"{_SMALLEST:g} to {_LARGEST:g}"
         )
     return grade
