@@ -380,7 +380,7 @@ class _Trainer:
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         weights = [folder.best_weights.name, folder.last_weights.name]
-        folder.finish(summary, [*weights, *self.tokenizer.files()], new)
+        folder.finish(summary, self.config, [*weights, *self.tokenizer.files()], new)
         # Not a model that is made now: of several workers the chief alone would make it.
         load_trained(self.checkpoints.bare, self.config, folder)
 
