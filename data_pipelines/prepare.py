@@ -95,7 +95,8 @@ class _Allowance:
             f"{about}{count:,} of {self.total:,} images cannot be used, and {self.limit:,} may be "
             f"left out (data.max_skipped: {self.share:g}):\n  "
             + "\n  ".join(named)
-            + f"\nRepair them, or go on without them: --set data.max_skipped={needed:g}"
+            + "\nRepair them"
+            + f", or go on without them: --set data.max_skipped={needed:g}" * (count < self.total)
         )
 
 

@@ -393,6 +393,20 @@ class TestBadItems:
         records = prepare(options(photos, max_skipped=float(setting)))
         assert sum(len(records.split(split)) for split in ("train", "val", "test")) == 16
 
+    def test_no_training_image_left_is_an_error_whatever_may_be_skipped(self, options, tmp_path):
+        section = datasets.csv_photos(tmp_path / "photos")
+        paths = sorted((tmp_path / "photos/images").iterdir())
+        for path in paths[-4:]:
+            path.write_bytes(b"")
+        assert prepare(options(section, max_skipped=1)).splits == ["train", "val"]
+        shutil.rmtree(options(section).records)
+        for path in paths[:-4]:
+            path.write_bytes(b"")
+        with pytest.raises(SourceError, match=r"^24 of 24 images (?s:.*)\nRepair them$"):
+            prepare(options(section, max_skipped=0.1))
+        with pytest.raises(SourceError, match=r"no training image can be used\n(?s:.*)skipped: 24"):
+            prepare(options(section, max_skipped=1))
+
     def test_a_second_start_counts_the_same(self, options, photos):
         first = data_report(prepare(options(photos)), TextOptions(min_count=1))
         assert data_report(prepare(options(photos)), TextOptions(min_count=1)) == first
