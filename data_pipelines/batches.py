@@ -190,14 +190,10 @@ def _kept_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | N
         return None
 
     pixels, done = np.empty(shape, np.uint8), 0
-    try:
+    with records.naming_damage():
         for batch in image_batches(records, options, _TOGETHER).as_numpy_iterator():
             pixels[done : done + len(batch)] = batch
             done += len(batch)
-    except tf.errors.OpError:
-        for image in range(len(records)):
-            records.read(image)  # names the record, if that is what is damaged
-        raise
     return pixels
 
 
