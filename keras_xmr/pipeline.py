@@ -74,7 +74,10 @@ def run(config: Config, step: str) -> None:
     writes = step != "prepare" and cluster_of().is_chief
     try:
         with locked(config.folder) if writes else nullcontext():
-            getattr(Run(config), step)()
+            own = Run(config)
+            if writes:
+                own.folder.remove_temporary_files()
+            getattr(own, step)()
     except LOST as error:
         if cluster_of().count == 1:
             raise

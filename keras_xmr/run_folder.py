@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, checksum
+from data_pipelines.files import atomic_write, checksum, remove_asides
 from data_pipelines.folders import check_folder
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.config.schema import Config
@@ -205,6 +205,12 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self.keep(files)
         self.claim(config)
+
+    def remove_temporary_files(self) -> None:
+        """Removes what killed processes have left in the folders of the run."""
+        inner = (path for name in ("evaluation", "audit") for path in self.path.glob(f"{name}/*"))
+        for folder in (self.logs, self.checkpoints, self.path / "relevance", *inner):
+            remove_asides(folder)
 
     def keep_judgements(self, config: Config) -> None:
         """Keeps the file of judgements that a training begins with, which people go on writing."""

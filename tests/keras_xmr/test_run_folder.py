@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import reduce
 from operator import getitem
 
@@ -151,6 +153,20 @@ def test_paths_in_the_config_of_a_finished_run_may_be_edited(run):
     edited["evaluation"]["batch_size"] = 7
     run.config.write_text(yaml.safe_dump(edited))
     run.check(load_run(run.path))
+
+
+def test_files_of_killed_processes_are_removed_from_all_folders_of_a_run(run):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    folders = (run.logs, run.checkpoints, run.evaluation("test"), run.audit("val"))
+    left = [folder / f".training.csv.{ended.pid}.140" for folder in folders]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    log = run.training_log.read_bytes()
+    run.remove_temporary_files()
+    assert not any(path.exists() for path in left)
+    assert run.training_log.read_bytes() == log
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a: [", b"", b"- 1"])
