@@ -34,6 +34,7 @@ from data_pipelines.shard_tasks import (
 from data_pipelines.shards import VERSION, RecordsError, check_version, parse_object
 from data_pipelines.sources import Entry, Problems, SourceError
 from data_pipelines.sources.text_files import only_text
+from data_pipelines.tables import on_one_line
 
 PLAN = "plan.json"
 
@@ -73,8 +74,7 @@ class _Allowance:
             skipped = job.result()
         except TooManyError as error:
             skipped = error.skipped
-        # Half of a character could not be printed.
-        self.skipped += [w.encode("utf-8", "backslashreplace").decode() for _, w in skipped]
+        self.skipped += [on_one_line(what) for _, what in skipped]
         if self.left < 0:
             raise self._error("at least ")
 

@@ -19,6 +19,7 @@ from absl import logging as absl_logging
 from data_pipelines.disk import disk_trouble
 from data_pipelines.errors import UserError
 from data_pipelines.memory import memory_trouble
+from data_pipelines.tables import on_one_line
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._options import choose_form
 from keras_xmr.commands._overview import overview
@@ -133,7 +134,9 @@ def _run(work: Callable[[], None]) -> None:
         print(f"\n{error}", file=sys.stderr)
         sys.exit(EXIT_CODE)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        # A name of a file may hold commands for the terminal.
+        lines = map(on_one_line, str(error).split("\n"))
+        print("error: " + "\n".join(lines), file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except Exception as error:
         told = disk_trouble(error) or memory_trouble(error)

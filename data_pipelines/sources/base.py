@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from data_pipelines.errors import UserError
+from data_pipelines.tables import on_one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +112,7 @@ class Problems:
 
     def __str__(self) -> str:
         lines = (
-            f"skipped: {count:,} x {reason}, such as {self.examples[reason][0]}"
+            f"skipped: {count:,} x {reason}, such as {on_one_line(self.examples[reason][0])}"
             for reason, count in sorted(self.counts.items())
         )
         return "\n".join(lines)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
 import re
 import resource
 import shutil
+from collections import Counter
 
 import datasets
 import numpy as np
@@ -22,7 +24,7 @@ from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, parse, truth_file
 from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError, ShardWriter, serialize
-from data_pipelines.sources import Caption, EncodedImage, Entry, SourceError
+from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, SourceError
 
 
 @pytest.fixture
@@ -406,6 +408,28 @@ class TestBadItems:
             prepare(options(section, max_skipped=0.1))
         with pytest.raises(SourceError, match=r"no training image can be used\n(?s:.*)skipped: 24"):
             prepare(options(section, max_skipped=1))
+
+    def test_names_do_not_command_the_terminal(self, options, tmp_path):
+        section = datasets.csv_photos(tmp_path / "photos")
+        names = ["a\nb.jpg", "\u202egpj.exe", "\x1b[31mred.jpg"]
+        with (tmp_path / "photos/captions.csv").open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([name, "a dog"] for name in names)
+        images = tmp_path / "photos/images"
+        shutil.copy(images / "photo_000.jpg", images / names[0])
+        shutil.copy(images / "photo_000.jpg", images / "copy\u202e.jpg")
+        with (tmp_path / "photos/captions.csv").open("a", encoding="utf-8") as file:
+            file.write("copy\u202e.jpg,a dog\n")
+        own = section | {"splits": None, "val_share": 0.3, "test_share": 0.3}
+        with pytest.raises(SourceError) as told:
+            prepare(options(own, max_skipped=0))
+        assert "?gpj.exe" in str(told.value)
+        records = prepare(options(own, max_skipped=0.5))
+        report = data_report(records, TextOptions(min_count=1))
+        assert report.leaks, "the copies are in different splits"
+        text = str(report)
+        for message in (str(told.value), text, str(Problems(Counter({"x": 1}), {"x": names}))):
+            assert all(line.isprintable() for line in message.split("\n"))
+        assert f"{names[0]}" not in text
 
     def test_a_second_start_counts_the_same(self, options, photos):
         first = data_report(prepare(options(photos)), TextOptions(min_count=1))

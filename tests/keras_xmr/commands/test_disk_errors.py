@@ -86,6 +86,15 @@ def test_errors_of_libraries_about_the_disk_are_a_sentence_too(capsys, error, sa
     assert told.count("\n") == 1
 
 
+def test_names_in_errors_do_not_command_the_terminal(capsys):
+    def work() -> None:
+        raise UserError("\x1b[31m\u202egpj.exe is missing\nget it")
+
+    with pytest.raises(SystemExit):
+        cli._run(work)
+    assert capsys.readouterr().err == "error: ?[31m?gpj.exe is missing\nget it\n"
+
+
 @pytest.mark.parametrize(
     ("error", "what"),
     [
