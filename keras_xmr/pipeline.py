@@ -309,7 +309,9 @@ class Run:
         self._check_trained()
         self.folder.claim(self.config)
         model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
-        load_trained(model.without_optimizer(), self.config, self.folder)
+        bare = model.without_optimizer()
+        load_trained(bare, self.config, self.folder)
+        model.global_step.assign(bare.global_step)
         return model
 
     @cached_property
