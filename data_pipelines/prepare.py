@@ -32,11 +32,10 @@ from data_pipelines.shard_tasks import (
     write_shard,
 )
 from data_pipelines.shards import VERSION, RecordsError, check_version, parse_object
+from data_pipelines.source_changes import PLAN
 from data_pipelines.sources import Entry, Problems, SourceError
 from data_pipelines.sources.text_files import only_text
 from data_pipelines.tables import on_one_line
-
-PLAN = "plan.json"
 
 _FEW = 5
 """So many broken images, at most a quarter, never stop a run, unless `max_skipped` is 0."""

@@ -17,6 +17,8 @@ from data_pipelines.locks import locked
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
+from data_pipelines.shards import RecordsError
+from data_pipelines.source_changes import source_change
 from data_pipelines.sources.csv import CsvSource
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import Config
@@ -293,8 +295,18 @@ class Run:
     @cached_property
     def records(self) -> Records:
         """The finished records."""
-        check_plan(self.config.data)
-        return Records.open(self.config.data.records)
+        data = self.config.data
+        check_plan(data)
+        records = Records.open(data.records)
+        if change := source_change(data, records):
+            if not (self.folder.has_begun or self.folder.done.exists()):
+                raise RecordsError(
+                    f"{change}. Delete {data.records} and start again, which writes the records of "
+                    "what is there now; or set data.source.root to a folder that does not exist, "
+                    "and the records serve as they are"
+                )
+            _LOGGER.warning("%s. This run goes on with the records that it began with", change)
+        return records
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
