@@ -33,7 +33,7 @@ from data_pipelines.shard_tasks import (
 )
 from data_pipelines.shards import VERSION, RecordsError, check_version, parse_object
 from data_pipelines.source_changes import PLAN
-from data_pipelines.sources import Entry, Problems, SourceError
+from data_pipelines.sources import Entry, MissingFileError, Problems, SourceError
 from data_pipelines.sources.text_files import only_text
 from data_pipelines.tables import on_one_line
 
@@ -53,9 +53,10 @@ class _Allowance:
     All of them are looked at before, so that they are named at once.
     """
 
-    def __init__(self, share: float, total: int) -> None:
+    def __init__(self, share: float, total: int, origin: str) -> None:
         few = min(_FEW, total // 4) if share else 0
         self.limit, self.total, self.share = max(few, int(share * total + 1e-9)), total, share
+        self.origin = origin
         self.skipped: list[str] = []
 
     @property
@@ -94,9 +95,15 @@ class _Allowance:
             f"{about}{count:,} of {self.total:,} images cannot be used, and {self.limit:,} may be "
             f"left out (data.max_skipped: {self.share:g}):\n  "
             + "\n  ".join(named)
+            + (f"\n{self.origin}" if all(map(_is_missing, named)) else "")
             + "\nRepair them"
             + f", or go on without them: --set data.max_skipped={needed:g}" * (count < self.total)
         )
+
+
+def _is_missing(message: str) -> bool:
+    """Whether an image cannot be used because there is no such file."""
+    return "does not exist" in message or " is in none of " in message
 
 
 class _Executor(Protocol):
@@ -145,6 +152,8 @@ def prepare(options: DataOptions) -> Records:
     with locked(options.records):
         try:
             return _prepare(options)
+        except MissingFileError as error:
+            raise MissingFileError(f"{error}. {options.source.origin}") from None
         except (OSError, tf.errors.OpError) as error:
             raise RecordsError(disk_message(options.records, error)) from error
 
@@ -207,7 +216,7 @@ def _made_from(options: DataOptions) -> dict[str, Any]:
 
 
 def _write_all(plan: ShardPlan, options: DataOptions) -> None:
-    allowance = _Allowance(options.max_skipped, plan.images)
+    allowance = _Allowance(options.max_skipped, plan.images, options.source.origin)
     stop = threading.Event()
     with (
         Progress("writing records", plan.images, "images") as bar,

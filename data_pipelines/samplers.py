@@ -95,7 +95,10 @@ class OnePerClassSampler(Sampler):
         if batch_size > len(self.sizes):
             raise UserError(
                 f"train.batch_size: {batch_size} is more than the {len(self.sizes)} classes of the "
-                "training split, of which train.sampler 'one_per_class' takes one pair each"
+                "training split, of which train.sampler 'one_per_class' takes one pair each. Set "
+                "train.sampler to pairs"
+                + f", or train.batch_size to {len(self.sizes)} or less"
+                * (len(self.sizes) > 1)
             )
 
     def epoch(self, number: int) -> np.ndarray:

@@ -36,6 +36,10 @@ class CubSource(Source):
     """
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "class"
+    origin: ClassVar[str] = (
+        "docs/reproduce.md says where to get CUB Captions, and where to put them: "
+        "https://data.caltech.edu/records/65de6-vp158"
+    )
 
     name: Literal["cub"] = "cub"
 

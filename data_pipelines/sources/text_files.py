@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from data_pipelines.sources.base import Entry, Problems, SourceError
+from data_pipelines.sources.base import Entry, MissingFileError, Problems, SourceError
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -72,7 +72,7 @@ def read_bytes(path: Path, holds: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise SourceError(f"{path} does not exist; it should hold {holds}") from None
+        raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
     except (OSError, ValueError) as error:
         raise SourceError(f"{path} cannot be read ({error}); it should hold {holds}") from None
 
@@ -127,7 +127,8 @@ def csv_rows(
                 else:
                     yield reader.line_num, dict(zip(header, row, strict=True))
     except FileNotFoundError:
-        raise SourceError(f"{path} does not exist; it should hold {','.join(columns)}") from None
+        holds = ",".join(columns)
+        raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:

@@ -95,6 +95,10 @@ def test_too_large_batches_are_refused(photos, birds):
         PairSampler(photos, 97, 0)
     with pytest.raises(UserError, match="5 is more than the 4 classes"):
         OnePerClassSampler(birds, 5, 0)
+    with pytest.raises(
+        UserError, match=r"train\.sampler to pairs, or train\.batch_size to 4 or le"
+    ):
+        OnePerClassSampler(birds, 128, 0)
 
 
 def test_batches_hold_pixels_words_and_ids(photos):

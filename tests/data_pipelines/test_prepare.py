@@ -352,6 +352,36 @@ def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):
     assert set(visible(made.records)) == {"plan.json"}
 
 
+@pytest.mark.parametrize(
+    ("make", "name", "says"),
+    [
+        (datasets.coco, "annotations/captions_val2014.json", r"cocodataset\.org"),
+        (datasets.coco, "annotations/instances_val2014.json", r"data\.source\.instances=\[\] does"),
+        (datasets.coco, "dataset.json", r"data\.source\.split_file=null takes"),
+        (datasets.flickr30k, "dataset.json", r"docs/reproduce\.md .*DenotationGraph"),
+        (datasets.cub, "testclasses.txt", r"data\.caltech\.edu/records/65de6-vp158$"),
+        (datasets.regions, "train_ims.npy", r"docs/reproduce\.md .*kuanghuei/SCAN"),
+        (datasets.bottom_up, "features.tsv.0", r"docs/data\.md shows"),
+        (datasets.csv_photos, "captions.csv", r"docs/data\.md shows"),
+    ],
+)
+def test_a_missing_file_comes_with_where_to_get_it(options, tmp_path, make, name, says):
+    section = make(tmp_path / "data")
+    (tmp_path / "data" / name).unlink()
+    with pytest.raises(SourceError, match=rf"{name} does not exist; it should hold .*{says}"):
+        prepare(options(section))
+
+
+def test_missing_photos_come_with_where_to_get_them(options, tmp_path):
+    section = datasets.coco(tmp_path / "data")
+    for folder in ("train2014", "val2014"):
+        shutil.rmtree(tmp_path / "data" / folder)
+    with pytest.raises(
+        SourceError, match=r"6 of 6 images .*(?s:.*)\n.*cocodataset.*\nRepair them$"
+    ):
+        prepare(options(section))
+
+
 class TestBadItems:
     """One bad item among many is skipped, counted and reported, up to the limit."""
 
