@@ -111,7 +111,8 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
     """
     problems = Problems()
     gone: list[str] = []
-    known = {key for split in records.splits for key in records.split(split).image_keys}
+    splits = [split for split in SPLITS if split in records.splits]
+    known = {key for split in splits for key in records.split(split).image_keys}
 
     def watched(entries: Iterator[Entry]) -> Iterator[Entry]:
         for entry in entries:
@@ -140,6 +141,6 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
     differ = [
         f"{split} has {counts[split]:,} images now, and {then:,} in the records"
         for split in SPLITS
-        if (then := len(records.split(split)) if split in records.splits else 0) != counts[split]
+        if (then := len(records.split(split)) if split in splits else 0) != counts[split]
     ]
     return ", ".join(differ) or "images have other captions, labels or names"
