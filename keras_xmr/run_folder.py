@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from importlib import metadata
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +133,7 @@ class RunFolder:
             UserError: If the summary of the training is damaged.
         """
         trained = self._summary().config
-        now = config.model_dump(mode="json")
-        if trained and (changes := _differences(trained, now, _EDITABLE)):
+        if trained and (changes := _differences(trained, _fixed(config), ())):
             raise ConfigError(
                 f"{self.config} was edited after the training, whose weights are for what was "
                 "there:\n  " + "\n  ".join(changes[:10]) + "\nRestore it, or train a run with "
@@ -240,7 +241,7 @@ class RunFolder:
         known = {name: value for name, value in self._checksums().items() if name != new}
         missing = [f for f in files if f not in known and (self.path / f).exists()]
         sums = known | {name: checksum(self.path / name) for name in missing}
-        content = {**summary, "config": config.model_dump(mode="json"), "sha256": sums}
+        content = {**summary, "config": _fixed(config), "sha256": sums}
         atomic_write(self.done, json.dumps(content, indent=2).encode())
 
     def verify(self, path: Path) -> None:
@@ -346,6 +347,15 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{folder} holds the run {config.name!r}; a run is in {_RUNS}")
     RunFolder(config).check_trained(load_config(path) if overrides else config)
     return config
+
+
+def _fixed(config: Config) -> dict[str, Any]:
+    """Returns what may not be edited in the config of a finished run."""
+    kept = config.model_dump(mode="json")
+    for key in _EDITABLE:
+        *sections, name = key.split(".")
+        reduce(getitem, sections, kept).pop(name)
+    return kept
 
 
 def _differences(old: Any, new: Any, free: tuple[str, ...], key: str = "") -> list[str]:
