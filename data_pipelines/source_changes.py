@@ -111,6 +111,7 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
     """
     problems = Problems()
     gone: list[str] = []
+    captions: Counter[str] = Counter()
     splits = [split for split in SPLITS if split in records.splits]
     known = {key for split in splits for key in records.split(split).image_keys}
 
@@ -120,6 +121,7 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
             is_photo = name.suffix.lower() in PHOTO_SUFFIXES
             if is_photo and name.name not in photos and entry.key in known:
                 gone.append(entry.key)
+            captions[entry.split] += len(entry.captions)
             yield entry
 
     with tempfile.TemporaryDirectory() as folder:
@@ -131,16 +133,20 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
     # Shards of which every image was skipped are not in the manifest.
     for name in {*planned, *(shard["file"] for shard in shards)}:
         written[name] = (read_sidecar(records.folder / name) or {}).get("fingerprint")
+    differ = []
+    if gone and len(gone) < len(known):
+        differ.append(f"{len(gone):,} photos of the records are gone, such as {gone[0]}")
     if planned == written:
-        if not gone or len(gone) == len(known):
-            return None
-        return f"{len(gone):,} of its photos are gone, such as {gone[0]}"
-    counts: Counter[str] = Counter()
+        return differ[0] if differ else None
+    images: Counter[str] = Counter()
     for shard in plan.shards:
-        counts[shard.split] += shard.images
-    differ = [
-        f"{split} has {counts[split]:,} images now, and {then:,} in the records"
-        for split in SPLITS
-        if (then := len(records.split(split)) if split in splits else 0) != counts[split]
-    ]
-    return ", ".join(differ) or "images have other captions, labels or names"
+        images[shard.split] += shard.images
+    for split in SPLITS:
+        part = records.split(split) if split in splits else None
+        for unit, now, then in (
+            ("images", images[split], len(part) if part else 0),
+            ("captions", captions[split], part.num_captions if part else 0),
+        ):
+            if now != then:
+                differ.append(f"{split} has {now:,} {unit}, not {then:,}")
+    return ", ".join(differ or ["images have other captions, labels or names"])

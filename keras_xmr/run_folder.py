@@ -296,9 +296,11 @@ class RunFolder:
         try:
             return _Summary.model_validate_json(self.done.read_bytes())
         except ValidationError as error:
+            fault = error.errors()[0]
+            where = "".join(f"{key}: " for key in fault["loc"])
             raise UserError(
-                f"{self.done} is damaged ({error.errors()[0]['msg']}). Copy it back, or delete it "
-                "and run the command `train`, which writes it again"
+                f"{self.done} is damaged ({where}{fault['msg']}). Copy it back, or delete it and "
+                "run the command `train`, which writes it again"
             ) from None
 
     def is_evaluated(self, config: Config) -> bool:
