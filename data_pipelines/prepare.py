@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
@@ -32,10 +33,12 @@ from data_pipelines.shard_tasks import (
     write_shard,
 )
 from data_pipelines.shards import VERSION, RecordsError, check_version, parse_object
-from data_pipelines.source_changes import PLAN
+from data_pipelines.source_changes import note_comparison
 from data_pipelines.sources import Entry, MissingFileError, Problems, SourceError
 from data_pipelines.sources.text_files import only_text
 from data_pipelines.tables import on_one_line
+
+PLAN = "plan.json"
 
 _FEW = 5
 """So many broken images, at most a quarter, never stop a run, unless `max_skipped` is 0."""
@@ -159,7 +162,7 @@ def prepare(options: DataOptions) -> Records:
 
 
 def _prepare(options: DataOptions) -> Records:
-    folder = options.records
+    folder, begin = options.records, time.time_ns()
     found = Problems()
     with Progress("reading annotations", unit="images") as bar:
         entries = only_text(_watched(options.source.entries(found), bar), found)
@@ -170,7 +173,9 @@ def _prepare(options: DataOptions) -> Records:
     check_plan(options)
     atomic_write(folder / PLAN, json.dumps(_made_from(options), indent=2).encode())
     _write_all(plan, options)
-    return finish_records(folder, plan, options.source, found)
+    records = finish_records(folder, plan, options.source, found)
+    note_comparison(folder, begin)
+    return records
 
 
 def _watched(entries: Iterable[Entry], bar: Progress) -> Iterable[Entry]:

@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePath
 
-from data_pipelines.options import DataOptions
+from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.records import Records
 from data_pipelines.shard_plan import plan_shards
 from data_pipelines.shards import read_sidecar
 from data_pipelines.sources import SPLITS, Entry, Problems, Source, SourceError
 from data_pipelines.sources.base import PHOTO_SUFFIXES
 from data_pipelines.sources.text_files import only_text
-
-PLAN = "plan.json"
-"""Written into the folder of the records once their source has been read."""
 
 _LOGGER = logging.getLogger(__name__)
 _SECOND = 10**9
@@ -40,13 +37,10 @@ def source_change(options: DataOptions, records: Records) -> str | None:
     Returns:
         How they differ, as a sentence without its end; None if they do not.
     """
-    plan = options.records / PLAN
     roots = [path for path in _roots(options.source) if path.exists()]
-    if not roots or not plan.exists():
-        return None
-    begin = time.time_ns() - _SECOND  # Clocks of file systems are behind by milliseconds.
+    begin = time.time_ns()
     newest, photos = _look(roots, options.records.resolve())
-    if newest < plan.stat().st_mtime_ns:
+    if newest < (options.records / MANIFEST).stat().st_mtime_ns:
         return None
     try:
         found = _compare(options, records, photos)
@@ -58,12 +52,23 @@ def source_change(options: DataOptions, records: Records) -> str | None:
         )
         return None
     if found is None:
-        with suppress(OSError):  # Records may be read-only; then the source is read each time.
-            os.utime(plan, ns=(begin, begin))
+        note_comparison(options.records, begin)
         return None
     return (
         f"{' and '.join(map(str, roots))} has changed since {records.folder} was written: {found}"
     )
+
+
+def note_comparison(folder: Path, begin: int) -> None:
+    """Notes when records were last equal to their source, as the time of their manifest.
+
+    Args:
+        folder: The folder of the records.
+        begin: When reading the source began, in nanoseconds.
+    """
+    begin -= _SECOND  # Clocks of file systems are behind by milliseconds.
+    with suppress(OSError):  # Records may be read-only; then the source is read each time.
+        os.utime(folder / MANIFEST, ns=(begin, begin))
 
 
 def _roots(source: Source) -> list[Path]:

@@ -11,10 +11,10 @@ import models
 import pytest
 
 from data_pipelines import source_changes
-from data_pipelines.options import DataOptions
+from data_pipelines.options import MANIFEST, DataOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.shards import RecordsError
-from data_pipelines.source_changes import PLAN, source_change
+from data_pipelines.source_changes import source_change
 from keras_xmr.pipeline import Run
 
 MAKERS = {
@@ -41,7 +41,7 @@ def options(tmp_path):
 def age(options, seconds):
     """Makes records younger or older than they are, as the clock of a file system is coarse."""
     then = time.time() + seconds
-    os.utime(options.records / PLAN, (then, then))
+    os.utime(options.records / MANIFEST, (then, then))
 
 
 def change_of(options, records):
@@ -75,6 +75,16 @@ def test_rows_that_were_added_and_photos_that_are_gone_are_told(options, tmp_pat
     (images / "photo_003.jpg").unlink()
     assert "1 photos of the records are gone, such as photo_003.jpg" in change_of(made, records)
     assert "has changed since" in change_of(made, records), "it is told each time"
+
+
+def test_a_change_is_told_after_a_preparation_that_was_refused(options, tmp_path):
+    made, records = options("csv_photos")
+    with (tmp_path / "data" / "captions.csv").open("a") as file:
+        file.write("photo_000.jpg,another caption\n")
+    age(made, -3600)
+    with pytest.raises(RecordsError, match="other images or captions"):
+        prepare(made)
+    assert "train has 33 captions" in source_change(made, records)
 
 
 def test_a_change_of_one_text_beside_a_photo_is_told(options, tmp_path):
