@@ -109,7 +109,7 @@ def _write_shard(
         bar.update(len(part))
         return
     entries = _entries(part)
-    with _writing(path) as writer:
+    with _writing(path) as writer, part.naming_damage():
         for pixels in image_batches(part, options, batch):
             for features in _half(encode(pixels), folder):
                 _on_disk(folder, writer.write, next(entries), Regions(features))

@@ -118,7 +118,7 @@ class TextOptions(Section):
 class PrepareOptions(Section):
     """Who writes the records. They are the same whoever does."""
 
-    workers: Annotated[int, Field(ge=1)] | None = None
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """How many processes of this machine write, one shard each. Null takes as many as there are
     processors, or none but this one where they would not be worth their start."""
 

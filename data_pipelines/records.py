@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -109,6 +110,7 @@ class SplitRecords:
         self.region_dtype = region_dtype
         self.index = index
         self.shards = [folder / shard["file"] for shard in shards]
+        self._checksums = [shard["sha256"] for shard in shards]
         for shard, told in zip(self.shards, shards, strict=True):
             _check_size(shard, told["bytes"])
         self._files = OpenFiles()
@@ -174,6 +176,28 @@ class SplitRecords:
                 "which writes it again"
             )
         return record
+
+    @contextmanager
+    def naming_damage(self) -> Iterator[None]:
+        """Names the damaged record where TensorFlow, reading all shards, says only that one is.
+
+        Raises:
+            RecordsError: If TensorFlow fails at a record within the block, and one is damaged.
+        """
+        try:
+            yield
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+            for image in range(len(self)):
+                self.read(image)
+            # What frames the records may be damaged, too.
+            for shard, expected in zip(self.shards, self._checksums, strict=True):
+                if checksum(shard) != expected:
+                    raise RecordsError(
+                        f"{shard} is damaged: its checksum is not the one in {MANIFEST}. Delete "
+                        f"the shard and run the command `{command_for(shard.parent)}`, which "
+                        "writes it again"
+                    ) from None
+            raise
 
     def encoded(self, image: int) -> bytes:
         """The image file in the record of one image; the records must hold images."""

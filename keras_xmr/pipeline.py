@@ -17,6 +17,8 @@ from data_pipelines.locks import locked
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
+from data_pipelines.shards import RecordsError
+from data_pipelines.source_changes import source_change
 from data_pipelines.sources.csv import CsvSource
 from data_pipelines.sources.flickr8k import Flickr8kSource
 from data_pipelines.text import Tokenizer
@@ -76,7 +78,10 @@ def run(config: Config, step: str) -> None:
     writes = step != "prepare" and cluster_of().is_chief
     try:
         with locked(config.folder) if writes else nullcontext():
-            getattr(Run(config), step)()
+            own = Run(config)
+            if writes:
+                own.folder.remove_temporary_files()
+            getattr(own, step)()
     except LOST as error:
         if cluster_of().count == 1:
             raise
@@ -294,8 +299,18 @@ class Run:
     @cached_property
     def records(self) -> Records:
         """The finished records."""
-        check_plan(self.config.data)
-        return Records.open(self.config.data.records)
+        data = self.config.data
+        check_plan(data)
+        records = Records.open(data.records)
+        if change := source_change(data, records):
+            if not (self.folder.has_begun or self.folder.done.exists()):
+                raise RecordsError(
+                    f"{change}. Delete {data.records} and start again, which writes the records of "
+                    "what is there now; or set data.source.root to a folder that does not exist, "
+                    "and the records serve as they are"
+                )
+            _LOGGER.warning("%s. This run goes on with the records that it began with", change)
+        return records
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -310,7 +325,9 @@ class Run:
         self._check_trained()
         self.folder.claim(self.config)
         model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
-        load_trained(model.without_optimizer(), self.config, self.folder)
+        bare = model.without_optimizer()
+        load_trained(bare, self.config, self.folder)
+        model.global_step.assign(bare.global_step)
         return model
 
     @cached_property

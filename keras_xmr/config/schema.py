@@ -103,7 +103,12 @@ class ModelOptions(Section):
     """Makes the score matrix of a batch of images and a batch of captions."""
 
 
-_WEIGHT = (float, Field(default=1.0, ge=0, description="Factor of this loss in the objective."))
+# What is larger overflows float32 in the first steps.
+_FASTEST = 1000.0
+_WEIGHT = (
+    float,
+    Field(default=1.0, ge=0, le=1e9, description="Factor of this loss in the objective."),
+)
 
 
 class PhaseOptions(Section):
@@ -114,10 +119,12 @@ class PhaseOptions(Section):
     sampler `images_with_all_captions` every training image. What fills no batch is left out, and
     `one_per_class` draws as many pairs as there are captions."""
 
-    learning_rate: PositiveFloat
+    learning_rate: Annotated[float, Field(gt=0, le=_FASTEST)]
     """Learning rate at its highest."""
 
-    learning_rates: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    learning_rates: dict[str, Annotated[float, Field(ge=0, le=_FASTEST)]] = Field(
+        default_factory=dict
+    )
     """Other learning rates for parts of the model, for instance `{image.encoder: 1.0e-5}`."""
 
     freeze: tuple[str, ...] = ()
@@ -238,7 +245,7 @@ class TrainOptions(Section):
     devices: PositiveInt | None = None
     """How many devices of this machine share a batch; null takes all GPUs."""
 
-    operation_threads: PositiveInt | None = None
+    operation_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """How many threads of a CPU share one operation, in all steps of a run; null takes all cores.
     Small networks are faster with 1: their operations are too short to be shared, and both towers
     still run beside each other. TF_NUM_INTRAOP_THREADS in the environment takes precedence."""

@@ -49,7 +49,8 @@ def embed_images(
 ) -> Arrays:
     """Embeds the images of a split in order."""
     dataset, tower = image_batches(records, options, batch), model.image_entrance
-    return embed_batches(tower, dataset, "embedding images", len(records), batch, "images")
+    with records.naming_damage():
+        return embed_batches(tower, dataset, "embedding images", len(records), batch, "images")
 
 
 def embed_captions(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index.calibration import join
@@ -32,7 +32,7 @@ class Readers:
 
     def __init__(self, root: Path, model: RunModel) -> None:
         self._root, self._model = root, model
-        self._pool = ThreadPoolExecutor(max(2, os.cpu_count() or 1))
+        self._pool = ThreadPoolExecutor(max(2, processor_count()))
 
     def read(self, paths: Sequence[str]) -> Iterator[tuple[str, Seen]]:
         """Some photos in order: the path of each, and what gives it once it was read."""

@@ -28,6 +28,7 @@ _NOTHING_WRONG = (
     "names no wrong pairs, so nothing can be measured if all other pairs are left out; use "
     "`unjudged: wrong`"
 )
+_SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 Unjudged = Literal["left_out", "wrong", "wrong_in_pool"]
@@ -92,17 +93,31 @@ def read_judgements(
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
-            grade that is not a number from 0 on, or judges a pair twice and differently; or a
-            benchmark judges none of the images and captions; or pairs that are not named are to
-            be left out and no pair is named as wrong.
+            grade that is not a number from 0 on, judges a pair twice and differently, or calls
+            no pair right; or a benchmark judges none of the images and captions; or pairs that
+            are not named are to be left out and no pair is named as wrong.
     """
     unjudged = unjudged or ("left_out" if is_flickr8k(path) else "wrong")
-    found = _read(path, image_ids, caption_ids, texts, unjudged == "wrong")
+    judgements = _read(path, image_ids, caption_ids, texts, unjudged == "wrong")
     if unjudged == "wrong_in_pool":
-        found = found.with_pool_wrong()
-    if found.judged is not None and found.judged.nnz == found.grades.nnz:
+        judgements = judgements.with_pool_wrong()
+    if judgements.judged is not None and judgements.judged.nnz == judgements.grades.nnz:
         raise JudgementsError(f"{path} {_NOTHING_WRONG}")
-    return found
+    return check_some_right(path, judgements)
+
+
+def check_some_right(path: Path, judgements: Judgements) -> Judgements:
+    """Refuses judgements that call no pair right: every metric of them would be 0.
+
+    Raises:
+        JudgementsError: If they do.
+    """
+    if not judgements.grades.nnz:
+        raise JudgementsError(
+            f"{path} calls no pair right, so nothing can be measured; it needs rows with a grade "
+            "above 0, or without a column grade"
+        )
+    return judgements
 
 
 def _read(
@@ -262,6 +277,10 @@ def read_rows(
                     f"{path} has no column {missing[0]!r}: its first line is "
                     f"{','.join(header)!r}, and should be {usual!r}"
                 )
+            if twice := [name for name in header if name and header.count(name) > 1]:
+                raise JudgementsError(
+                    f"{path} has two columns {twice[0]!r}; rename or remove one of them"
+                )
             for row in reader:
                 if not row:
                     continue
@@ -285,11 +304,14 @@ def read_rows(
 def parse_grade(text: str, where: str) -> float:
     """A grade as a number from 0 on; `where` names the line in messages."""
     try:
-        grade = float(text)
+        # Python reads 1_0 as 10.
+        grade = math.nan if "_" in text else float(text)
     except ValueError:
         grade = math.nan
-    if not 0 <= grade < math.inf:
+    # Grades are kept in float32, where others become infinite, or 0.
+    if grade != 0 and not _SMALLEST <= grade <= _LARGEST:
         raise JudgementsError(
-            f"{where}: the grade is {text!r}; a grade is a number from 0 (wrong) on"
+            f"{where}: the grade is {text!r}; a grade is 0 (wrong) or a number from "
+            f"{_SMALLEST:g} to {_LARGEST:g}"
         )
     return grade

@@ -37,8 +37,8 @@ class Judgements:
         grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
         grades.sum_duplicates()
         grades.eliminate_zeros()
-        if grades.nnz and not grades.data.min() > 0:
-            raise ValueError("a grade is below 0 or NaN; what is wrong is not named at all")
+        if grades.nnz and not 0 < grades.data.min() <= grades.data.max() < np.inf:
+            raise ValueError("a grade is below 0, infinite or NaN; pairs that are wrong have none")
         object.__setattr__(self, "grades", grades)
         if self.judged is not None:
             judged = scipy.sparse.csr_array(self.judged, dtype=bool)

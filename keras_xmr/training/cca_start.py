@@ -166,8 +166,10 @@ def _averages(
         texts = [caption.text for caption in split.captions]
         captions = caption_batches(texts, tokenizer, batch)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
+    with split.naming_damage():
+        of_images = list(_of_tower(model.image_tower, model.feature_tower, images))
     return Averages(
-        np.concatenate(list(_of_tower(model.image_tower, model.feature_tower, images))),
+        np.concatenate(of_images),
         np.concatenate(list(_of_tower(model.text_tower, model.caption_feature_tower, captions))),
         split.caption_image,
         judgements,

@@ -62,7 +62,9 @@ def frozen_features(model: Retriever, records: Records, config: Config) -> Recor
     folder = records.folder / FEATURES / _digest(encoder, records, splits, config)
     if missing_images(records, splits, folder):
         # Features that are there were written by an encoder that had passed.
-        pixels = next(iter(image_batches(records.split("train"), config.data.image, 2)))
+        split = records.split("train")
+        with split.naming_damage():
+            pixels = next(iter(image_batches(split, config.data.image, 2)))
         name = config.model.image.encoder.name
         check_constant(_KEY, "image.encoder", name, encoder, partial(encode, pixels))
     shape = tuple(encoder.output.shape[1:])

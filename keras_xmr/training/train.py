@@ -194,6 +194,7 @@ def _finished(
     if distribution.is_chief:
         folder.begin(config, tokenizer.files())
         load_trained(bare, config, folder)
+        model.global_step.assign(bare.global_step)
     return model
 
 
@@ -380,9 +381,10 @@ class _Trainer:
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         weights = [folder.best_weights.name, folder.last_weights.name]
-        folder.finish(summary, [*weights, *self.tokenizer.files()], new)
+        folder.finish(summary, self.config, [*weights, *self.tokenizer.files()], new)
         # Not a model that is made now: of several workers the chief alone would make it.
         load_trained(self.checkpoints.bare, self.config, folder)
+        self.model.global_step.assign(self.checkpoints.bare.global_step)
 
     def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
         choice = self.config.train.optimizer

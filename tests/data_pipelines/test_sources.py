@@ -119,6 +119,32 @@ def test_cub_refuses_classes_on_both_sides(tmp_path):
         read(section | {"test_classes": "trainvalclasses.txt"})
 
 
+@pytest.mark.parametrize("name", ["trainvalclasses.txt", "testclasses.txt"])
+def test_cub_refuses_class_lists_that_do_not_fit_the_images(tmp_path, name):
+    section = datasets.cub(tmp_path)
+    path = tmp_path / name
+    whole = path.read_text("utf-8")
+    path.write_text(f"{whole}009.Cuckoo\n", "utf-8")
+    with pytest.raises(SourceError, match=rf"{name}: .* no image .* '009\.Cuckoo'"):
+        read(section)
+    half = whole[: len(whole) // 2]
+    path.write_text(half, "utf-8")
+    with pytest.raises(SourceError, match=rf"{name}: .* no image .* '{half.splitlines()[-1]}'"):
+        read(section)
+    path.write_text("", "utf-8")
+    with pytest.raises(SourceError, match=rf"{name} names no class"):
+        read(section)
+
+
+def test_cub_counts_images_of_classes_in_no_list(tmp_path):
+    section = datasets.cub(tmp_path)
+    path = tmp_path / "trainvalclasses.txt"
+    path.write_text("001.Bird_0\n", "utf-8")
+    _, splits, problems = read(section)
+    assert {entry.labels for entry in splits["train"]} == {(0,)}
+    assert problems.counts == {"image of a class in no list": 12}
+
+
 def test_csv_takes_any_number_of_captions_and_a_split_file(tmp_path):
     section = datasets.csv_photos(tmp_path)
     with (tmp_path / "captions.csv").open("a", encoding="utf-8") as file:
