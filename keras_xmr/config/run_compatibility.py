@@ -142,6 +142,7 @@ def _start(config: Config) -> Iterator[Mistake]:
                 ("model", side, "head", "name"),
                 f"{head.name!r} is computed where training starts; write train.start: {needed}",
             )
+    yield from _closed_form(config)
     if config.train.start != "cca":
         return
     if config.train.initial_weights is not None:
@@ -169,6 +170,31 @@ def _start(config: Config) -> Iterator[Mistake]:
                 f"'cca' sets the mean, which `keep_mean` of model.{side}.head leaves as it is; "
                 "leave out one of the two",
             )
+
+
+def _closed_form(config: Config) -> Iterator[Mistake]:
+    """A part of embeddings in closed form is in both towers, and is set."""
+    widths = {
+        side: getattr(getattr(config.model, side).pooling, "closed_form", 0)
+        for side in ("image", "text")
+    }
+    for side, width in widths.items():
+        key = ("model", side, "pooling", "closed_form")
+        if width >= config.model.dimension:
+            yield (
+                key,
+                f"{width} leaves none of the {config.model.dimension} numbers of an embedding to "
+                "learn; choose fewer, or a larger model.dimension",
+            )
+        if not width:
+            continue
+        if len(set(widths.values())) > 1:
+            yield key, "both towers need the same number, since both parts are compared"
+        if config.train.start != "cca" and config.train.initial_weights is None:
+            yield key, "nothing sets the closed form; write train.start: cca"
+        head = getattr(config.model, side).head
+        if constant("head", head, "READS_POOLING"):
+            yield key, f"{head.name!r} reads the whole matrix of its pooling; write 0"
 
 
 def _gradient_caching(config: Config) -> Iterator[Mistake]:

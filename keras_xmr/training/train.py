@@ -19,7 +19,7 @@ from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
-from keras_xmr.evaluation import evaluate_split
+from keras_xmr.evaluation import Evaluation, evaluate_split
 from keras_xmr.model.build import build_model
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
@@ -31,6 +31,7 @@ from keras_xmr.training.caption_features import frozen_caption_features
 from keras_xmr.training.cca_start import start_from_cca
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints, Progress
+from keras_xmr.training.closed_form import choose_weight, weighted_poolings
 from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.features import frozen_features
 from keras_xmr.training.initial_weights import load_initial_weights
@@ -386,6 +387,14 @@ class _Trainer:
         load_trained(self.checkpoints.bare, self.config, folder)
         self.model.global_step.assign(self.checkpoints.bare.global_step)
 
+    def _validate(self) -> Evaluation:
+        """Evaluates the validation split, by which a part in closed form is weighed before."""
+        if weighted_poolings(self.model):
+            choose_weight(self.model, self.records, self.tokenizer, self.config)
+        return evaluate_split(
+            self.model, self.records, "val", self.tokenizer, self.config, brief=True
+        )
+
     def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
         choice = self.config.train.optimizer
         make = components("optimizer")[choice.name].load()
@@ -401,9 +410,7 @@ class _Trainer:
         validation = None
         if "val" in self.records.splits:
             validation = callbacks.Validation(
-                lambda: evaluate_split(
-                    self.model, self.records, "val", self.tokenizer, self.config, brief=True
-                ),
+                self._validate,
                 self.checkpoints,
                 self.folder.best_weights,
                 options.monitor,
