@@ -21,6 +21,7 @@ from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.ragged import Ragged, join
 from keras_xmr.evaluation.results import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import tower_on_features
 
 
 class _Bar(keras.callbacks.Callback):
@@ -48,7 +49,8 @@ def embed_images(
     model: Retriever, records: SplitRecords, options: ImageOptions, batch: int
 ) -> Arrays:
     """Embeds the images of a split in order."""
-    dataset, tower = image_batches(records, options, batch), model.image_entrance
+    dataset = image_batches(records, options, batch)
+    tower = _called_on(dataset, model.image_entrance, model.image_tower)
     return embed_batches(tower, dataset, "embedding images", len(records), batch, "images")
 
 
@@ -68,16 +70,15 @@ def embed_captions(
         texts: The captions.
         tokenizer: Makes word ids of them.
         batch: How many are embedded at once.
-        features: What the model is called on in place of word ids, if that is what it wants.
+        features: The features of the captions, which are embedded in place of their words.
     """
     order = np.argsort([len(text.split()) for text in texts], kind="stable")
     if features is not None:
         dataset = caption_feature_batches(features, order, batch)
     else:
         dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)
-    embedded = embed_batches(
-        model.caption_entrance, dataset, "embedding captions", len(texts), batch, "captions"
-    )
+    tower = _called_on(dataset, model.caption_entrance, model.text_tower)
+    embedded = embed_batches(tower, dataset, "embedding captions", len(texts), batch, "captions")
     back = np.argsort(order)
     return {name: reordered(values, back) for name, values in embedded.items()}
 
@@ -93,7 +94,8 @@ def embed_split(
 
     Args:
         model: The model.
-        records: The split.
+        records: The split. Features that it has in place of images or captions are those of the
+            model's encoders.
         tokenizer: Makes word ids of the captions.
         options: How photos become pixels.
         batch: How many are embedded at once.
@@ -103,6 +105,15 @@ def embed_split(
         embed_images(model, records, options, batch),
         embed_captions(model, texts, tokenizer, batch, records.caption_features),
     )
+
+
+def _called_on(dataset: tf.data.Dataset, entrance: keras.Model, tower: keras.Model) -> keras.Model:
+    """What embeds a data set: the entrance of a model, or, of features, the rest of a tower.
+
+    Images, word ids and features have different ranks.
+    """
+    takes = len(entrance.input.shape) == dataset.element_spec.shape.rank
+    return entrance if takes else tower_on_features(tower)
 
 
 def reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | Ragged:

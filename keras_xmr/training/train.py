@@ -327,12 +327,10 @@ class _Trainer:
         """
         model, records = self.model, self.whole_records
         if model.feature_tower is not None:
-            # The features of images lie there for other runs too, which have other captions.
-            plain = replace(records, more_captions={})
-            found = self.distribution.chief_first(
-                lambda: frozen_features(model, plain, self.config)
+            features = self.distribution.chief_first(
+                lambda: frozen_features(model, self.whole_records, self.config)
             )
-            records = replace(found, more_captions=records.more_captions)
+            records = replace(records, image_features=features)
         if model.caption_feature_tower is not None:
             folder = self.distribution.chief_first(
                 lambda: frozen_caption_features(

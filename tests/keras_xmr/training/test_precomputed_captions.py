@@ -107,7 +107,7 @@ def test_validation_embeds_features_as_words(computed):
 def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, monkeypatch):
     run, model, tokenizer, records = computed
     written = {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()}
-    assert len(written) == 4  # two files a split, training and validation
+    assert len(written) == 6  # two files a split: training, validation and test
     with monkeypatch.context() as patch:
         # Whoever wrote them was asked already whether its features are always the same.
         patch.setattr("keras_xmr.training.caption_features.check_constant", None)
