@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import graphs
 import keras
 import models
 import numpy as np
@@ -70,8 +71,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(folder):
     """A run that has trained on kept features, of photos and captions."""
-    trained = run(folder, "name=trained")
-    trained.train()
+    trained = run(folder, "name=trained", *models.POINTS)
+    with graphs.eager():
+        trained.train()
     return trained
 
 
@@ -80,6 +82,7 @@ def run(folder, *overrides: str) -> Run:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, monkeypatch):
     seen: Counter = Counter()
     for encoder, side in ((SmallCNN, "image"), (WordEmbedding, "caption")):
@@ -117,6 +120,7 @@ def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, mo
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_features_are_embedded_as_what_they_were_made_of(trained):
     options = trained.config.data.image
     for split in ("train", "val", "test"):
@@ -144,6 +148,7 @@ def test_features_are_embedded_as_what_they_were_made_of(trained):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_an_encoder_with_other_weights_reads_no_features_of_these(trained):
     """The digest of its weights is another, so there are none."""
     tower = keras.models.clone_model(trained.model.image_tower)
@@ -162,9 +167,10 @@ def test_an_encoder_with_other_weights_reads_no_features_of_these(trained):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_what_a_phase_has_trained_is_evaluated_from_images_and_words(folder):
     phases = ON[2].replace("}]", "}, {epochs: 1, learning_rate: 1e-2}]")
-    freed = run(folder, "name=freed", phases)
+    freed = run(folder, "name=freed", *models.POINTS, phases)
     freed.train()
     part = freed.embedded_records.split("test")
     assert part.holds == "images"
@@ -172,14 +178,16 @@ def test_what_a_phase_has_trained_is_evaluated_from_images_and_words(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_a_split_that_is_evaluated_later_joins_the_features_of_the_others(folder, monkeypatch):
-    first = run(folder, "name=first", "seed=3", "evaluation.splits=[val]")
+    points = ("name=first", "seed=3", *models.POINTS)
+    first = run(folder, *points, "evaluation.splits=[val]")
     first.train()
     records = first.embedded_records
     assert records.image_features.splits == ["train", "val"]
     assert records.split("test").holds == "images", "others are read from what they are"
     shards = {path: path.stat().st_mtime_ns for path in records.image_features.folder.glob("*-0*")}
-    later = run(folder, "name=first", "seed=3", "evaluation.splits=[test]")
+    later = run(folder, *points, "evaluation.splits=[test]")
     assert later.model.built
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
@@ -195,6 +203,7 @@ def test_a_split_that_is_evaluated_later_joins_the_features_of_the_others(folder
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("eager")
 def test_runs_with_other_captions_of_training_share_the_features_of_the_rest(trained):
     records = trained.embedded_records
     more = {records.split("train").image_keys[0]: [("new", "a caption that was not there")]}
