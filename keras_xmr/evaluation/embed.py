@@ -23,6 +23,8 @@ from keras_xmr.evaluation.results import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 
+_RANK_OF_IMAGES = 4
+
 
 class _Bar(keras.callbacks.Callback):
     """Shows the progress of `predict`."""
@@ -48,9 +50,10 @@ class _Bar(keras.callbacks.Callback):
 def embed_images(
     model: Retriever, records: SplitRecords, options: ImageOptions, batch: int
 ) -> Arrays:
-    """Embeds the images of a split in order."""
-    dataset = image_batches(records, options, batch)
-    tower = _called_on(dataset, model.image_entrance, model.image_tower)
+    """Embeds the images of a split in order, or of the features of them that the split has."""
+    dataset, tower = image_batches(records, options, batch), model.image_entrance
+    if records.holds == "regions" and len(tower.input.shape) == _RANK_OF_IMAGES:
+        tower = tower_on_features(tower)
     return embed_batches(tower, dataset, "embedding images", len(records), batch, "images")
 
 
@@ -73,11 +76,12 @@ def embed_captions(
         features: The features of the captions, which are embedded in place of their words.
     """
     order = np.argsort([len(text.split()) for text in texts], kind="stable")
+    tower = model.caption_entrance
     if features is not None:
         dataset = caption_feature_batches(features, order, batch)
+        tower = tower_on_features(tower) if tower is model.text_tower else tower
     else:
         dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)
-    tower = _called_on(dataset, model.caption_entrance, model.text_tower)
     embedded = embed_batches(tower, dataset, "embedding captions", len(texts), batch, "captions")
     back = np.argsort(order)
     return {name: reordered(values, back) for name, values in embedded.items()}
@@ -105,15 +109,6 @@ def embed_split(
         embed_images(model, records, options, batch),
         embed_captions(model, texts, tokenizer, batch, records.caption_features),
     )
-
-
-def _called_on(dataset: tf.data.Dataset, entrance: keras.Model, tower: keras.Model) -> keras.Model:
-    """What embeds a data set: the entrance of a model, or, of features, the rest of a tower.
-
-    Images, word ids and features have different ranks.
-    """
-    takes = len(entrance.input.shape) == dataset.element_spec.shape.rank
-    return entrance if takes else tower_on_features(tower)
 
 
 def reordered(values: np.ndarray | Ragged, items: np.ndarray) -> np.ndarray | Ragged:

@@ -259,17 +259,21 @@ class RunModel:
         return self._function(self.image_tower)
 
     @cached_property
-    def _rest(self) -> tuple[Any, Any]:
-        """What of the towers comes after their encoders. Graphs do not keep it."""
-        return tower_on_features(self.image_tower), tower_on_features(self.text_tower)
+    def _image_rest(self) -> Any:
+        """What of the image tower comes after its encoder. A graph does not keep it."""
+        return tower_on_features(self.image_tower)
+
+    @cached_property
+    def _caption_rest(self) -> Any:
+        return tower_on_features(self.text_tower)
 
     @cached_property
     def _image_feature_graph(self) -> Any:
-        return self._function(self._rest[0])
+        return self._function(self._image_rest)
 
     @cached_property
     def _caption_feature_graph(self) -> Any:
-        return self._function(self._rest[1])
+        return self._function(self._caption_rest)
 
     @cached_property
     def _attention(self) -> ImageAttention:
