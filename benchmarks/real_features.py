@@ -179,7 +179,7 @@ def train(
         run.prepare()
     run.train()
     dev = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
-    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, config)
+    evaluation = evaluate_split(run.model, run.embedded_records, "test", run.tokenizer, config)
     keras.backend.clear_session()
     shutil.rmtree(config.folder)
     own = evaluation.matchers[0].metrics

@@ -56,6 +56,7 @@ from keras_xmr.serving.samples import some_inputs
 from keras_xmr.training.cluster import cluster_of
 from keras_xmr.training.distribution import LOST, Distribution, lost_worker
 from keras_xmr.training.initial_weights import check_initial_weights
+from keras_xmr.training.kept_features import with_features
 from keras_xmr.training.strategy import limit_threads
 from keras_xmr.training.train import load_trained, train
 
@@ -196,18 +197,23 @@ class Run:
         for split in self.config.evaluation.splits:
             _LOGGER.info("== evaluate: %s", split)
             evaluation = evaluate_split(
-                self.model, self.records, split, self.tokenizer, self.config
+                self.model, self.embedded_records, split, self.tokenizer, self.config
             )
-            part = self.records.split(split)
-            evaluation.attention = attention_of(self.model, part, self.config)
+            part, kept = (r.split(split) for r in (self.records, self.embedded_records))
+            evaluation.attention = attention_of(self.model, part, self.config, kept)
             evaluation.gradients = count_gradients(
                 self.model, part, evaluation.embedded, self.config.train.batch_size
             )
             if self.config.model.dimension == 2:
                 evaluation.unknown = embed_unknown(self.model, self.tokenizer)
             if self.config.evaluation.report_card:
-                known = evaluation.embedded
-                evaluation.probes = probe(self.folder.path, self.model, self.records, split, known)
+                evaluation.probes = probe(
+                    self.folder.path,
+                    self.model,
+                    self.embedded_records,
+                    split,
+                    evaluation.embedded,
+                )
             next_step = advice(self.config, len(self.records.split("train")))
             folder = self.folder.evaluation(split)
             yield report(evaluation, part, self.config, folder, next_step, is_brief)
@@ -215,7 +221,7 @@ class Run:
     def tune_reranker(self) -> None:
         """Searches the scales of fast re-ranking on the validation split, and prints the best."""
         _LOGGER.info("== tune the re-ranker: val")
-        split, options = self.records.split("val"), self.config.evaluation
+        split, options = self.embedded_records.split("val"), self.config.evaluation
         embedded = embed_split(
             self.model, split, self.tokenizer, self.config.data.image, options.batch_size
         )
@@ -311,6 +317,17 @@ class Run:
                 )
             _LOGGER.warning("%s. This run goes on with the records that it began with", change)
         return records
+
+    @cached_property
+    def embedded_records(self) -> Records:
+        """The records as the trained model embeds them; see `with_features`."""
+        return with_features(
+            self.records,
+            self.model,
+            self.tokenizer,
+            self.config,
+            self.config.evaluation.splits,
+        )
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

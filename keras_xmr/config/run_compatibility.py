@@ -92,7 +92,8 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
     if constant("encoder", config.model.image.encoder, "INPUT") != "pixels":
         yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
         return
-    if not any(phase.freezes_encoder("image") for phase in config.train.phases):
+    phases = config.train.phases
+    if phases and not any(phase.freezes_encoder("image") for phase in phases):
         yield (
             key,
             "every phase trains image.encoder, so features change with every step; freeze it in a "
@@ -115,7 +116,8 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
     if not config.train.precompute_captions:
         return
     key = ("train", "precompute_captions")
-    if not any(phase.freezes_encoder("text") for phase in config.train.phases):
+    phases = config.train.phases
+    if phases and not any(phase.freezes_encoder("text") for phase in phases):
         yield (
             key,
             "every phase trains text.encoder, so features change with every step; freeze it in a "

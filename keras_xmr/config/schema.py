@@ -221,13 +221,14 @@ class TrainOptions(Section):
     """Whether the features of the images are computed once, and training reads them in place of
     pixels in the phases that freeze `image.encoder`. They are kept in half precision, beside the
     records; images are seen as in evaluation, in all phases. What is trained and exported is the
-    same as without, up to rounding."""
+    same as without, up to rounding. Where every phase freezes the encoder, evaluation reads them
+    too."""
 
     precompute_captions: bool = False
     """Whether the features of the captions are computed once, and training reads them in place of
     word ids in the phases that freeze `text.encoder`. They are kept in half precision, beside the
     records; no words are dropped, in any phase. What is trained and exported is the same as
-    without, up to rounding."""
+    without, up to rounding. Where every phase freezes the encoder, evaluation reads them too."""
 
     start: Literal["random", "cca"] = "random"
     """Where what is not pretrained begins: at random, or, with `pooling: projection` in both

@@ -86,7 +86,8 @@ def begin_at_cca(
     one, the first of each. Scores are cosines of the projections, whatever the matcher.
     """
     found = CanonicalCorrelations(train.images, train.captions, train.image_of)
-    width = image_head.global_pooling.closed_form or image_head.dimension
+    pooling: Any = image_head.global_pooling
+    width = pooling.closed_form or image_head.dimension
     choices = found.projections(
         width, options.image_ridges, options.caption_ridges, options.exponents
     )

@@ -127,7 +127,7 @@ def train(
         trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints, more_callbacks)
         done = trainer.checkpoints.peek() if begun else Progress()
         if not config.train.phases:
-            trainer.begin()
+            trainer.begin_without_phases()
         for span in trainer.spans():
             if done.step >= span.end:
                 continue
@@ -279,7 +279,7 @@ class _Trainer:
             done: Steps that were done before this process began.
         """
         freeze(self.model, span.phase.freeze)
-        self._take_towers(span.phase)
+        self._take_towers([side for side in SIDES if span.phase.freezes_encoder(side)])
         self.model.compile(
             optimizer=self._optimizer(span.phase), jit_compile=self.config.train.jit_compile
         )
@@ -314,11 +314,24 @@ class _Trainer:
             start_from_cca(self.model, self.records, self.tokenizer, self.config)
             self.distribution.share([variable.value for variable in self.model.variables])
 
-    def _take_towers(self, phase: PhaseOptions) -> None:
-        """Lets the model be called on features that are computed once, where a phase has such."""
+    def begin_without_phases(self) -> None:
+        """Begins, and ends, a training that leaves both encoders as they are."""
+        options = self.config.train
+        if options.start == "cca" and (options.precompute_features or options.precompute_captions):
+            freeze(self.model, tuple(f"{side}.encoder" for side in SIDES))
+            self._take_towers(SIDES)
+            self._take_features()
+        self.begin()
+
+    def _take_towers(self, frozen: Sequence[str]) -> None:
+        """Lets the model be called on features that are computed once, where encoders are frozen.
+
+        Args:
+            frozen: The sides of these, "image" and "text".
+        """
         model, options = self.model, self.config.train
-        on_images = options.precompute_features and phase.freezes_encoder("image")
-        on_captions = options.precompute_captions and phase.freezes_encoder("text")
+        on_images = options.precompute_features and "image" in frozen
+        on_captions = options.precompute_captions and "text" in frozen
         model.feature_tower = tower_on_features(model.image_tower) if on_images else None
         model.caption_feature_tower = tower_on_features(model.text_tower) if on_captions else None
 
@@ -329,12 +342,10 @@ class _Trainer:
         """
         model, records = self.model, self.whole_records
         if model.feature_tower is not None:
-            # The features of images lie there for other runs too, which have other captions.
-            plain = replace(records, more_captions={})
-            found = self.distribution.chief_first(
-                lambda: frozen_features(model, plain, self.config)
+            features = self.distribution.chief_first(
+                lambda: frozen_features(model, self.whole_records, self.config)
             )
-            records = replace(found, more_captions=records.more_captions)
+            records = replace(records, image_features=features)
         if model.caption_feature_tower is not None:
             folder = self.distribution.chief_first(
                 lambda: frozen_caption_features(
