@@ -26,6 +26,7 @@ from keras_xmr.config.registry import summaries
 from keras_xmr.metrics import RSUM, Table
 from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.metrics.glossary import glossary
+from keras_xmr.metrics.ties import tie_warning
 from keras_xmr.reporting.pages import definitions, gallery, html_table, page
 from keras_xmr.reporting.spreadsheets import csv_of
 
@@ -101,6 +102,18 @@ class Comparison:
                 "metric. This is about other queries and other seeds; of a method with one run, "
                 "about that run."
             )
+        return lines + self._ties()
+
+    def _ties(self) -> list[str]:
+        """A line for each matcher that ties many pairs in any run of a method."""
+        lines = []
+        for method, runs in self.methods.items():
+            tied: dict[str, float] = {}
+            for run in runs:
+                for matcher, measured in run.figures["matchers"].items():
+                    tied[matcher] = max(tied.get(matcher, 0.0), measured.get("tied", 0.0))
+            warnings = (tie_warning(f"{method}: {name}", share) for name, share in tied.items())
+            lines += filter(None, warnings)
         return lines
 
 
