@@ -97,10 +97,11 @@ class Comparison:
             resamples = resamples_for(len(self.methods))
             lines.append(
                 f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
-                "captions, and of the runs of each method. A star marks a "
-                f"p-value below {ALPHA} after Holm's correction for all pairs of methods in one "
+                "captions, and Student's t over the runs of a method that has several. A star marks "
+                f"a p-value below {ALPHA} after Holm's correction for all pairs of methods in one "
                 "metric. This is about other queries and other seeds; of a method with one run, "
-                "about that run."
+                "about that run. Detectable: the smallest difference that four tests of five "
+                "would have found, before the correction."
             )
         return lines + self._ties()
 
@@ -185,11 +186,13 @@ def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[ob
 
 
 def _pair_rows(pairs: Sequence[Pair]) -> Iterable[Sequence[object]]:
-    yield ("judgements", "metric", "method", "other", "difference", "low", "high", "p", "p_holm")
+    header = ("judgements", "metric", "method", "other", "difference", "low", "high", "p")
+    yield (*header, "p_holm", "detectable")
     for pair in pairs:
         kind = "annotated" if pair.judgements == ANNOTATED else pair.judgements
         d = pair.difference
-        numbers = [f"{n:.6g}" for n in (d.value, d.low, d.high, d.p_value, pair.p_holm)]
+        numbers = [f"{n:.6g}" for n in (d.value, d.low, d.high, d.p_value)]
+        numbers += [f"{n:.6g}" for n in (pair.p_holm, pair.smallest_effect)]
         yield (kind, pair.metric, pair.left, pair.right, *numbers)
 
 
@@ -241,7 +244,7 @@ def _pair_details(comparison: Comparison) -> list[str]:
             pairs[pair.left, pair.right].append(pair)
     wins = by_pair(comparison.wins)
     for (left, right), own in pairs.items():
-        header = ["", "difference", "95 % interval", "p", "p (Holm)", ""]
+        header = ["", "difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
         rows = [_pair_cells(pair) for pair in own if pair.metric in HEADLINES]
         title = f"{left} minus {right}, {kind_title(kind)}"
         opened = " open" if len(pairs) == 1 else ""
@@ -262,6 +265,7 @@ def _pair_cells(pair: Pair) -> list[str]:
         f"{signed(100 * d.low, 2)} to {signed(100 * d.high, 2)}",
         f"{d.p_value:.4f}",
         f"{pair.p_holm:.4f}",
+        f"{100 * pair.smallest_effect:.2f}",
         "real" if pair.is_real else "not told apart",
     ]
 
