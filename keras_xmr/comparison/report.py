@@ -97,9 +97,9 @@ class Comparison:
             resamples = resamples_for(len(self.methods))
             lines.append(
                 f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
-                "captions, and Student's t over the runs of a method that has several. A star marks "
-                f"a p-value below {ALPHA} after Holm's correction for all pairs of methods in one "
-                "metric. This is about other queries and other seeds; of a method with one run, "
+                "captions, and Student's t over the runs of a method that has several. A star "
+                f"marks a p-value below {ALPHA} after Holm's correction for all pairs of methods in "
+                "one metric. This is about other queries and other seeds; of a method with one run, "
                 "about that run. Detectable: the smallest difference that four tests of five "
                 "would have found, before the correction."
             )
@@ -107,7 +107,7 @@ class Comparison:
 
     def _ties(self) -> list[str]:
         """A line for each matcher that ties many pairs in any run of a method."""
-        lines = []
+        lines: list[str] = []
         for method, runs in self.methods.items():
             tied: dict[str, float] = {}
             for run in runs:

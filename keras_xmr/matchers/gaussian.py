@@ -141,7 +141,7 @@ class AverageL2(SampledMatcher):
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class JensenShannon(SampledMatcher):
-    """log(log 2 - JS) of the Jensen-Shannon divergence, which ranks as -JS does and never saturates.
+    """log(log 2 - JS), which ranks as minus the Jensen-Shannon divergence and never saturates.
 
     By Monte-Carlo: between Gaussians it has no closed form. The "js" of Chun et al. 2021 is that of
     their released code, which is `SymmetricKL`.
@@ -226,7 +226,7 @@ class ReverseKL(_ClosedForm):
 class SymmetricKL(_ClosedForm):
     """Minus the mean of both Kullback-Leibler divergences.
 
-    It ranks as the "js" of the released code of Chun et al. 2021, which is an affine function of it.
+    It ranks as the "js" of the released code of Chun et al. 2021, an affine function of it.
     """
 
     AUGMENTATION = "kl_both"

@@ -33,8 +33,8 @@ def tie_warning(name: str, share: float) -> str | None:
     if share <= TIED_LIMIT:
         return None
     return (
-        f"{name} ties {100 * share:.0f} % of the pairs with another candidate of the same query, so "
-        "its ranks there are arbitrary: scores saturate, or embeddings have collapsed."
+        f"{name} ties {100 * share:.0f} % of the pairs with another candidate of the same query, "
+        "so its ranks there are arbitrary: scores saturate, or embeddings have collapsed."
     )
 
 

@@ -130,7 +130,11 @@ def test_jensen_shannon_equals_the_plain_estimate(gaussians):
 
     expected = [
         [
-            0.5 * (to_mixture(item(left, i), item(right, c)) + to_mixture(item(right, c), item(left, i)))
+            0.5
+            * (
+                to_mixture(item(left, i), item(right, c))
+                + to_mixture(item(right, c), item(left, i))
+            )
             for c in range(len(right["mean"]))
         ]
         for i in range(len(left["mean"]))

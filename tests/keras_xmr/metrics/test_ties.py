@@ -50,4 +50,4 @@ def test_a_matcher_that_saturates_is_named(caplog):
     written = found.as_dict()["matchers"]
     assert written["fine"]["tied"] == 0
     assert written["coarse"]["tied"] == pytest.approx(0.5, abs=0.02)
-    assert (IMAGES, CAPTIONS) == (found.images, found.captions)
+    assert (found.images, found.captions) == (IMAGES, CAPTIONS)
