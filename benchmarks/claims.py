@@ -4,12 +4,12 @@ A claim says that one method has more of a metric than another, or not more by a
 Runs on the scenes are those of `main.py compare` (a folder that holds them, `--scenes`), real
 photos the results of benchmarks/real_features.py (`--real`). A difference has a 95 % interval, over
 queries and, where trainings differ, seeds, and the smallest difference that would have been found
-in four cases of five, at the level of the first test of its family. What another seed changes is estimated from methods of a family that have
-several; where a family has none, nothing is said of the claim. Of the same trainings, scored
-otherwise, the interval is over queries alone. On real photos it is over photos, and over seeds
-where training begins at random. A claim is decided where Holm's correction for all claims of its
-paper in its column leaves a p-value below 0.05. "Not observed" is said only where the paper's own
-effect could have been found.
+in four cases of five, at the level of the first test of its family. What another seed changes is
+estimated from methods of a family that have several; where a family has none, nothing is said of
+the claim. Of the same trainings, scored otherwise, the interval is over queries alone. On real
+photos it is over photos, and over seeds where training begins at random. A claim is decided where
+Holm's correction for all claims of its paper in its column leaves a p-value below 0.05. "Not
+observed" is said only where the paper's own effect could have been found.
 
 Claims of one's own are a YAML file (`--claims`); docs/compare.md says what stands in it.
 
@@ -23,12 +23,14 @@ on real photos against those of a folder of runs of csv_pretrained (`--real-runs
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import sigma_claims
+from claims_file import read_claims
 from paper_claims import (
     ALPHA,
     BY,
@@ -44,8 +46,10 @@ from paper_claims import (
 )
 from real_tables import Result, Sides, mean_of_runs, read_results, resampled_photos
 
+from data_pipelines.errors import UserError
 from keras_xmr.comparison.resampling import Resampled, resample
 from keras_xmr.comparison.results import RunResult, read_runs
+from keras_xmr.metrics import Table
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, Estimate, Seeds, holm
 
 Found = dict[tuple[Claim, str], tuple[Estimate | None, str]]
@@ -58,7 +62,7 @@ ALL = (*CLAIMS, *OF_SIGMA)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints tables in Markdown."""
+    """Prints tables in Markdown, or in LaTeX."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,10 +72,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--real-runs", type=Path, help="a folder that holds finished runs of photos"
     )
     parser.add_argument("--size", type=int, default=500, help="how many real photos trained")
+    parser.add_argument("--claims", type=Path, help="a YAML file of claims, about --runs")
+    parser.add_argument("--runs", type=Path, help="a folder that holds finished runs")
+    parser.add_argument("--latex", action="store_true", help="prints LaTeX in place of Markdown")
     options = parser.parse_args(arguments)
+    if bool(options.claims) != bool(options.runs):
+        parser.error("--claims and --runs go together: claims are held against runs")
     # Of what stands in several files the first one counts.
     results = {r.name: r for r in reversed(read_results(options.real)) if r.size == options.size}
     found: dict[str, Found] = {}
+    claims: Sequence[Claim] = ALL
+    if options.claims:
+        try:
+            claims = read_claims(options.claims)
+            found["--runs"] = of_scenes(options.runs, claims, str, "*-seed*")
+        except UserError as error:
+            parser.error(str(error))
     if options.scenes:
         found["--scenes"] = of_scenes(options.scenes) | of_sigma(options.scenes, config_on_scenes)
     if options.real:
@@ -83,32 +99,54 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for option, own in found.items():
         if not own:
             parser.error(f"{option}: there are no finished runs that a claim is about")
-    scenes = found.pop("--scenes", {})
-    photos = {key: values for own in found.values() for key, values in own.items()}
-    print("\n".join(table({"scenes": scenes, "real photos": photos})))
+    if options.claims:
+        columns = {"runs": found["--runs"]}
+    else:
+        photos = [own for name, own in found.items() if name != "--scenes"]
+        merged = {key: values for own in photos for key, values in own.items()}
+        columns = {"scenes": found.get("--scenes", {}), "real photos": merged}
+    if options.latex:
+        print("\n\n".join(own.latex() for own in tables(columns, claims)))
+    else:
+        print("\n".join(table(columns, claims)))
 
 
 def table(columns: dict[str, Found], claims: Sequence[Claim] = ALL) -> Iterable[str]:
-    """Lines of a table for each paper: a row for each claim and metric that was run."""
+    """Lines in Markdown of a table for each paper."""
+    for own in tables(columns, claims):
+        yield from ("", f"**{own.title}**", "", f"| {' | '.join(own.header)} |")
+        rule = ["---" if "difference" not in name else "---:" for name in own.header]
+        yield f"| {' | '.join(rule)} |"
+        yield from (f"| {' | '.join(row)} |" for row in own.rows)
+
+
+def tables(columns: dict[str, Found], claims: Sequence[Claim] = ALL) -> Iterable[Table]:
+    """A table for each paper: a row for each claim and metric that was run."""
     cells = {name: _cells(found) for name, found in columns.items()}
-    heads = " | ".join(f"{name} | difference | detectable" for name in columns)
+    header = ["claim", "metric"]
+    for name in columns:
+        header += [name, "difference", "detectable difference"]
     for paper in dict.fromkeys(claim.paper for claim in claims):
-        yield from ("", f"**{paper}**", "", f"| claim | metric | {heads} |")
-        yield "| --- | --- |" + " --- | ---: | ---: |" * len(columns)
+        rows = []
         for claim in (claim for claim in claims if claim.paper == paper):
             for metric in claim.metrics:
                 if any((claim, metric) in own for own in cells.values()):
-                    row = [own.get((claim, metric), "not run |  | ") for own in cells.values()]
-                    yield f"| {claim.text} | {title_of(metric)} | {' | '.join(row)} |"
+                    told = [own.get((claim, metric), _NOT_RUN) for own in cells.values()]
+                    rows.append([claim.text, title_of(metric), *itertools.chain(*told)])
+        if rows or claims is ALL:
+            yield Table(paper, header, rows)
 
 
-def _cells(found: Found) -> dict[tuple[Claim, str], str]:
+_NOT_RUN = ("not run", "", "")
+
+
+def _cells(found: Found) -> dict[tuple[Claim, str], tuple[str, str, str]]:
     """Verdict, difference and power of each claim; the claims of a paper are one family of tests.
 
     What cannot be tested is not one of them: models that answer alike, and single trainings of
     which nothing tells what another seed changes.
     """
-    cells = {key: f"seeds unknown |  ({runs}) | " for key, (_, runs) in found.items()}
+    cells = {key: ("seeds unknown", f"({runs})", "") for key, (_, runs) in found.items()}
     known = {key: (own, runs) for key, (own, runs) in found.items() if own is not None}
     for paper in dict.fromkeys(claim.paper for claim, _ in known):
         family = {key: values for key, values in known.items() if key[0].paper == paper}
@@ -127,15 +165,27 @@ def _cells(found: Found) -> dict[tuple[Claim, str], str]:
             claim, metric = key
             smallest = estimate.smallest_effect(ALPHA / max(len(bounds), 1))
             verdict = claim.verdict(metric, apart[key], p_values.get(key, ()), smallest)
-            cells[key] = f"{verdict} | {_text(apart[key])} ({runs}) | {_number(smallest)}"
+            cells[key] = verdict, f"{_text(apart[key])} ({runs})", _number(smallest)
     return cells
 
 
-def of_scenes(folder: Path) -> Found:
-    """What the finished runs of a folder have; R-Precision is that by the truth."""
-    scenes = Scenes(folder)
+def of_scenes(
+    folder: Path,
+    claims: Sequence[Claim] = CLAIMS,
+    config_of: Callable[[str], str] = config_on_scenes,
+    pattern: str = "scenes_*-seed*",
+) -> Found:
+    """What the finished runs of a folder have; R-Precision is that by the truth, if it is known.
+
+    Args:
+        folder: The folder.
+        claims: The claims.
+        config_of: The config of a method that a claim names.
+        pattern: Names of the folders of runs.
+    """
+    scenes = Scenes(folder, claims, config_of, pattern)
     found: Found = {}
-    for claim in CLAIMS:
+    for claim in claims:
         left, right = scenes.runs(claim.left), scenes.runs(claim.right)
         same = claim.left.partition(BY)[0] == claim.right.partition(BY)[0]
         if same:
@@ -143,8 +193,11 @@ def of_scenes(folder: Path) -> Found:
             left, right = ([run for run in own if run.folder in shared] for own in (left, right))
         if not left or not right:
             continue
+        known = set.intersection(*(scenes.kinds(run) for run in (*left, *right)))
         count = f"{len(left)}" if len(left) == len(right) else f"{len(left)} and {len(right)}"
         for metric in claim.metrics:
+            if metric.startswith("truth_") and "truth" not in known:
+                continue
             apart = scenes.mean(left, metric) - scenes.mean(right, metric)
             told = f"seeds: {count}{', queries alone' if same else ''}"
             found[claim, metric] = (
@@ -171,31 +224,45 @@ def of_sigma(folder: Path, config_of: Callable[[str], str]) -> Found:
 
 
 class Scenes:
-    """Finished runs on the scenes.
+    """Finished runs.
 
     Args:
         folder: The folder that holds them.
+        claims: The claims that are about them.
+        config_of: The config of a method that a claim names.
+        pattern: Names of the folders of runs.
     """
 
-    def __init__(self, folder: Path) -> None:
-        files = folder.glob("scenes_*-seed*/evaluation/test/metrics.json")
+    def __init__(
+        self,
+        folder: Path,
+        claims: Sequence[Claim] = CLAIMS,
+        config_of: Callable[[str], str] = config_on_scenes,
+        pattern: str = "scenes_*-seed*",
+    ) -> None:
+        files = folder.glob(f"{pattern}/evaluation/test/metrics.json")
+        self._config_of = config_of
+        sides = {side.partition(BY)[0] for claim in claims for side in (claim.left, claim.right)}
+        self._claimed = {config_of(method) for method in sides}
         runs = sorted(path.parents[2] for path in files)
         self._methods = read_runs(runs)["test"] if runs else {}
         self._resampled: dict[tuple[Path, str], dict[str, Resampled]] = {}
-        sides = {side.partition(BY)[0] for claim in CLAIMS for side in (claim.left, claim.right)}
-        self._claimed = {config_on_scenes(method) for method in sides}
 
     def runs(self, name: str) -> list[RunResult]:
         """The runs of a method, as they are or by another matcher, which comes first then."""
         method, _, other = name.partition(BY)
-        runs = self._methods.get(config_on_scenes(method), [])
+        runs = self._methods.get(self._config_of(method), [])
         if not other:
             return runs
         found = []
         for run in runs:
             matcher = f"{run.matcher} + {other}" if other in RERANKERS else other
             found.append(replace(run, figures={"matchers": {matcher: {}}}))
-        return [run for run in found if "truth" in run.queries.values]
+        return [run for run in found if run.queries.values]
+
+    def kinds(self, run: RunResult) -> set[str]:
+        """The kinds of judgements that a run was measured against."""
+        return set(run.queries.values)
 
     def mean(self, runs: Sequence[RunResult], metric: str) -> Estimate:
         """The mean over runs of a metric in percent, over the queries."""
@@ -207,7 +274,8 @@ class Scenes:
             if key not in self._resampled:
                 kinds = resample({run.method: [run]})
                 self._resampled[key] = {kind.judgements: kind for kind in kinds}
-            kind = self._resampled[key]["truth" if by_truth else "metrics"]
+            known = self._resampled[key]
+            kind = known["truth" if by_truth and "truth" in known else "metrics"]
             (estimate,) = kind.estimates[name]
             value += 100 * estimate.value / len(runs)
             resampled += 100 * estimate.resampled / len(runs)

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 import sigma_claims
 
+from keras_xmr.metrics import metric_title
 from keras_xmr.metrics.bootstrap import Difference
 
 ALPHA = 0.05
-COUNTS = {"rsum": 5.0, "recall_1": 1.0, "r_precision": 1.0, "asp": 0.5}
+COUNTS = {"rsum": 5.0, "r_precision": 1.0, "map_at_r": 1.0, "asp": 0.5} | {
+    f"recall_{k}": 1.0 for k in (1, 5, 10)
+}
 """How much of a metric counts, in percent."""
 
 BY = " by "
@@ -110,8 +113,10 @@ class Claim:
 
 def title_of(metric: str) -> str:
     """What a metric is called in a table."""
-    of_sigma = sigma_claims.PROPERTIES.get(metric)
-    return of_sigma.title if of_sigma else TITLES[metric]
+    if metric in sigma_claims.PROPERTIES:
+        return sigma_claims.PROPERTIES[metric].title
+    side, _, name = metric.partition("_")
+    return TITLES.get(metric) or f"{side} annotated {metric_title(name)}"
 
 
 def counts(metric: str) -> float:

@@ -84,7 +84,7 @@ def test_nothing_is_not_observed_that_could_not_have_been(bench):
 
 def verdicts_of(bench, estimates) -> list[str]:
     found = {(claim, "rsum"): (own, "") for claim, own in estimates.items()}
-    return [cell.split(" | ")[0] for cell in bench._cells(found).values()]
+    return [verdict for verdict, *_ in bench._cells(found).values()]
 
 
 def test_what_differs_by_nothing_that_counts_is_alike(bench):
@@ -309,3 +309,58 @@ def test_seeds_count_on_photos_where_training_begins_at_random(bench):
     cca.append(result("csv_pretrained_nt_xent", 0, 0))
     claim = claim_of(bench, "the hardest negative is above NT-Xent")
     assert not bench.of_real(cca)[claim, "rsum"][0].seeds
+
+
+MINE = """
+claims:
+  - claim: mine is above theirs
+    source: my paper
+    more: my_method
+    less: theirs
+    metrics: [t2i_recall_1, rsum]
+    effects: {rsum: 5}
+"""
+
+
+def test_claims_of_ones_own_are_a_yaml_file(bench, tmp_path, capsys):
+    for name, skill in {"my_method": 3.0, "theirs": 1.0}.items():
+        for seed in range(4):
+            finished_run(tmp_path, f"{name}-seed{seed}", seed, skill)
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE)
+    bench.main(["--claims", str(path), "--runs", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "**my paper**" in printed
+    assert "| mine is above theirs | annotated RSUM | **yes** | +" in printed
+    assert "| mine is above theirs | t2i annotated R@1 | **yes** | +" in printed
+    bench.main(["--claims", str(path), "--runs", str(tmp_path), "--latex"])
+    printed = capsys.readouterr().out
+    assert r"mine is above theirs & annotated RSUM & \textbf{yes} & +" in printed
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("metrics: [t2i", "metrics: [t2x"), "claims.0.metrics: Value error, unknown metric 't2x_"),
+        (("    less: theirs", ""), "claims.0.less: Field required"),
+        (("effects", "kind: better\n    effects"), "claims.0.kind: Input should be 'more', 'no_"),
+        (("source", "sauce"), "claims.0.sauce: Extra inputs are not permitted"),
+        (("claims:", "claims: ["), "is not valid YAML"),
+        ((MINE, ""), "file: Input should be a valid dictionary"),
+        (("more: my_method", "more: !!python/object:os.x {}"), "is not valid YAML"),
+    ],
+)
+def test_mistakes_in_a_file_of_claims_are_named(bench, change, says, tmp_path, capsys):
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE.replace(*change))
+    with pytest.raises(SystemExit):
+        bench.main(["--claims", str(path), "--runs", str(tmp_path)])
+    told = capsys.readouterr().err
+    assert says in told
+    assert str(path) in told
+
+
+def test_claims_need_runs(bench, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--claims", str(tmp_path / "mine.yaml")])
+    assert "--claims and --runs go together" in capsys.readouterr().err

@@ -98,9 +98,9 @@ class Comparison:
             lines.append(
                 f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
                 "captions, and Student's t over the runs of a method that has several. A star "
-                f"marks a p-value below {ALPHA} after Holm's correction for all pairs of methods in "
-                "one metric. This is about other queries and other seeds; of a method with one run, "
-                "about that run. Detectable: the smallest difference that four tests of five "
+                f"marks a p-value below {ALPHA} after Holm's correction for all pairs of methods "
+                "in one metric. This is about other queries and other seeds; of a method with one "
+                "run, about that run. Detectable: the smallest difference that four tests of five "
                 "would have found, before the correction."
             )
         return lines + self._ties()
@@ -147,7 +147,10 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         for table in comparison.summary_tables
     ]
     matrices = matrix_tables(comparison.pairs, split)
-    markdown = [comparison.verdict, *map(_markdown, [*tables, *matrices]), *comparison.notes]
+    shown = [*tables, *matrices]
+    markdown = [comparison.verdict, *(table.markdown() for table in shown), *comparison.notes]
+    latex = "\n\n".join(table.latex() for table in shown)
+    atomic_write(folder / "tables.tex", f"{latex}\n".encode())
     atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
     drawn = comparison_pictures(comparison.methods, comparison.summary_tables, comparison.resampled)
     title = f"{', '.join(comparison.methods)}: {split}"
@@ -211,21 +214,6 @@ def _meanings(methods: Methods) -> dict[str, str]:
     names = [name for run in runs for name in run["matchers"]]
     names += [name.rpartition(" + ")[2] for run in runs for name in run["reranked"]]
     return metrics | summaries(names, "matcher", "reranker")
-
-
-def _markdown(table: Table) -> str:
-    def text(place: int, cell: str) -> str:
-        plain = cell.replace("\n", " ").replace("|", "\\|").replace("*", "\\*")
-        return f"**{plain}**" if table.best.get(place) == cell else plain
-
-    def row(cells: Iterable[str]) -> str:
-        return f"| {' | '.join(text(*cell) for cell in enumerate(cells))} |"
-
-    rule = ["---", *["---:"] * (len(table.header) - 1)]
-    return "\n".join(
-        [f"### {table.title}", "", row(table.header), f"| {' | '.join(rule)} |"]
-        + [row(cells) for cells in table.rows]
-    )
 
 
 def _pair_details(comparison: Comparison) -> list[str]:

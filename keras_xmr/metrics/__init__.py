@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from keras_xmr.metrics.base import QueryMetric
+from keras_xmr.metrics.bootstrap import paired_bootstrap
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import Verdict, chance, chance_of, chance_recall, verdict
 from keras_xmr.metrics.files import write_queries
@@ -84,6 +85,7 @@ __all__ = [
     "measured_tables",
     "metric_names",
     "metric_title",
+    "paired_bootstrap",
     "plausible_match",
     "positive_ranks",
     "recall",

@@ -117,6 +117,30 @@ def difference(value: float, resampled: np.ndarray) -> Difference:
     return Difference(value, float(low), float(high), p_value)
 
 
+def paired_bootstrap(
+    left: np.ndarray,
+    right: np.ndarray,
+    groups: np.ndarray | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Difference:
+    """Compares two systems by what each of the same queries has of a metric.
+
+    Args:
+        left: A metric of every query (queries,). A query is left out that is NaN on either side.
+        right: The same of the other system.
+        groups: The group of each query, int (queries,); see `resampled_means`.
+        resamples: How often the queries are resampled.
+        seed: Seed of the draws.
+
+    Returns:
+        left - right.
+    """
+    apart = (np.asarray(left, np.float64) - right)[:, None]
+    resampled = resampled_means(apart, groups, None, resamples, seed)
+    return difference(float(np.nanmean(apart)), resampled[:, 0])
+
+
 @dataclass(frozen=True)
 class Seeds:
     """What the runs of one system say of other seeds.

@@ -39,7 +39,7 @@ def recall(
     at = np.atleast_1d(np.asarray(k))
     if at.ndim != 1 or not np.issubdtype(at.dtype, np.integer) or at.min(initial=1) < 1:
         raise ArgumentError(f"k must be a whole number from 1 on, or several such, not {k!r}")
-    matrices = _matrices(scores)
+    matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     found: dict[str, float] = {}
     relations = (right, right.transpose())
@@ -63,12 +63,12 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    matrices = _matrices(scores)
+    matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     return evaluate_scores(matrices, right, PRECISION_AT).summary
 
 
-def _matrices(scores: Any) -> ScoreMatrices:
+def score_matrices_of(scores: Any) -> ScoreMatrices:
     """Both score matrices of what a caller has; a tuple may be two of them, or rows of one."""
     if isinstance(scores, ScoreMatrices):
         return scores

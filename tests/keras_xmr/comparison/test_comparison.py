@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from bootstraps import paired_bootstrap
 from command_line import start
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, scores
 from models import tiny_config
@@ -34,7 +33,7 @@ from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.metrics import measure
-from keras_xmr.metrics.bootstrap import holm
+from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
 
 SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
 
@@ -319,7 +318,7 @@ def test_reports(folders, capsys, tmp_path):
 def test_one_method_alone_has_no_differences(folders, tmp_path):
     compare([], folders[:1], tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out" / "test").iterdir()} == {
-        ".csv", ".html", ".md", ".png"}  # fmt: skip
+        ".csv", ".html", ".md", ".png", ".tex"}  # fmt: skip
     assert not (tmp_path / "out" / "test" / "differences.csv").exists()
 
 
