@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from benchmark_modules import benchmark
@@ -358,6 +361,14 @@ def test_mistakes_in_a_file_of_claims_are_named(bench, change, says, tmp_path, c
     told = capsys.readouterr().err
     assert says in told
     assert str(path) in told
+
+
+def test_the_claims_of_the_docs_are_valid(bench, tmp_path):
+    page = (Path(__file__).parents[1] / "docs" / "compare.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    (tmp_path / "mine.yaml").write_text(block)
+    (claim,) = bench.read_claims(tmp_path / "mine.yaml")
+    assert (claim.left, claim.right, claim.kind) == ("my_method", "vse0", "more")
 
 
 def test_claims_need_runs(bench, tmp_path, capsys):

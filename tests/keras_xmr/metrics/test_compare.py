@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from finished_runs import IMAGES, OWNER, scores
@@ -82,3 +85,10 @@ def test_tables_for_papers():
     assert r"a\_1 & \textbf{$-$1.5} \\" in table.latex()
     assert r"b*| & 2 $\pm$ 0.1 \\" in table.latex()
     assert table.markdown().splitlines()[-2:] == [r"| a_1 | **-1.5** |", r"| b\*\| | 2 ± 0.1 |"]
+
+
+def test_the_snippet_of_the_docs_runs(capsys):
+    page = (Path(__file__).parents[3] / "docs" / "compare.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(compile(block, "compare.md", "exec"), {})
+    assert "second minus first; runs: 1 and 3" in capsys.readouterr().out
