@@ -22,6 +22,7 @@ from keras_xmr.metrics.agreement import (
     weighted_kappa,
 )
 from keras_xmr.metrics.base import QueryMetric
+from keras_xmr.metrics.bootstrap import paired_bootstrap
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import Verdict, chance, chance_of, chance_recall, verdict
 from keras_xmr.metrics.files import write_queries
@@ -103,6 +104,7 @@ __all__ = [
     "metric_title",
     "ndcg",
     "ndcg_at",
+    "paired_bootstrap",
     "pairwise_agreement",
     "plausible_match",
     "positive_ranks",

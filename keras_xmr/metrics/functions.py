@@ -64,7 +64,7 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    matrices = _matrices(scores)
+    matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     return evaluate_scores(matrices, right, PRECISION_AT).summary
 
@@ -126,14 +126,14 @@ def _checked_k(k: int | Sequence[int]) -> np.ndarray:
 
 def _ranks(scores: Any, judgements: Any) -> Iterator[tuple[str, Ranks]]:
     """The ranks of the right answers, of images as queries and of captions."""
-    matrices = _matrices(scores)
+    matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     relations = (right, right.transpose())
     for side, rows, own in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
         yield side, positive_ranks(rows, own)
 
 
-def _matrices(scores: Any) -> ScoreMatrices:
+def score_matrices_of(scores: Any) -> ScoreMatrices:
     """Both score matrices of what a caller has; a tuple may be two of them, or rows of one."""
     if isinstance(scores, ScoreMatrices):
         return scores
