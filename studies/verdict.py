@@ -34,7 +34,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "benchmarks")]
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import baselines
 
@@ -118,22 +118,56 @@ ABSENT = {
     "a bottle of red wine on a table": "wine",
 }
 
-NONSENSE = (
-    "asdf qwer zxcv|lorem ipsum dolor sit amet|colorless green ideas sleep furiously|xkcd 1234|"
-    "the square root of minus one|blorp fizzle quanx|quarterly revenue forecast|happiness|"
-    "democracy|tax return 2019|invoice number 4711|a theorem about prime numbers|password|the|"
-    "null pointer exception|gdpr compliance|interest rates|philosophy of mind|"
-    "select star from users|to be or not to be|entropy|monday|import numpy as np|hjkl|"
-    "http www example com"
-).split("|")
+NONSENSE = [
+    "asdf qwer zxcv",
+    "lorem ipsum dolor sit amet",
+    "colorless green ideas sleep furiously",
+    "xkcd 1234",
+    "the square root of minus one",
+    "blorp fizzle quanx",
+    "quarterly revenue forecast",
+    "happiness",
+    "democracy",
+    "tax return 2019",
+    "invoice number 4711",
+    "a theorem about prime numbers",
+    "password",
+    "the",
+    "null pointer exception",
+    "gdpr compliance",
+    "interest rates",
+    "philosophy of mind",
+    "select star from users",
+    "to be or not to be",
+    "entropy",
+    "monday",
+    "import numpy as np",
+    "hjkl",
+    "http www example com",
+]
 
-FOREIGN = (
-    "ein hund im schnee|zwei hunde spielen im gras|un chien dans la neige|un niño en la playa|"
-    "ein mann auf einem fahrrad|une fille sur une balançoire|dos perros corriendo|"
-    "ein junge springt ins wasser|un homme escalade un rocher|un hombre en una bicicleta|"
-    "kinder spielen im wasser|un surfeur sur une vague|ein hund|la playa|der strand|"
-    "собака на снегу|犬|eine giraffe im zoo|un gâteau d'anniversaire|una pizza en la mesa"
-).split("|")
+FOREIGN = [
+    "ein hund im schnee",
+    "zwei hunde spielen im gras",
+    "un chien dans la neige",
+    "un niño en la playa",
+    "ein mann auf einem fahrrad",
+    "une fille sur une balançoire",
+    "dos perros corriendo",
+    "ein junge springt ins wasser",
+    "un homme escalade un rocher",
+    "un hombre en una bicicleta",
+    "kinder spielen im wasser",
+    "un surfeur sur une vague",
+    "ein hund",
+    "la playa",
+    "der strand",
+    "собака на снегу",
+    "犬",
+    "eine giraffe im zoo",
+    "un gâteau d'anniversaire",
+    "una pizza en la mesa",
+]
 
 SHORT = {
     "dog": "dog dogs puppy",
@@ -233,8 +267,18 @@ def sentences(means: np.ndarray) -> np.ndarray:
     return np.concatenate([baselines.unit(means[:, 0]), baselines.unit(means[:, 2])], axis=1)
 
 
-def load(images: Path, captions: Path, texts: Path, judgements: Path) -> Collection:
-    """Reads the features, and fits the model under test on train; ridges are chosen on val."""
+def load(
+    images: Path, captions: Path, texts: Path, judgements: Path, fitted: Path | None = None
+) -> Collection:
+    """Reads the features, and fits the model under test on train; ridges are chosen on val.
+
+    Args:
+        images: Features of photos.
+        captions: Features of captions.
+        texts: The captions.
+        judgements: The folder of the judgements.
+        fitted: Where the maps of the model are kept between runs.
+    """
     with np.load(images) as arrays:
         features, splits = arrays["features"].astype(np.float32).mean(axis=1), arrays["splits"]
     with np.load(captions) as arrays:
@@ -257,7 +301,13 @@ def load(images: Path, captions: Path, texts: Path, judgements: Path) -> Collect
         right = baselines.unit((val.captions - centres[1]) @ maps[1])
         return float(baselines.recalls(baselines.ranks(left @ right.T, val.image_of)).sum())
 
-    best = max(baselines._cca_maps(train), key=rsum)
+    if fitted is not None and fitted.exists():
+        with np.load(fitted) as arrays:
+            best = arrays["image"], arrays["caption"]
+    else:
+        best = max(baselines._cca_maps(train), key=rsum)
+        if fitted is not None:
+            np.savez(fitted, image=best[0], caption=best[1])
     return Collection(
         baselines.unit((pictures - centres[0]) @ best[0]).astype(np.float32),
         baselines.unit((words - centres[1]) @ best[1]).astype(np.float32),
@@ -307,7 +357,8 @@ def similarity(
     number = np.searchsorted(photos, data.photo_of[rows])
     val = data.captions_of(data.photos("val"))
     scale = SimilarityScale.of(vectors[val], data.photo_of[val])
-    assert scale is not None
+    if scale is None:
+        raise ValueError("no photo has two captions")
     return caption_similarity(vectors[queries], vectors[rows], number), scale
 
 
@@ -321,7 +372,8 @@ def calibrated(data: Collection) -> VerdictModel:
     right[rows, own], wrong[rows, own] = 1.0, False
     scores = Scores(data, data.captions[queries], photos)
     found = calibrate_verdict(scores.raw, scores.reference, right, wrong, own)
-    assert found is not None
+    if found is None:
+        raise ValueError("too few photos of validation")
     return found
 
 
@@ -461,7 +513,9 @@ def simulate_presence(model: VerdictModel, test: Test) -> list[list[bool]]:
 
 def count_table(model: VerdictModel, test: Test) -> list[str]:
     """How often the count of right photos lies within its interval."""
-    head = "| photos | judged of 20 | right | stated | within | all 20, by captions | stated | within |"
+    head = (
+        "| photos | judged | right | stated | within | right of 20, by captions | stated | within |"
+    )
     lines = [head, "| ---: |" + " ---: |" * 7]
     for size in SIZES:
         judged, labelled = [], []
@@ -472,7 +526,7 @@ def count_table(model: VerdictModel, test: Test) -> list[str]:
             best = float(scores[top[0]])
             if model.is_absent(best, background, size):
                 continue
-            chances = model.probabilities(scores[top], best, background, size)
+            chances = model.probabilities(scores[top], background, size)
             known = np.isfinite(test.judged[query, top])
             if known.any() and test.is_checked[query]:
                 count, right = model.count(chances[known]), test.judged[query, top][known].sum()
@@ -532,7 +586,7 @@ def short_counts(model: VerdictModel, test: Test, means: dict[str, np.ndarray]) 
             top = columns[np.argsort(-own[columns])[:FIRST]]
             if model.is_absent(float(own[top[0]]), background, size):
                 continue
-            chances = model.probabilities(own[top], float(own[top[0]]), background, size)
+            chances = model.probabilities(own[top], background, size)
             count, right = model.count(chances), int(there[top].sum())
             found.append((right, count.expected, count.low <= right <= count.high))
         rows = np.array(found, float)
@@ -570,12 +624,20 @@ def main() -> None:
     for name in ("images", "captions", "texts", "judgements"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--encoder", type=Path, help="of the captions, by KerasHub")
+    parser.add_argument("--fitted", type=Path, help="where the fitted model is kept")
     parser.add_argument("--embedded", type=Path, help="where embedded queries are kept")
     arguments = parser.parse_args()
-    data = load(arguments.images, arguments.captions, arguments.texts, arguments.judgements)
+    data = load(
+        arguments.images,
+        arguments.captions,
+        arguments.texts,
+        arguments.judgements,
+        arguments.fitted,
+    )
     model, test = calibrated(data), Test(data)
-    print(f"spread {model.spread:.1f}, share {model.share:.4f}, limits {test.limits}")
-    print("\n".join(["", *presence_table(model, test), "", *count_table(model, test)]))
+    print(f"spread {model.spread:.1f}, share {model.share:.4f}, limits {test.limits}", flush=True)
+    for lines in (presence_table(model, test), count_table(model, test)):
+        print("\n".join(["", *lines]), flush=True)
     if arguments.encoder is not None:
         means = _written(arguments.encoder, arguments.embedded)
         print("\n".join(["", *written_table(model, test, means)]))

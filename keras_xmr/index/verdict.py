@@ -14,8 +14,8 @@ of one half of the captions. Where a truth is complete it takes the place of thi
 deviations above their mean. The standard deviation, the maximum, the mean of the highest five and
 the skewness of the reference are the *background* of a query: how common photos near to it are.
 
-**How many.** The probability that a photo is right, by its score, the best score, the background,
-and the share of photos that are right, which is larger in small galleries that hold the query's own
+**How many.** The probability that a photo is right, by its score, the background, and
+the share of photos that are right, which is larger in small galleries that hold the query's own
 photo. Summed over the first k it is the count. The interval is that of independent draws whose
 log-odds are moved together by a normal deviate: how queries differ from the model.
 
@@ -214,18 +214,15 @@ class VerdictModel:
         found = self.log_odds(np.array([best]), background[None], gallery)
         return bool(found[0] < self.cutoff)
 
-    def probabilities(
-        self, scores: np.ndarray, best: float, background: np.ndarray, gallery: int
-    ) -> np.ndarray:
+    def probabilities(self, scores: np.ndarray, background: np.ndarray, gallery: int) -> np.ndarray:
         """The probability that each photo is right, if any is, (k,).
 
         Args:
             scores: Standardised scores of photos, (k,).
-            best: The best standardised score of the gallery.
             background: `Background.features` of the query, (4,).
             gallery: The number of photos.
         """
-        return sigmoid(self.right(_right_features(scores, best, background, gallery, self.share)))
+        return sigmoid(self.right(_right_features(scores, background, gallery, self.share)))
 
     def count(self, probabilities: np.ndarray, level: float = LEVEL) -> Count:
         """How many are right of photos with these probabilities.
@@ -275,8 +272,12 @@ def calibrate_verdict(
     presence = Logistic.fit(rows, labels, weights[np.concatenate([present[1], absent[1]])])
     kept = presence(present[0])
     cutoff = low_quantile(kept, _shared(weights, present[1]), 1.0 - LEVEL)
-    found, counted = _fit_right(drawn, features, weights, share)
-    spread = _spread(found, *counted)
+    rows, labels, number = _right_rows(drawn, features, share)
+    queries = np.array([each.query for each in drawn])
+    found = Logistic.fit(rows, labels, weights[queries[number]])
+    # Of the largest galleries: where only one photo is right, no two of them can be.
+    largest = [each for each in drawn if each.gallery == drawn[-1].gallery]
+    spread = _spread(found, *_right_rows(largest, features, share))
     return VerdictModel(
         presence, cutoff, found, spread, share, scores.shape[1], len(scores), complete
     )
@@ -357,39 +358,29 @@ def _presence_rows(drawn: Sequence[_Drawn], features: np.ndarray) -> tuple[_Rows
     return present, absent
 
 
-def _fit_right(
-    drawn: Sequence[_Drawn], features: np.ndarray, weights: np.ndarray, share: float
-) -> tuple[Logistic, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The model of a photo, and its features, labels and the number of the gallery of each."""
+def _right_rows(
+    drawn: Sequence[_Drawn], features: np.ndarray, share: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features of the first photos, their labels, and the number of the gallery of each."""
     rows = np.concatenate(
-        [_right_features(d.scores, d.scores[0], features[d.query], d.gallery, share) for d in drawn]
+        [_right_features(d.scores, features[d.query], d.gallery, share) for d in drawn]
     )
-    labels = np.concatenate([d.right for d in drawn])
-    lengths = [len(d.scores) for d in drawn]
-    number = np.repeat(np.arange(len(drawn)), lengths)
-    queries = np.repeat([d.query for d in drawn], lengths)
-    return Logistic.fit(rows, labels, weights[queries]), (rows, labels, number)
+    number = np.repeat(np.arange(len(drawn)), [len(d.scores) for d in drawn])
+    return rows, np.concatenate([d.right for d in drawn]), number
 
 
-def _spread(
-    model: Logistic, rows: np.ndarray, labels: np.ndarray, number: np.ndarray, first: int = 20
-) -> float:
-    """How far log-odds of a query are moved together, by the variance of counts of the first."""
-    place = np.arange(len(number)) - np.searchsorted(number, number)
-    some = place < first
-    log_odds, labels, number = model(rows[some]), labels[some], number[some]
-    chance = sigmoid(log_odds)
-    missed = np.bincount(number, labels - chance)
-    variance = np.mean(missed**2) + np.bincount(number, labels * (1 - labels)).mean()
-    candidates = np.arange(0.0, 4.01, 0.1)
+def _spread(model: Logistic, rows: np.ndarray, labels: np.ndarray, number: np.ndarray) -> float:
+    """How far log-odds of a query are moved together, by maximum likelihood on a grid."""
+    chance, found = sigmoid(model(rows)), []
+    candidates = np.arange(0.0, 3.01, 0.1)
     for spread in candidates:
-        nodes, parts = _moved(chance, spread)
-        mean = np.array([np.bincount(number, each) for each in nodes])
-        inner = np.array([np.bincount(number, each * (1 - each)) for each in nodes])
-        outer = parts @ mean**2 - (parts @ mean) ** 2
-        if (parts @ inner + outer).mean() >= variance:
-            return float(spread)
-    return float(candidates[-1])
+        moved, parts = _moved(chance, spread)
+        moved = np.clip(moved, 1e-9, 1 - 1e-9)
+        each = labels * np.log(moved) + (1 - labels) * np.log1p(-moved)
+        total = np.array([np.bincount(number, row) for row in each])
+        highest = total.max(axis=0)
+        found.append(np.sum(highest + np.log(parts @ np.exp(total - highest))))
+    return float(candidates[int(np.argmax(found))])
 
 
 def _moved(chance: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
@@ -431,10 +422,10 @@ def _presence_features(
 
 
 def _right_features(
-    scores: np.ndarray, best: float, background: np.ndarray, gallery: int, share: float
+    scores: np.ndarray, background: np.ndarray, gallery: int, share: float
 ) -> np.ndarray:
     prior = np.log(share + 1 / max(gallery, 1))
-    same = np.broadcast_to([best, prior, *background], (len(scores), 2 + len(background)))
+    same = np.broadcast_to([prior, *background], (len(scores), 1 + len(background)))
     return np.column_stack([scores, same])
 
 
@@ -444,27 +435,28 @@ def sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 def caption_similarity(
-    queries: np.ndarray, captions: np.ndarray, photo_of: np.ndarray, nearest: int = 2
+    queries: np.ndarray, captions: np.ndarray, photo_of: np.ndarray
 ) -> np.ndarray:
-    """The mean cosine of a query with the nearest captions of each photo, (queries, photos).
+    """The mean cosine of a query with the two nearest captions of each photo, (queries, photos).
 
     Args:
         queries: Vectors at unit length, (queries, D).
         captions: Likewise, (captions, D).
         photo_of: The photo of each caption, (captions,), from 0 on, ascending.
-        nearest: How many captions of a photo count.
     """
-    photos = int(photo_of[-1]) + 1
-    starts, most = np.searchsorted(photo_of, np.arange(photos)), np.bincount(photo_of).max()
-    place = np.arange(len(photo_of)) - starts[photo_of]
-    found = np.empty((len(queries), photos), np.float32)
+    counts = np.bincount(photo_of)
+    starts = np.cumsum(counts) - counts
+    found = np.empty((len(queries), len(counts)), np.float32)
     for start in range(0, len(queries), 256):
         some = queries[start : start + 256]
-        table = np.full((len(some), photos, most), -np.inf, np.float32)
-        table[:, photo_of, place] = some @ captions.T
-        table = -np.sort(-table, axis=2)[:, :, :nearest]
-        there = np.isfinite(table)
-        found[start : start + 256] = np.where(there, table, 0).sum(2) / there.sum(2)
+        first = some @ captions[starts].T
+        second = np.where(counts > 1, -np.inf, first).astype(first.dtype)
+        for place in range(1, counts.max()):
+            there = np.flatnonzero(counts > place)
+            new = some @ captions[starts[there] + place].T
+            second[:, there] = np.maximum(second[:, there], np.minimum(new, first[:, there]))
+            first[:, there] = np.maximum(first[:, there], new)
+        found[start : start + 256] = (first + second) / 2
     return found
 
 
@@ -476,15 +468,12 @@ class SimilarityScale:
     deviation: float
 
     @classmethod
-    def of(
-        cls, captions: np.ndarray, photo_of: np.ndarray, nearest: int = 2
-    ) -> SimilarityScale | None:
+    def of(cls, captions: np.ndarray, photo_of: np.ndarray) -> SimilarityScale | None:
         """By captions at unit length of photos; None where no photo has two.
 
         Args:
             captions: (captions, D).
             photo_of: The photo of each, ascending.
-            nearest: How many of the other captions count.
         """
         values = []
         for photo in np.unique(photo_of):
@@ -493,7 +482,7 @@ class SimilarityScale:
                 continue
             cosines = own @ own.T
             np.fill_diagonal(cosines, -np.inf)
-            values.append(-np.sort(-cosines, axis=1)[:, : min(nearest, len(own) - 1)].mean(axis=1))
+            values.append(-np.sort(-cosines, axis=1)[:, : min(2, len(own) - 1)].mean(axis=1))
         if not values:
             return None
         joined = np.concatenate(values)
