@@ -53,6 +53,11 @@ def locked(folder: Path) -> Iterator[None]:
             folder.rmdir()  # Only an empty folder can be: nothing has come of the work.
 
 
+def has_lock(folder: Path) -> bool:
+    """Whether a process holds the lock of a folder, or was killed while it did."""
+    return (folder / _LOCK).exists()
+
+
 def _take(path: Path) -> int:
     """Opens the lock and takes it."""
     while True:

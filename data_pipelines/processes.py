@@ -44,16 +44,15 @@ class Processes:
     def write(self, task: ShardTask, report: Report) -> Skipped:
         """As `write_shard`, in a process of its own. Can be called from `slots` threads."""
         process = self._take()
-        try:
-            self._tell(process, told_of_task(task))
-            for line in process.stdout or ():
-                answer = json.loads(line)
-                report(answer.get("done", 0))
-                if "done" not in answer:
-                    self._idle.append(process)
-                    return result_of(answer)
-        except BrokenPipeError:
-            pass
+        self._tell(process, told_of_task(task))
+        for line in process.stdout or ():
+            if not line.endswith("\n"):
+                break  # It was killed while it wrote this.
+            answer = json.loads(line)
+            report(answer.get("done", 0))
+            if "done" not in answer:
+                self._idle.append(process)
+                return result_of(answer)
         raise RecordsError(_why(process.wait()))
 
     def close(self) -> None:
@@ -88,9 +87,17 @@ class Processes:
 
     @staticmethod
     def _tell(process: subprocess.Popen[str], line: str) -> None:
-        if process.stdin is not None:
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
+        """Writes a line to a process.
+
+        Raises:
+            RecordsError: If the process has ended.
+        """
+        try:
+            if process.stdin is not None:
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
+        except BrokenPipeError:
+            raise RecordsError(_why(process.wait())) from None
 
 
 def _why(code: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -12,7 +13,8 @@ class Progress(tqdm):
     """A `tqdm` bar on standard error.
 
     On a terminal it redraws itself. In a log file it writes a whole line every few seconds, so
-    that the log can be read while the work goes on.
+    that the log can be read while the work goes on. Where the environment has `TQDM_DISABLE=1`, as
+    for other bars of `tqdm`, it shows nothing.
 
     Args:
         description: What is being done.
@@ -28,6 +30,7 @@ class Progress(tqdm):
         self, description: str, total: int | None = None, unit: str = "it", **kwargs: Any
     ) -> None:
         self._terminal = sys.stderr.isatty()
+        self._silent = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
         self._closed = False
         if not self._terminal:
             kwargs = {"mininterval": 5.0, "maxinterval": 5.0, "ncols": 100} | kwargs
@@ -38,11 +41,14 @@ class Progress(tqdm):
             file=sys.stderr,
             smoothing=0.1,
             miniters=1,
+            disable=self._silent,
             **kwargs,
         )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Draws the bar, or writes it as a line."""
+        if self._silent:
+            return
         if self._terminal:
             super().display(msg, pos)
         elif self.n or self.total == 0:

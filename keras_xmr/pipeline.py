@@ -19,6 +19,7 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.sources.csv import CsvSource
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.abilities import why_not_indexed
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
@@ -266,6 +267,8 @@ class Run:
         reports = [str(self.folder.evaluation(s) / PAGE) for s in self.config.evaluation.splits]
         lines = [f"model     {self.folder.model}, and for TF Serving {self.folder.serving}"]
         lines += [f"open      {report}, which has all tables and pictures" for report in reports]
+        if reason := why_not_indexed(self.config):
+            return "\n".join([*lines, f"no search: {reason}"])
         source = self.config.data.source
         run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
         images = "pictures" if source.name == "scenes" else "FOLDER"

@@ -9,6 +9,7 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
+import tensorflow as tf
 from tiny_runs import copy_of
 
 import keras_xmr
@@ -99,8 +100,33 @@ def test_a_loaded_run_says_what_it_takes(folder, tmp_path, monkeypatch):
         run.embed_images(["one.png", tmp_path / "no.png"])
     with pytest.raises(FileNotFoundError, match=r"gone\.png"):
         run.embed_images(["gone.png"])
+    with pytest.raises(keras_xmr.ArgumentError, match=r"caption 1, ' !', has no words"):
+        run.embed_captions(["a red circle", " !"])
     with pytest.raises(keras_xmr.ArgumentError, match="a list of texts"):
         run.embed_captions("a small red circle")
+
+
+def test_a_missing_photo_is_no_error_of_tensorflow(folder, monkeypatch):
+    """TensorFlow prints two tracebacks of what a generator of its data raises."""
+    monkeypatch.chdir(folder)
+    run = keras_xmr.load("saved_models/scenes_pcme")
+    made, raised = tf.data.Dataset.from_generator, []
+
+    def watched(generator, **options):
+        def pixels():
+            try:
+                yield from generator()
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        return made(pixels, **options)
+
+    monkeypatch.setattr(tf.data.Dataset, "from_generator", watched)
+    for images in (["gone.png"], ["one.png", "gone.png"]):
+        with pytest.raises(FileNotFoundError, match=r"gone\.png"):
+            run.embed_images(images)
+    assert raised == []
 
 
 def test_a_folder_without_an_exported_model_is_refused(folder, tmp_path):

@@ -32,6 +32,11 @@ def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
         yield entry if len(kept) == len(entry.captions) else replace(entry, captions=kept)
 
 
+def has_words(text: str) -> bool:
+    """Whether a text has a letter or a digit at all."""
+    return any(character.isalnum() for character in text)
+
+
 def decode(content: bytes, errors: str = "strict") -> str:
     """Text of bytes in UTF-8, with or without a byte order mark.
 

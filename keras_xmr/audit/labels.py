@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +10,10 @@ from typing import Literal, get_args
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.files import atomic_write
 from keras_xmr.judgements import Judgements, JudgementsError
 from keras_xmr.judgements.files import parse_grade, read_rows
+from keras_xmr.judgements.names import known_name
+from keras_xmr.judgements.writing import write_rows
 
 Kind = Literal["right", "wrong", "unsure"]
 Pair = tuple[int, int]
@@ -62,13 +61,14 @@ def read_labels(
     for line, row in read_rows(path, COLUMNS[:3], ",".join(COLUMNS)):
         where = f"{path}:{line}"
         for kind, known in numbers.items():
+            row[kind] = known_name(row[kind], known)
             if row[kind] not in known:
                 raise JudgementsError(
                     f"{where}: there is no {kind} {row[kind]!r}; there are {len(known):,}, such as "
                     f"{ids[kind][0]!r}. Do the labels belong to this data set and split?"
                 )
         pair = numbers["image"][row["image"]], numbers["caption"][row["caption"]]
-        label = _label(row["label"], row.get("grade", ""), where)
+        label = _label(row["label"].strip(), row.get("grade", "").strip(), where)
         if labels.setdefault(pair, label) != label:
             raise JudgementsError(
                 f"{where}: image {row['image']!r} and caption {row['caption']!r} are labelled "
@@ -119,7 +119,7 @@ def write_labels(
         (image_ids[i], caption_ids[c], label.kind, _number(label.grade) if label.grade else "")
         for (i, c), label in labels.items()
     )
-    _write_csv(path, COLUMNS, rows)
+    write_rows(path, COLUMNS, rows)
 
 
 def write_judgements(
@@ -147,7 +147,7 @@ def write_judgements(
         (image_ids[i], caption_ids[c], _number(grade))
         for i, c, grade in zip(images, grades.indices, grades.data, strict=True)
     )
-    _write_csv(path, ("image", "caption", "grade"), rows)
+    write_rows(path, ("image", "caption", "grade"), rows)
 
 
 def _label(kind: str, grade: str, where: str) -> Label:
@@ -187,11 +187,3 @@ def _with_labels(
 def _number(grade: float) -> str:
     """The shortest text that gives the same float32 again."""
     return str(np.format_float_positional(np.float32(grade), trim="-"))
-
-
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    atomic_write(path, buffer.getvalue().encode("utf-8"))

@@ -16,7 +16,8 @@ usage: python main.py [COMMAND] [--config=FILE] [--set key=value ...] ...
        keras-xmr      (the same, once the package is installed)
 
 Without a command it is `run`; without --config it runs the demo, {DEMO}: minutes on two cores,
-no network. Everything that a run makes is in saved_models/<name>/.
+no network. Everything that a run makes is in saved_models/<name>/. The environment variable
+TQDM_DISABLE=1 silences progress bars.
 
 commands (python main.py COMMAND --help says more of each):
 {{commands}}

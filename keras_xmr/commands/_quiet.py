@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 from keras_xmr.import_hooks import around_import
 
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
 """Devices of GPUs: of NVIDIA's cards and boards, within Windows, and of AMD."""
 
-_LOG_LINE = re.compile(
+_LOG_LINE = (
     r"[IW]\d{4} \d\d:\d\d|WARNING: All log messages before absl|To enable the following instr"
 )
+
+_FILTER = """
+import re, sys
+is_log_line = re.compile(sys.argv[1].encode()).match
+for line in sys.stdin.buffer:
+    if line.strip() and not is_log_line(line):
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+"""
 
 
 def quiet_tensorflow() -> None:
@@ -31,18 +39,19 @@ def quiet_tensorflow() -> None:
 
 @contextmanager
 def without_log_lines() -> Iterator[None]:
-    """Keeps back what is written to standard error, by C++ too, and then writes all but logs."""
+    """Filters log lines out of what is written to standard error, by C++ too.
+
+    The filter is a process of its own: if this one is aborted, what it has written is still shown.
+    """
     sys.stderr.flush()
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
+    command = [sys.executable, "-I", "-S", "-c", _FILTER, _LOG_LINE]
+    # In a session of its own, the filter outlives a Ctrl-C.
+    with Popen(command, stdin=PIPE, stdout=terminal, start_new_session=True) as filtering:
+        os.dup2(filtering.stdin.fileno(), 2)  # type: ignore[union-attr]
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(terminal, 2)
             os.close(terminal)
-            kept.seek(0)
-            for line in kept.read().decode(errors="replace").splitlines():
-                if line and not _LOG_LINE.match(line):
-                    print(line, file=sys.stderr)

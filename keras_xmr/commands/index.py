@@ -102,6 +102,9 @@ def _lines(report: Report) -> list[str]:
     if report.broken:
         lines.append(f"passed over, since they cannot be read: {len(report.broken):,}")
         lines += _some(list(report.broken.values()))
+    if report.damaged:
+        lines.append(f"damaged files of the index, replaced or taken out: {len(report.damaged):,}")
+        lines += _some([str(path) for path in report.damaged])
     if report.tagged:
         lines.append(f"named in the tags, but no photos of the index: {len(report.tagged):,}")
         lines += _some(report.tagged)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -21,12 +22,15 @@ from typing import TYPE_CHECKING
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
+from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import add_index, one_of, whole
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.run_folder import load_run
 
 if TYPE_CHECKING:
     from keras_xmr.index import Query
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,16 +126,32 @@ def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
         return
     if arguments.texts or arguments.image:
         raise ConfigError("--queries takes the place of TEXT and --image")
-    try:
-        lines = [
-            line.strip() for line in _bytes(arguments.queries).decode("utf-8-sig").splitlines()
-        ]
-    except UnicodeDecodeError:
-        raise UserError(f"--queries: {arguments.queries} is no text in UTF-8") from None
-    if not any(lines):
-        raise UserError(f"--queries: {arguments.queries} is empty; write one query a line")
-    for line in filter(None, lines):
-        yield line, Query(texts=(line,), unlike=unlike)
+    for text in _texts(arguments.queries):
+        yield text, Query(texts=(text,), unlike=unlike)
+
+
+def _texts(path: Path) -> list[str]:
+    """The queries of a file, without those that cannot be searched for, which are named."""
+    from keras_xmr.index import Query, QueryError
+
+    texts, bad = [], []
+    for number, line in enumerate(lines_of(_bytes(path).decode("utf-8-sig", "surrogateescape")), 1):
+        if not (text := line.strip()):
+            continue
+        try:
+            Query(texts=(text,)).check()
+            texts.append(text)
+        except QueryError as error:
+            bad.append(f"{path}:{number}: {error}")
+    if not texts:
+        raise UserError(
+            f"--queries: {bad[0] if bad else f'{path} is empty; write one query a line'}"
+        )
+    for message in bad:
+        _LOGGER.warning("%s", message)
+    if bad:
+        _LOGGER.warning("%d of %d queries passed over", len(bad), len(bad) + len(texts))
+    return texts
 
 
 def _bytes(path: Path) -> bytes:

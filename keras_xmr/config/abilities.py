@@ -7,6 +7,22 @@ from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config
 
 
+def why_not_indexed(config: Config) -> str:
+    """Why photos cannot be indexed with the model; empty if they can."""
+    if config.data.source.holds != "images":
+        return (
+            "photos cannot be indexed with a model of precomputed features of regions; train a "
+            "config with photos, such as csv_pretrained"
+        )
+    matcher = config.model.matcher.name
+    if "AUGMENTATION" not in components("matcher")[matcher].constants:
+        return (
+            f"the matcher {matcher} does not say how photos are searched by it: name the nearest "
+            "of keras_xmr.index.augmentations in its AUGMENTATION"
+        )
+    return ""
+
+
 def attends(config: Config) -> bool:
     """Whether the image tower attends to places of a photo."""
     tower = config.model.image

@@ -20,7 +20,7 @@ from data_pipelines.files import aside_of, checksum, remove_asides
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
-from keras_xmr.index.backends import Exact, Precision, backend_class
+from keras_xmr.index.backends import Backend, DamagedError, Exact, Precision, backend_class
 from keras_xmr.index.calibration import calibrate_run, example_caption, has_validation
 from keras_xmr.index.duplicates import near_duplicates
 from keras_xmr.index.gallery import (
@@ -61,6 +61,8 @@ class Report:
         kept: How many were there already.
         duplicates: How many look like an earlier one.
         broken: Photos that could not be read, and why, by path.
+        damaged: Files and folders of the index that were damaged. They have been made again;
+            a calibration only where calibrating was wanted, and is gone otherwise.
         tagged: Paths that have tags, and are none of a photo of the index.
         example: A caption that the model was trained with, to try a search; empty where the
             records of the run are not there.
@@ -75,6 +77,7 @@ class Report:
     kept: int = 0
     duplicates: int = 0
     broken: dict[str, str] = field(default_factory=dict)
+    damaged: list[Path] = field(default_factory=list)
     tagged: list[str] = field(default_factory=list)
     example: str = ""
     seconds: float = 0.0
@@ -153,10 +156,12 @@ class _Builder:
     def build(self, calibrate: bool, tags: Mapping[str, list[str]] | None) -> Report:
         if tags is not None:
             self.content["tags"] = dict(tags)
+        self._check_calibration()
         if calibrate and not PhotoIndex(self.path, self.content).is_calibrated:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
             remove_asides(folder)
+        self._check_parts()
         self._remove_strays()
         new, gone = self._compare()
         self._embed(new, gone)
@@ -176,6 +181,7 @@ class _Builder:
             "backend": backend,
             "answer_sets": None,
             "parts": [],
+            "checksums": {},
             "next_id": 0,
             "next_part": 0,
             "removed": [],
@@ -198,6 +204,17 @@ class _Builder:
         if self.content["backend"] != backend:
             raise UserError(f"{self.path} has the backend {self.content['backend']}; {other}")
 
+    def _check_calibration(self) -> None:
+        """Forgets a calibration whose files are damaged."""
+        index = PhotoIndex(self.path, self.content)
+        names = [REFERENCE] * (index.answer_sets is not None) + [CAPTIONS] * index.is_calibrated
+        damaged = [self.path / name for name in names if not index.has_calibration(name)]
+        if damaged:
+            self.report.damaged += damaged
+            self.content["answer_sets"] = None
+            for key in ("log_sigma", "reranking", "calibration_checksums"):
+                self.content.pop(key, None)
+
     def _calibrate(self) -> None:
         if not has_validation(self.model):
             _LOGGER.warning(
@@ -215,6 +232,29 @@ class _Builder:
             aside = aside_of(self.path / name, ".npz")
             np.savez(aside, **dict(arrays))  # type: ignore[arg-type]
             os.replace(aside, self.path / name)
+        self.content["calibration_checksums"] = {
+            name: checksum(self.path / name) for name in (REFERENCE, CAPTIONS)
+        }
+
+    def _check_parts(self) -> None:
+        """Leaves out damaged parts, so that their photos are embedded again."""
+        whole = []
+        for part in PhotoIndex(self.path, self.content).parts:
+            try:
+                part.verify()
+            except UserError:
+                self.report.damaged.append(part.folder)
+            else:
+                whole.append(part.folder.name)
+        self._name_parts(whole)
+
+    def _name_parts(self, parts: list[str]) -> None:
+        """Makes these the parts of the index."""
+        known = self.content.get("checksums", {})
+        self.content["parts"] = parts
+        self.content["checksums"] = {
+            name: known.get(name) or _checksums(self.path / PARTS / name) for name in parts
+        }
 
     def _remove_strays(self) -> None:
         """Removes what a killed build had begun."""
@@ -295,7 +335,7 @@ class _Builder:
         """Writes a part, and names it in the manifest."""
         if items:
             _refuse_non_finite(arrays, items)
-            self.content["parts"] = [*self.content["parts"], self._write_part(items, arrays)]
+            self._name_parts([*self.content["parts"], self._write_part(items, arrays)])
         self._remove(old)
 
     def _write_part(self, items: Sequence[Photo], arrays: Mapping[str, np.ndarray]) -> str:
@@ -324,7 +364,8 @@ class _Builder:
             some = index.ids[start : start + _PART]
             items = [index.photo(number) for number in some.tolist()]
             parts.append(self._write_part(items, index.embeddings(some)))
-        self.content |= {"parts": parts, "removed": [], "touched": {}}
+        self._name_parts(parts)
+        self.content |= {"removed": [], "touched": {}}
         write_manifest(self.path, VERSION, self.content)
 
     def _remove(self, ids: list[int]) -> None:
@@ -349,7 +390,8 @@ class _Builder:
         folder = self.path / VECTORS
         kind, vectors = backend_class(self.content["backend"]), None
         if (folder / MANIFEST).exists():
-            vectors = kind.open(folder, writing=True)
+            vectors = self._open_vectors(kind, folder)
+        if vectors is not None:
             vectors.remove(np.setdiff1d(vectors.ids, index.ids))
         there = np.empty(0, np.int64) if vectors is None else vectors.ids
         missing = np.setdiff1d(index.ids, there)
@@ -364,6 +406,16 @@ class _Builder:
         if vectors is not None:
             vectors.save()
             vectors.close()
+
+    def _open_vectors(self, kind: Any, folder: Path) -> Backend | None:
+        """The vectors, or None if they are damaged."""
+        try:
+            opened: Backend = kind.open(folder, writing=True)
+            return opened
+        except DamagedError:
+            shutil.rmtree(folder)
+            self.report.damaged.append(folder)
+            return None
 
     def _options(self, kind: Any, index: PhotoIndex, vectors: np.ndarray) -> dict[str, Any]:
         """What the backend of a new index is made with."""
@@ -389,6 +441,11 @@ class _Builder:
             embedded = index.embeddings(ids[start : start + 1024])
             parts.append(self.augmentation.gallery_vectors(self.model.prepare(embedded, "image")))
         return np.concatenate(parts)
+
+
+def _checksums(part: Path) -> dict[str, str]:
+    """The SHA-256 of the files of a part by name."""
+    return {path.name: checksum(path) for path in sorted(part.iterdir())}
 
 
 def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> None:

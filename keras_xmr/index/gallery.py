@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY
+from data_pipelines.files import NO_ARRAY, checksum
+from data_pipelines.locks import has_lock
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import inside
 from keras_xmr.index.answer_sets import AnswerSets
@@ -25,6 +27,8 @@ VERSION = 1
 
 PARTS, VECTORS, ITEMS = "parts", "vectors", "photos.json"
 REFERENCE, CAPTIONS = "reference.npz", "captions.npz"
+
+UNFINISHED = "`index` has not come to its end: run it again unless it is still at work."
 
 _SAMPLE = 4096
 
@@ -69,8 +73,10 @@ class PhotoIndex:
         """Opens an index.
 
         Raises:
-            UserError: If there is none, or it was damaged.
+            UserError: If there is none yet, or it was damaged.
         """
+        if has_lock(path) and not (path / MANIFEST).exists():
+            raise UserError(f"{path} has no photos yet. {UNFINISHED}")
         return cls(path, read_manifest(path, VERSION))
 
     def __len__(self) -> int:
@@ -90,7 +96,8 @@ class PhotoIndex:
         """
         if not self.is_finished and not (self.path / VECTORS / MANIFEST).exists():
             raise UserError(
-                f"{self.path} is not finished; run `index` again, which goes on where it stopped"
+                f"{self.path} is not finished; run `index` again unless it is still at work: it "
+                "goes on where it stopped"
             )
         opened: Backend = backend_class(self.backend).open(self.path / VECTORS)
         return opened
@@ -98,7 +105,10 @@ class PhotoIndex:
     @cached_property
     def parts(self) -> list[Part]:
         """What the photos were added in."""
-        return [Part(self.path / PARTS / name) for name in self.content["parts"]]
+        # An index of an earlier version has none until `index` is run again.
+        checksums = self.content.get("checksums", {})
+        folder = self.path / PARTS
+        return [Part(folder / name, checksums.get(name, {})) for name in self.content["parts"]]
 
     @cached_property
     def _rows(self) -> dict[int, tuple[int, int, Photo]]:
@@ -106,10 +116,10 @@ class PhotoIndex:
         removed, touched = set(self.content["removed"]), self.content["touched"]
         found = {}
         for number, part in enumerate(self.parts):
-            for row, told in enumerate(part.items):
-                if told["id"] not in removed:
-                    photo = Photo(**(told | touched.get(str(told["id"]), {})))
-                    found[photo.id] = (number, row, photo)
+            for row, photo in enumerate(part.items):
+                if photo.id not in removed:
+                    changes = touched.get(str(photo.id))
+                    found[photo.id] = (number, row, replace(photo, **changes) if changes else photo)
         return found
 
     @cached_property
@@ -154,7 +164,7 @@ class PhotoIndex:
         """
         if self.answer_sets is None:
             return {name: values[:256] for name, values in self.sample.items()}
-        return _arrays(self.path / REFERENCE)
+        return self._calibrated(REFERENCE)
 
     @property
     def is_finished(self) -> bool:
@@ -169,7 +179,34 @@ class PhotoIndex:
     @cached_property
     def captions(self) -> dict[str, np.ndarray]:
         """Embeddings of training captions; none where nothing was calibrated."""
-        return _arrays(self.path / CAPTIONS) if self.is_calibrated else {}
+        return self._calibrated(CAPTIONS) if self.is_calibrated else {}
+
+    def has_calibration(self, name: str) -> bool:
+        """Whether a file that calibration has written is there and whole."""
+        try:
+            self._calibrated(name)
+        except UserError:
+            return False
+        return True
+
+    def _calibrated(self, name: str) -> dict[str, np.ndarray]:
+        """The embeddings of a file that calibration has written.
+
+        Raises:
+            UserError: If it is damaged.
+        """
+        path = self.path / name
+        # An index of an earlier version has no checksums.
+        expected = self.content.get("calibration_checksums", {}).get(name)
+        try:
+            if expected is not None and checksum(path) != expected:
+                raise ValueError("it does not have its checksum")
+            with np.load(path) as arrays:
+                return dict(arrays)
+        except (*NO_ARRAY, TypeError) as error:
+            raise UserError(
+                f"{path} is damaged ({error}); run `index` again, which calibrates again"
+            ) from None
 
     @property
     def log_sigma(self) -> np.ndarray | None:
@@ -249,45 +286,68 @@ class PhotoIndex:
             self.vectors.close()
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path) as arrays:
-            return dict(arrays)
-    except NO_ARRAY as error:
-        raise UserError(
-            f"{path} is damaged ({error}); delete the index and build it again"
-        ) from None
-
-
 class Part:
     """Photos that were added together: what is known of them, and their embeddings.
 
     Args:
         folder: Holds `photos.json` and an array for each tensor of the embedding.
+        checksums: The SHA-256 of these files by name; empty if they are not known.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, checksums: Mapping[str, str]) -> None:
         self.folder = folder
+        self._checksums = checksums
 
     @cached_property
-    def items(self) -> list[dict[str, Any]]:
-        """What is known of each photo."""
+    def items(self) -> list[Photo]:
+        """What is known of each photo.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        self._check(ITEMS)
         try:
-            found: list[dict[str, Any]] = json.loads((self.folder / ITEMS).read_bytes())
-        except (OSError, ValueError) as error:
+            return [Photo(**fields) for fields in json.loads((self.folder / ITEMS).read_bytes())]
+        except (OSError, ValueError, TypeError) as error:
             raise self._damaged(error) from None
-        return found
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The tensors of the embedding by name, memory-mapped, with a row for each photo."""
+        """The tensors of the embedding by name, memory-mapped, with a row for each photo.
+
+        Raises:
+            UserError: If a file is damaged.
+        """
+        there = {path.name for path in self.folder.glob("*.npy")}
+        names = sorted(there | self._checksums.keys() - {ITEMS})
+        self._check(*names)
         try:
-            return {
-                path.stem: np.load(path, mmap_mode="r")
-                for path in sorted(self.folder.glob("*.npy"))
-            }
+            arrays = {name: np.load(self.folder / name, mmap_mode="r") for name in names}
         except NO_ARRAY as error:
             raise self._damaged(error) from None
+        if {len(values) for values in arrays.values()} != {len(self.items)}:
+            raise self._damaged(f"it has no embeddings of its {len(self.items):,} photos")
+        return {name.removesuffix(".npy"): values for name, values in arrays.items()}
 
-    def _damaged(self, error: Exception) -> UserError:
-        return UserError(f"{self.folder} is damaged ({error}); delete the index and build it again")
+    def verify(self) -> None:
+        """Reads all files.
+
+        Raises:
+            UserError: If one is damaged.
+        """
+        _ = self.items, self.arrays
+
+    def _check(self, *names: str) -> None:
+        """Compares files with their checksums, where these are known."""
+        for name in names if self._checksums else ():
+            try:
+                is_whole = checksum(self.folder / name) == self._checksums.get(name)
+            except OSError as error:
+                raise self._damaged(error) from None
+            if not is_whole:
+                raise self._damaged(f"{name} does not have its checksum")
+
+    def _damaged(self, reason: object) -> UserError:
+        return UserError(
+            f"{self.folder} is damaged ({reason}); run `index` again, which embeds its photos again"
+        )

@@ -20,6 +20,7 @@ from data_pipelines.images import decode_for_evaluation, to_jpeg
 from data_pipelines.records import Records
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
+from keras_xmr.config.abilities import why_not_indexed
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import tower_graph
 from keras_xmr.evaluation.evaluate import further_matcher
@@ -65,18 +66,10 @@ class RunModel:
         self.folder = RunFolder(self.config)
         if not self.folder.done.exists():
             raise UserError(f"{run} holds no finished training; train it first")
-        if self.config.data.source.holds != "images":
-            raise UserError(
-                f"{run} was trained on precomputed features of regions. Photos cannot be indexed "
-                "with it; train a config with photos, such as csv_pretrained"
-            )
+        if reason := why_not_indexed(self.config):
+            raise UserError(f"{run}: {reason}")
         self.matcher_name: str = self.config.model.matcher.name
         self.constants = components("matcher")[self.matcher_name].constants
-        if "AUGMENTATION" not in self.constants:
-            raise UserError(
-                f"the matcher {self.matcher_name} does not say how photos are searched by it: name "
-                "the nearest of keras_xmr.index.augmentations in its AUGMENTATION"
-            )
         self._compiled = compiled
         self._lock = RLock()
 

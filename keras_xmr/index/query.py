@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.json_entries import is_text
+from data_pipelines.sources.text_files import has_words
 from keras_xmr.config.messages import nearest
 from keras_xmr.index.answer_sets import Verdict
 
@@ -44,7 +46,7 @@ class Query:
         """Refuses what cannot be answered.
 
         Raises:
-            QueryError: If nothing is asked, or too much, or a text has no words.
+            QueryError: If nothing is asked, or too much, or a text has no words or is no text.
         """
         wanted = len(self.texts) + len(self.images) + len(self.ids)
         if wanted == 0:
@@ -54,7 +56,9 @@ class Query:
         for text in (*self.texts, *self.unlike):
             if len(text) > MAX_TEXT:
                 raise QueryError(f"a text has at most {MAX_TEXT:,} characters, not {len(text):,}")
-            if not any(character.isalnum() for character in text):
+            if not is_text(text):
+                raise QueryError(f"the text {text!a} is not UTF-8")
+            if not has_words(text):
                 raise QueryError(f"the text {text!r} has no words")
 
     @property
@@ -177,8 +181,9 @@ class SearchResult:
         unknown_words: Words that the model does not know.
         uncertainty: How uncertain the query is, as a percentile of the captions of training;
             None where uncertainty was not measured to tell anything.
-        certified: Whether these are surely the best by the model's own matcher; None where no
-            bound is known.
+        certified: Whether no other photo can be among these or in the answer set, by the model's
+            own matcher; with a re-ranker, among all that were re-ranked. None where no bound is
+            known.
         notes: What else to know, in sentences.
         seconds: How long it took.
     """

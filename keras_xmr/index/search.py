@@ -15,7 +15,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index.answer_sets import centre_and_scale
 from keras_xmr.index.augmentations import Reference
-from keras_xmr.index.gallery import PhotoIndex
+from keras_xmr.index.gallery import UNFINISHED, PhotoIndex
 from keras_xmr.index.query import (
     MAX_COUNT,
     Answer,
@@ -130,7 +130,8 @@ class Searcher:
         allowed = self._allowed(query, filters)
         if not self._count(allowed):
             return self._nothing(filters, begin)
-        found = self._find(query, count, allowed)
+        # What is shown of a re-ranked search comes from all that are re-ranked.
+        found = self._find(query, count if rerank is None else max(count, FIRST), allowed)
         if rerank is not None:
             self._rerank(found)
         answer = self._answer(query, found)
@@ -150,7 +151,10 @@ class Searcher:
 
     def _nothing(self, filters: Filters, begin: float) -> SearchResult:
         """The answer where no photo is looked at: no model is loaded for it."""
-        why = "No photo passes the filters." if len(self.index) else "The index has no photos."
+        if len(self.index):
+            why = "No photo passes the filters."
+        else:
+            why = f"The index has no photos{'' if self.index.is_finished else ' yet'}."
         return SearchResult(
             hits=(),
             searched=0,
@@ -158,7 +162,7 @@ class Searcher:
             unknown_words=(),
             uncertainty=None,
             certified=None,
-            notes=(*filters.unknown(self.index), why),
+            notes=(*filters.unknown(self.index), why, *self._unfinished()),
             seconds=time.perf_counter() - begin,
         )
 
@@ -285,18 +289,25 @@ class Searcher:
         )
 
     def _certify(self, scored: _Scored, nearest: _Nearest | None, count: int) -> bool | None:
-        """Whether no photo that was not scored can be among the best."""
+        """Whether no photo that was not scored can be among the best, or in the answer set."""
         if nearest is None:
             return True
         similar, rounding = nearest
         if rounding is None or len(similar) > 1 or not self.index.is_finished:
             return None
+        count = min(max(count, self._set_size(scored)), len(scored.scores))
         if self.index.reduces:
             # What counts may be farther away than it seems, and what was not scored nearer.
             return bool(similar[0, count - 1] >= similar[0, -1] + 2 * rounding[0])
         bound = self.model.score_bound(similar[:, -1], self._some_photos(), scored.parts)
-        last = scored.scores[min(count, len(scored.scores)) - 1]
-        return None if bound is None else bool(last >= bound[0])
+        return None if bound is None else bool(scored.scores[count - 1] >= bound[0])
+
+    def _set_size(self, scored: _Scored) -> int:
+        """How many of the photos that were scored are in the answer set."""
+        sets = self.index.answer_sets
+        if sets is None or not scored.is_one_text:
+            return 0
+        return int(np.sum(scored.standard >= sets.cutoff))
 
     def _some_photos(self) -> dict[str, np.ndarray]:
         return {name: values[:1] for name, values in self.index.sample.items()}
@@ -305,7 +316,7 @@ class Searcher:
         sets = self.index.answer_sets
         if sets is None or not query.is_one_text or not len(scored.ids):
             return None
-        size = int(np.sum(scored.standard >= sets.cutoff))
+        size = self._set_size(scored)
         is_least = size == len(scored.ids) < scored.searched
         verdict = sets.verdict(float(scored.standard.max()), scored.searched)
         mean, deviation = scored.scale
@@ -353,10 +364,12 @@ class Searcher:
         own = 0.5 * float(scored.parts["log_variance"].mean())
         return float(100.0 * np.searchsorted(known, own) / len(known))
 
+    def _unfinished(self) -> list[str]:
+        """What to say while photos may be missing."""
+        return [] if self.index.is_finished else [UNFINISHED]
+
     def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
-        notes = []
-        if not self.index.is_finished:
-            notes.append("`index` has not come to its end: run it again, photos may be missing.")
+        notes = self._unfinished()
         if self.index.answer_sets is None:
             notes.append("Without a calibration nothing is said of how many photos are right.")
         elif not query.is_one_text:

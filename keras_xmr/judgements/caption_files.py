@@ -190,8 +190,8 @@ def _from_csv(path: Path) -> GroundTruth:
     right: dict[int, int] = {}
     grades: dict[tuple[int, int], float] = {}
     for line, (image, caption), grade in read_csv(path):
-        row = images.setdefault(image, len(images))
-        column = captions.setdefault(caption, len(captions))
+        row = images.setdefault(image.strip(), len(images))
+        column = captions.setdefault(caption.strip(), len(captions))
         named.setdefault(column, row)
         if grade > 0:
             right.setdefault(column, row)

@@ -17,7 +17,7 @@ from data_pipelines.files import NO_ARRAY
 from data_pipelines.json_entries import fault
 from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
-from keras_xmr.judgements.names import CaptionNames
+from keras_xmr.judgements.names import CaptionNames, known_name
 from keras_xmr.judgements.relation import Judgements
 
 _COLUMNS = ("image", "caption")
@@ -85,7 +85,8 @@ def read_judgements(
     captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
     found: dict[tuple[int, int], float] = {}
     for line, ids, grade in read_csv(path):
-        numbers = ([images[ids[0]]] if ids[0] in images else [], captions.numbers(ids[1]))
+        image = images.get(known_name(ids[0], images))
+        numbers = ([] if image is None else [image], captions.numbers(ids[1]))
         for kind, id_, own, known in zip(
             _COLUMNS, ids, numbers, (image_ids, caption_ids), strict=True
         ):
@@ -173,6 +174,8 @@ def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
 def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
     """Yields the line, the ids of image and caption, and the grade of every row of a CSV file.
 
+    Ids have the blanks of the file around them: `known_name` finds the id that is meant.
+
     Raises:
         JudgementsError: If the file has no columns `image,caption`, or those of a benchmark, or a
             row is malformed.
@@ -181,11 +184,12 @@ def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
     for line, row in read_rows(path, (layout.image, layout.caption)):
         grade = row.get(layout.grade)
         number = 1.0 if grade is None else parse_grade(grade, f"{path}:{line}")
-        caption = row[layout.caption]
+        image, caption = row[layout.image], row[layout.caption]
         if layout is OWN:
-            caption = row.get("caption_id", caption)
-        for each in layout.captions(caption):
-            yield line, (layout.image_id(row[layout.image]), each), number
+            yield line, (image, row.get("caption_id", caption)), number
+            continue
+        for each in layout.captions(caption.strip()):
+            yield line, (layout.image_id(image.strip()), each), number
 
 
 def read_rows(
@@ -218,8 +222,7 @@ def read_rows(
                     raise JudgementsError(
                         f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
                     )
-                fields = (field.strip() for field in row)
-                yield reader.line_num, dict(zip(header, fields, strict=True))
+                yield reader.line_num, dict(zip(header, row, strict=True))
     except FileNotFoundError:
         raise JudgementsError(f"{path} does not exist; it should hold {usual}") from None
     except IsADirectoryError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 
 class CaptionNames:
@@ -20,12 +20,18 @@ class CaptionNames:
 
     def numbers(self, name: str) -> list[int]:
         """The captions of a name; none if it is not known. An id goes before a text."""
-        if name in self._by_id:
-            return [self._by_id[name]]
+        id_ = known_name(name, self._by_id)
+        if id_ in self._by_id:
+            return [self._by_id[id_]]
         return self._by_text.get(one_line(name), [])
 
     def __contains__(self, name: str) -> bool:
         return bool(self.numbers(name))
+
+
+def known_name(name: str, known: Container[str]) -> str:
+    """A name as a file has it if it is known, and otherwise without the blanks around it."""
+    return name if name in known else name.strip()
 
 
 def one_line(text: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.judgements.files import JudgementsError, read_csv
-from keras_xmr.judgements.names import CaptionNames
+from keras_xmr.judgements.names import CaptionNames, known_name
 
 Pair = tuple[str, str]
 
@@ -58,7 +58,9 @@ def read_training_judgements(
     names = CaptionNames(captions)
     found, new = JudgedPairs({}), set()
     left_out = 0
-    for line, (image, caption), grade in read_csv(path):
+    known = images | elsewhere[0], {id_ for id_, _ in captions} | elsewhere[1]
+    for line, ids, grade in read_csv(path):
+        image, caption = (known_name(*pair) for pair in zip(ids, known, strict=True))
         if image in elsewhere[0] or (caption in elsewhere[1] and caption not in names):
             left_out += 1
             continue

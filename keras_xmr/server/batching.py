@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.server.errors import OverloadedError
+
+_LOG = logging.getLogger(__name__)
 
 Embedding = dict[str, np.ndarray]
 _Request = tuple[list[Any], Future[Embedding]]
@@ -28,7 +31,7 @@ class Batcher:
         embed: Embeds a list of items: arrays whose first axis is that of the items.
         max_batch: Items in one call, unless one request has more.
         max_waiting: Requests that may wait.
-        count: Is told the size of every batch.
+        count: Is told the size of every batch. If it raises, that is logged.
     """
 
     def __init__(
@@ -89,9 +92,12 @@ class Batcher:
 
     def _do(self, batch: list[_Request]) -> None:
         items = [item for some, _ in batch for item in some]
-        self._count(len(items))
         try:
-            embedding = self._embed(items)
+            self._count(len(items))
+        except Exception:
+            _LOG.exception("a batch of %d could not be counted", len(items))
+        try:
+            parts = _split(self._embed(items), [len(some) for some, _ in batch])
         except Exception as error:
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
@@ -99,11 +105,17 @@ class Batcher:
             for request in batch:
                 self._do([request])
             return
-        begin = 0
-        for some, future in batch:
-            end = begin + len(some)
-            future.set_result({name: array[begin:end] for name, array in embedding.items()})
-            begin = end
+        for (_, future), part in zip(batch, parts, strict=True):
+            future.set_result(part)
+
+
+def _split(embedding: Embedding, sizes: Sequence[int]) -> list[Embedding]:
+    """The embeddings of requests of some sizes, one after another."""
+    ends = np.cumsum(sizes).tolist()
+    return [
+        {name: array[end - size : end] for name, array in embedding.items()}
+        for size, end in zip(sizes, ends, strict=True)
+    ]
 
 
 class BatchingEmbedder:

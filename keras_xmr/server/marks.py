@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import threading
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
 from keras_xmr.judgements.files import read_csv
 from keras_xmr.judgements.names import one_line
+from keras_xmr.judgements.writing import write_rows
 
 COLUMNS = ("image", "caption", "grade")
 
@@ -61,14 +59,12 @@ class Marks:
     def _read(self) -> dict[tuple[str, str], float]:
         if self._path is None or not self._path.exists():
             return {}
-        return {pair: grade for _, pair, grade in read_csv(self._path)}
+        # Names of photos may begin or end with a blank, captions do not.
+        rows = read_csv(self._path)
+        return {(image, caption.strip()): grade for _, (image, caption), grade in rows}
 
     def _write(self, path: Path, marks: dict[tuple[str, str], float]) -> None:
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows((*pair, f"{grade:g}") for pair, grade in marks.items())
         try:
-            atomic_write(path, text.getvalue().encode("utf-8"))
+            write_rows(path, COLUMNS, ((*pair, f"{grade:g}") for pair, grade in marks.items()))
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror}") from None

@@ -48,6 +48,7 @@ class MatcherSearcher(Searcher):
     def _notes(self, query: Any, scored: Any, rerank: str | None) -> list[str]:
         del query, rerank
         notes = [f"Ranked by {self._name}; answer sets are those of {self.index.matcher} alone."]
+        notes += self._unfinished()
         if len(scored.ids) < scored.searched:
             notes.append(
                 f"{len(scored.ids):,} of {scored.searched:,} photos, the best by "

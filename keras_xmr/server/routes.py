@@ -57,7 +57,7 @@ def search(service: TheService, request: SearchRequest) -> dict[str, Any]:
 def similar_to_photo(
     service: TheService, id_: Id, request: Annotated[SampleRequest, Query()]
 ) -> dict[str, Any]:
-    """Photos that are like a photo of the index; needs no model."""
+    """Photos that are like a photo of the index."""
     return service.search(SearchRequest(ids=(id_,), **request.model_dump()))
 
 

@@ -56,19 +56,19 @@ class Service:
         self.marks = Marks(settings.marks)
         self.state: State = "loading"
         self.embedder = BatchingEmbedder(
-            load or (lambda: _model(run or self._index.run)),
+            load or (lambda: _model(run or self.index.run)),
             settings.max_batch,
             settings.max_waiting,
             self.measures.count_batch,
         )
         self._path, self._turn = path, threading.Lock()
-        self._searcher, self._index = self._open()
+        self._searcher = self._open()
         self._others: dict[str, Searcher] = {}
         self._looked = time.monotonic()
         # A photo that was changed has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, sha256: self.shrunk(id_, _SMALL))
         self._looks = lru_cache(_LOOKS_KEPT)(lambda id_, sha256: self._look(id_))
-        self.matchers, self.attends = _abilities(run or self._index.run)
+        self.matchers, self.attends = _abilities(run or self.index.run)
         self.measures.watch("photos", "Photos in the index.", lambda: len(self.index))
         self.measures.watch(
             "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
@@ -77,7 +77,15 @@ class Service:
     @property
     def index(self) -> PhotoIndex:
         """The index as it is now."""
-        return self._index
+        return self._searcher.index
+
+    @property
+    def searcher(self) -> Searcher:
+        """The searcher of the index as it is now.
+
+        A request takes it once: the index may be replaced by a newer one at any time.
+        """
+        return self._searcher
 
     def warm_up(self) -> None:
         """Loads the model.
@@ -95,22 +103,33 @@ class Service:
         Raises:
             UserError: If nothing is left to search by, or the request is not permitted.
         """
-        self._refresh()
+        searcher = self._refreshed()
         checked = self._check(uploads)
         broken = [upload for upload in checked if upload.error]
         images = [upload.data for upload in checked if not upload.error]
         if broken and not (images or request.texts or request.ids):
             raise UserError("; ".join(upload.error for upload in broken))
         for id_ in request.ids:
-            self.photo(id_)
-        result = self.find(request, images)
+            _photo(searcher.index, id_)
+        result = self.find(request, images, searcher)
         return {**result.as_dict(), "broken": [_named(upload) for upload in broken]}
 
-    def find(self, request: SearchRequest, images: Sequence[bytes] = ()) -> SearchResult:
-        """Searches by what has been checked."""
-        query, searcher = request.query(images), self._searcher
-        if request.matcher not in ("", self._index.matcher):
-            searcher = self._ranking_by(request.matcher)
+    def find(
+        self,
+        request: SearchRequest,
+        images: Sequence[bytes] = (),
+        searcher: Searcher | None = None,
+    ) -> SearchResult:
+        """Searches by what has been checked.
+
+        Args:
+            request: The request.
+            images: Bytes of image files that the photos should be like.
+            searcher: The searcher that the request has taken; the current one by default.
+        """
+        query, searcher = request.query(images), searcher or self._searcher
+        if request.matcher not in ("", searcher.index.matcher):
+            searcher = self._ranking_by(request.matcher, searcher.index)
         return searcher.search(query, request.count, request.filters(), request.rerank or None)
 
     def looks(self, id_: int) -> dict[str, bytes]:
@@ -130,15 +149,11 @@ class Service:
         Raises:
             NotFoundError: If there is none of this id.
         """
-        try:
-            return self._index.photo(id_)
-        except KeyError:
-            raise NotFoundError(f"there is no photo {id_} in the index") from None
+        return _photo(self.index, id_)
 
     def sample(self, request: SampleRequest) -> list[Photo]:
         """Some photos from all over the index, in its order."""
-        self._refresh()
-        index = self._index
+        index = self._refreshed().index
         allowed = request.filters().allowed(index)
         ids = (index.ids if allowed is None else allowed).tolist()
         count = min(request.count, len(ids))
@@ -158,29 +173,31 @@ class Service:
         Raises:
             NotFoundError: If there is no such photo, or its file is gone or broken.
         """
-        photo = self.photo(id_)
+        index = self.index
+        photo = _photo(index, id_)
         try:
             with _SHRINKING:
-                return self._index.thumbnail(id_, size)
+                return index.thumbnail(id_, size)
         except (UserError, OSError) as error:
             raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
 
     def embed(self, texts: Sequence[str], uploads: Sequence[Upload]) -> dict[str, Any]:
         """Embeddings of texts and images, as lists of numbers; a bad image has an error instead."""
-        checked = self._check(uploads)
+        index, checked = self.index, self._check(uploads)
         good = [upload for upload in checked if not upload.error]
         vectors = iter(_rows(self.embedder.embed_images([u.data for u in good])) if good else ())
         return {
-            "fingerprint": self._index.fingerprint,
-            "kind": self._index.kind,
+            "fingerprint": index.fingerprint,
+            "kind": index.kind,
             "texts": _rows(self.embedder.embed_texts(texts)) if texts else [],
             "images": [_named(u) if u.error else next(vectors) for u in checked],
         }
 
     def _look(self, id_: int) -> dict[str, bytes]:
-        path = self.photo(id_).path
+        index = self.index
+        path = _photo(index, id_).path
         try:
-            data = self._index.photo_path(id_).read_bytes()
+            data = index.photo_path(id_).read_bytes()
             with _SHRINKING:
                 pixels = self.embedder.pixels(data, path)
         except (UserError, UnreadableError, OSError) as error:
@@ -188,41 +205,47 @@ class Service:
         maps = self.embedder.attention(pixels[None])
         return pictures_of(pixels, {name: own[0] for name, own in maps.items()})
 
-    def _ranking_by(self, matcher: str) -> Searcher:
-        """A searcher of the index as it is now, which is kept until that changes."""
+    def _ranking_by(self, matcher: str, index: PhotoIndex) -> Searcher:
+        """A searcher by another matcher, which is kept until the index changes."""
         if matcher not in self.matchers:
-            names = ", ".join([self._index.matcher, *self.matchers])
+            names = ", ".join([index.matcher, *self.matchers])
             raise UserError(f"matcher: {matcher!r} cannot rank these photos; there are: {names}")
         with self._turn:
             kept = self._others.get(matcher)
-            if kept is None or kept.index is not self._index:
-                kept = MatcherSearcher(self._index, self.embedder, matcher)
+            if kept is None or kept.index is not index:
+                kept = MatcherSearcher(index, self.embedder, matcher)
                 self._others[matcher] = kept
             return kept
 
     def close(self) -> None:
         """Ends once everything that waits is done."""
         self.embedder.close()
-        self._index.close()
+        self.index.close()
 
-    def _open(self) -> tuple[Searcher, PhotoIndex]:
-        index = PhotoIndex.open(self._path)
-        return Searcher(index, embedder=self.embedder), index
+    def _open(self) -> Searcher:
+        return Searcher(PhotoIndex.open(self._path), embedder=self.embedder)
 
     def _check(self, uploads: Sequence[Upload]) -> list[Upload]:
         checked = [check(upload, self.settings) for upload in uploads]
         self.measures.count_broken(sum(bool(upload.error) for upload in checked))
         return checked
 
-    def _refresh(self) -> None:
-        """Opens the index again if it has been changed; looks for that now and then."""
+    def _refreshed(self) -> Searcher:
+        """The searcher, of a newer index if there is one; looks for that every few seconds."""
         with self._turn:
-            if time.monotonic() - self._looked < _LOOK_AFTER:
-                return
-            self._looked = time.monotonic()
-            if not self._index.is_current():
-                # The old one is not closed: other threads may be searching it.
-                self._searcher, self._index = self._open()
+            if time.monotonic() - self._looked >= _LOOK_AFTER:
+                self._looked = time.monotonic()
+                if not self.index.is_current():
+                    # The old one is not closed: other threads may be searching it.
+                    self._searcher = self._open()
+            return self._searcher
+
+
+def _photo(index: PhotoIndex, id_: int) -> Photo:
+    try:
+        return index.photo(id_)
+    except KeyError:
+        raise NotFoundError(f"there is no photo {id_} in the index") from None
 
 
 def _abilities(run: Path) -> tuple[list[str], bool]:

@@ -7,13 +7,17 @@ uncertainty of erased and shortened queries).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from data_pipelines.errors import UserError
+from keras_xmr.index import Searcher
 from keras_xmr.server.requests import SearchRequest, WordsRequest
 from keras_xmr.server.service import Service
 
 MAX_WORDS = 24
+_Ask = Callable[[list[str]], tuple[float | None, list[int]]]
 
 
 def analyse(service: Service, request: WordsRequest) -> dict[str, Any]:
@@ -31,19 +35,18 @@ def analyse(service: Service, request: WordsRequest) -> dict[str, Any]:
     words = request.text.split()
     if not 2 <= len(words) <= MAX_WORDS:
         raise UserError(f"words can be dropped from a text of 2 to {MAX_WORDS} words")
-    whole, hits = _ask(service, request, words)
+    ask = partial(_ask, service, service.searcher, request)
+    whole, hits = ask(words)
     if whole is None:
         raise UserError("the uncertainty of this model was not found to mean anything")
     return {
         "uncertainty": whole,
-        "words": [_without(service, request, words, number, hits) for number in range(len(words))],
+        "words": [_without(ask, words, number, hits) for number in range(len(words))],
     }
 
 
-def _without(
-    service: Service, request: WordsRequest, words: list[str], number: int, hits: list[int]
-) -> dict[str, Any]:
-    uncertainty, found = _ask(service, request, words[:number] + words[number + 1 :])
+def _without(ask: _Ask, words: list[str], number: int, hits: list[int]) -> dict[str, Any]:
+    uncertainty, found = ask(words[:number] + words[number + 1 :])
     return {
         "word": words[number],
         "uncertainty": uncertainty,
@@ -53,9 +56,9 @@ def _without(
 
 
 def _ask(
-    service: Service, request: WordsRequest, words: list[str]
+    service: Service, searcher: Searcher, request: WordsRequest, words: list[str]
 ) -> tuple[float | None, list[int]]:
     filters = request.model_dump(include={"folder", "since", "until", "tags"})
     asked = SearchRequest(texts=(" ".join(words),), count=request.count, **filters)
-    result = service.find(asked)
+    result = service.find(asked, searcher=searcher)
     return result.uncertainty, [hit.id for hit in result.hits]

@@ -16,6 +16,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.images import crop_for_evaluation
 from data_pipelines.pixels import read_pixels
 from data_pipelines.sources import UnreadableError
+from data_pipelines.sources.text_files import has_words
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import import_plugins
 from keras_xmr.config.schema import Config
@@ -104,25 +105,27 @@ class LoadedRun:
             try:
                 yield from map(self._pixels, images)
             except (UnreadableError, OSError) as error:
+                # TensorFlow would print a traceback of what is raised here.
                 unreadable.append(error if isinstance(error, OSError) else UserError(str(error)))
-                raise
 
         spec = tf.TensorSpec([side, side, 3], tf.uint8)
+        dataset = tf.data.Dataset.from_generator(pixels, output_signature=spec)
         try:
-            dataset = tf.data.Dataset.from_generator(pixels, output_signature=spec)
             return self._embed(dataset, len(images))
-        except tf.errors.OpError as error:
-            # TensorFlow makes a traceback of what went wrong while a file was read.
-            raise (unreadable or [error])[0] from None
+        finally:
+            if unreadable:
+                raise unreadable[0] from None
 
     def embed_captions(self, texts: Sequence[str]) -> Arrays:
         """Embeddings of texts, in order; see `embed_images`.
 
         Raises:
-            ArgumentError: If these are no texts.
+            ArgumentError: If these are no texts, or one has no words.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise ArgumentError("captions are a list of texts")
+        if empty := [number for number, text in enumerate(texts) if not has_words(text)]:
+            raise ArgumentError(f"caption {empty[0]}, {texts[empty[0]]!r}, has no words")
         return embed_captions(
             self.model, list(texts), self.tokenizer, self.config.evaluation.batch_size
         )

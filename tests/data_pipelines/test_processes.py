@@ -135,6 +135,20 @@ class TestProcesses:
             pool.write(task, lambda count: None)
         pool.close()
 
+    def test_one_that_dies_at_its_start_is_told_of(self, started, monkeypatch):
+        pool, task = started("")
+        monkeypatch.setattr(processes, "_COMMAND", (sys.executable, "-c", "raise SystemExit(3)"))
+        pool._common = "x" * 10**6  # More than a pipe holds: it is written until the end is known.
+        with pytest.raises(RecordsError, match=r"has ended \(exit code 3\)"):
+            pool.write(task, lambda count: None)
+        pool.close()
+
+    def test_half_an_answer_is_none(self, started):
+        pool, task = started("print('{', end='', flush=True); import os; os._exit(3)")
+        with pytest.raises(RecordsError, match="exit code 3"):
+            pool.write(task, lambda count: None)
+        pool.close()
+
     def test_one_that_is_no_longer_wanted_ends(self, started):
         pool, task = started(
             "print(json.dumps({'done': 1}), flush=True); import time; time.sleep(60)"

@@ -5,10 +5,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from keras_xmr.index.backends.base import Backend, BackendError, Found, Precision
+from keras_xmr.index.backends.base import Backend, BackendError, DamagedError, Found, Precision
 from keras_xmr.index.backends.exact import Exact
 
-__all__ = ["BACKENDS", "Backend", "BackendError", "Exact", "Found", "Precision", "backend_class"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "BackendError",
+    "DamagedError",
+    "Exact",
+    "Found",
+    "Precision",
+    "backend_class",
+]
 
 BACKENDS = ("exact", "faiss_hnsw", "faiss_ivf_pq", "milvus")
 """The names of all backends; all but the first need the extra `faiss` or `milvus`."""

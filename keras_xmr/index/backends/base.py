@@ -55,7 +55,8 @@ class Backend(abc.ABC):
                 writer beside them.
 
         Raises:
-            BackendError: If there is nothing, or what there is was damaged.
+            BackendError: If there is nothing, or what there is was damaged: files are compared
+                with their checksums.
         """
 
     @property
@@ -121,14 +122,6 @@ class Backend(abc.ABC):
         """Makes all that was added and removed last: whole or, if it is killed, not at all."""
 
     @abc.abstractmethod
-    def verify(self) -> None:
-        """Compares the files with their checksums, which reads all of them.
-
-        Raises:
-            BackendError: If one was damaged.
-        """
-
-    @abc.abstractmethod
     def close(self) -> None:
         """Lets go of files. What was not saved is lost."""
 
@@ -173,3 +166,17 @@ def one_an_item(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
         first[np.unique(row, return_index=True)[1]] = True
         its_scores[~first] = -np.inf
     return best(ids, scores, k)
+
+
+class DamagedError(BackendError):
+    """A file of vectors is missing or damaged.
+
+    Args:
+        path: The file.
+        reason: What is wrong with it.
+    """
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(
+            f"{path} is missing or damaged ({reason}); run `index` again, which makes it again"
+        )

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
-from keras_xmr.index.backends.base import Backend, BackendError, Found, Precision, best
+from keras_xmr.index.backends.base import (
+    Backend,
+    BackendError,
+    DamagedError,
+    Found,
+    Precision,
+    best,
+)
 from keras_xmr.index.backends.half import widened
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
@@ -73,11 +80,11 @@ class Exact(Backend):
         backend = cls(folder, tuple(found["shape"]), precision=found["precision"])
         try:
             backend._segments = [_open(folder, files) for files in found["segments"]]
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             # A writer may have joined segments since the manifest was read.
             if read_manifest(folder, _VERSION) != found:
                 return cls.open(folder, writing)
-            raise
+            raise DamagedError(Path(error.filename), "there is no such file") from None
         backend._removed = np.array(found["removed"], np.int64)
         backend._written = found["written"]
         return backend
@@ -153,12 +160,6 @@ class Exact(Backend):
     def close(self) -> None:
         self._segments = []
 
-    def verify(self) -> None:
-        for segment in self._segments:
-            for name, sha256 in segment.files.items():
-                if checksum(self.folder / name) != sha256:
-                    raise _damaged(self.folder / name, "its checksum is another")
-
     def _kept(self, ids: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
         keep = ~np.isin(ids, self._removed) if len(self._removed) else np.ones(len(ids), bool)
         return keep if allowed is None else keep & np.isin(ids, allowed)
@@ -190,20 +191,19 @@ class Exact(Backend):
 
 
 def _open(folder: Path, files: Mapping[str, str]) -> _Segment:
+    for name, sha256 in files.items():
+        if checksum(folder / name) != sha256:
+            raise DamagedError(folder / name, "it does not have its checksum")
     ids, vectors = (folder / name for name in files)
     try:
         segment = _Segment(np.load(ids), np.asarray(np.load(vectors, mmap_mode="r")), files)
     except FileNotFoundError:
         raise
     except NO_ARRAY as error:
-        raise _damaged(vectors, str(error)) from None
+        raise DamagedError(vectors, error) from None
     if len(segment.ids) != len(segment.vectors):
-        raise _damaged(vectors, f"{len(segment.vectors)} items for {len(segment.ids)} ids")
+        raise DamagedError(vectors, f"{len(segment.vectors)} items for {len(segment.ids)} ids")
     return segment
-
-
-def _damaged(path: Path, why: str) -> BackendError:
-    return BackendError(f"{path} is damaged ({why}); delete the index and build it again")
 
 
 def _scores(queries: np.ndarray, vectors: np.ndarray, streamed: bool) -> np.ndarray:

@@ -11,7 +11,14 @@ import faiss
 import numpy as np
 
 from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
-from keras_xmr.index.backends.base import Backend, BackendError, Found, best, one_an_item
+from keras_xmr.index.backends.base import (
+    Backend,
+    BackendError,
+    DamagedError,
+    Found,
+    best,
+    one_an_item,
+)
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _VERSION = 1
@@ -134,9 +141,6 @@ class _Faiss(Backend):
             if path.name not in files and not path.name.startswith("."):
                 path.unlink(missing_ok=True)
 
-    def verify(self) -> None:
-        """They were compared when they were read."""
-
     def close(self) -> None:
         self._index = None
         self._ids, self._kept = self._ids[:0], self._kept[:0]
@@ -153,9 +157,7 @@ class _Faiss(Backend):
     def _read(self, files: dict[str, str]) -> None:
         for name, sha256 in files.items():
             path = self.folder / name
-            lost = BackendError(
-                f"{path} is missing or damaged; delete the index and build it again"
-            )
+            lost = DamagedError(path, "it does not have its checksum")
             try:
                 if checksum(path) != sha256:
                     raise lost
@@ -167,7 +169,7 @@ class _Faiss(Backend):
                 # A writer can take it away in between, for which faiss has no error of its own.
                 raise lost from None
             except NO_ARRAY as error:
-                raise BackendError(f"{path} is damaged: {error}") from None
+                raise DamagedError(path, error) from None
             self._ids, self._kept = ids, kept.astype(bool)
 
     def _compact(self) -> None:

@@ -224,11 +224,6 @@ class Milvus(Backend):
             "removed": self._removed.tolist(),
         }
 
-    def verify(self) -> None:
-        """Asks Milvus for every row; its files are its own."""
-        for _ in self.batches():
-            pass
-
     def close(self) -> None:
         if self._client is None:
             return

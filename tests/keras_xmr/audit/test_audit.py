@@ -248,6 +248,13 @@ def test_marks_make_judgements_that_can_be_read(tmp_path):
     )
 
 
+def test_labels_of_odd_names_read_the_same(tmp_path):
+    images, captions = ["a\rb.jpg", " a.jpg", "a.jpg", "a.jpg\u00a0"], ["1", "1 "]
+    labels = {(i, i % 2): Label("right", 1.0) for i in range(4)}
+    write_labels(tmp_path / "labels.csv", labels, images, captions)
+    assert read_labels(tmp_path / "labels.csv", images, captions) == labels
+
+
 def test_later_marks_count_and_what_changes_is_told():
     old = {(0, 0): Label("right", 1), (1, 1): Label("unsure"), (2, 2): Label("wrong")}
     new = {(1, 1): Label("right", 0.5), (2, 2): Label("wrong"), (3, 3): Label("right", 1)}

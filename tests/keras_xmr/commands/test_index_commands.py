@@ -59,6 +59,12 @@ def test_index_says_what_was_done_and_what_is_next(indexed):
     assert again.startswith("15 photos (nothing new)")
 
 
+def test_a_damaged_part_is_named(indexed, tmp_path):
+    (tmp_path / "run/index/parts/000000/mean.npy").write_bytes(b"")
+    told = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    assert "damaged files of the index, replaced or taken out: 1\n  run/index/parts/000000" in told
+
+
 def test_search_prints_a_table_and_json(indexed):
     told = indexed.call(search, "--index=run/index", "blue flurb", "--results=3")
     assert told.splitlines()[0] == "blue flurb"
@@ -92,6 +98,23 @@ def test_queries_come_from_a_file(indexed, tmp_path):
         indexed.call(search, "--index=run/index", "--queries=queries.txt", "red")
     with pytest.raises(UserError, match=r"no.png cannot be read"):
         indexed.call(search, "--index=run/index", "--image=no.png")
+
+
+def test_a_query_that_is_none_is_named_and_the_others_are_answered(indexed, tmp_path, caplog):
+    (tmp_path / "queries.txt").write_bytes(b"red\n\n!?\ngreen\n\xff\nblue\n" + 3000 * b"x" + b"\n")
+    told = json.loads(indexed.call(search, "--index=run/index", "--queries=queries.txt", "--json"))
+    assert [result["query"] for result in told] == ["red", "green", "blue"]
+    assert caplog.messages[-4:] == [
+        "queries.txt:3: the text '!?' has no words",
+        r"queries.txt:5: the text '\udcff' is not UTF-8",
+        "queries.txt:7: a text has at most 2,000 characters, not 3,000",
+        "3 of 6 queries passed over",
+    ]
+    (tmp_path / "queries.txt").write_text("\n!\n?\n")
+    with pytest.raises(UserError, match=r"--queries: queries.txt:2: the text '!' has no words"):
+        indexed.call(search, "--index=run/index", "--queries=queries.txt")
+    with pytest.raises(UserError, match=r"the text 'a\\udcff' is not UTF-8"):
+        indexed.call(search, "--index=run/index", "a\udcff")
 
 
 def test_the_page_holds_all_that_it_shows(indexed, tmp_path):
@@ -131,7 +154,7 @@ def test_a_folder_is_missed_where_there_are_none(call, tmp_path):
 
 def test_mistakes_of_a_search_are_told(indexed, tmp_path):
     (tmp_path / "queries.txt").write_bytes(b"\xff\xd8")
-    with pytest.raises(UserError, match=r"queries.txt is no text in UTF-8"):
+    with pytest.raises(UserError, match=r"queries.txt:1: the text .* is not UTF-8"):
         indexed.call(search, "--index=run/index", "--queries=queries.txt")
     with pytest.raises(ConfigError, match="--html=photos is a folder; name a file"):
         indexed.call(search, "--index=run/index", "red", "--html=photos")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -31,3 +34,16 @@ def test_an_import_that_fails_says_what_it_said(capfd):
         execute()
     os.write(2, b"after\n")
     assert capfd.readouterr().err == "libsomething.so is missing\nafter\n"
+
+
+def test_what_is_written_before_an_abort_is_shown():
+    code = """
+import os
+from keras_xmr.commands._quiet import without_log_lines
+with without_log_lines():
+    os.write(2, b"I0000 00:00:1795364897.0 1 port.cc:1] oneDNN\\nfree(): invalid pointer\\n")
+    os.abort()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr == b"free(): invalid pointer\n"

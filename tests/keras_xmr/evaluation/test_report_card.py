@@ -285,6 +285,24 @@ def test_what_is_next_names_the_photos(name, images, first):
     assert "report.html, which has all tables" in told
 
 
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ("coco_vsrn", "precomputed features of regions"),
+        ("scenes_pcme", "matcher match_probability does not say how photos are searched"),
+    ],
+)
+def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config, reason):
+    if config == "scenes_pcme":
+        own = components("matcher")["match_probability"]
+        silent = {name: v for name, v in own.constants.items() if name != "AUGMENTATION"}
+        one = {"match_probability": replace(own, constants=silent)}
+        monkeypatch.setattr("keras_xmr.config.abilities.components", lambda family: one)
+    told = Run(load_config(find_config(config)))._what_next()
+    assert "try next" not in told
+    assert re.search(rf"^no search: .*{reason}", told, re.M)
+
+
 def test_relevance_by_rank_is_that_of_the_definition(random):
     scores, relevance = random.normal(size=(5, 7)), random.random((5, 7))
     found = relevance_by_rank(scores, relevance, "i2t")

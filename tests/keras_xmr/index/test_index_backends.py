@@ -156,7 +156,7 @@ def test_a_damaged_file_is_named(kind, tmp_path):
     content[-3] ^= 0xFF
     largest.write_bytes(content)
     with pytest.raises(BackendError, match=f"{largest.name} is .*damaged"):
-        kind.open(tmp_path / "vectors").verify()
+        kind.open(tmp_path / "vectors")
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_killed_writer_leaves_a_whole_index(kind, tmp_path):
     writer.stdout.close()
     opened = kind.open(tmp_path / "vectors", writing=True)
     assert len(opened) % 50 == 0
-    opened.verify()
+    assert sum(len(ids) for ids, _ in opened.batches()) == len(opened)
     assert not list((tmp_path / "vectors").glob(".*"))
 
 
@@ -332,5 +332,5 @@ def test_a_file_that_goes_away_while_it_is_opened_is_named(tmp_path, monkeypatch
         raise RuntimeError("Error in faiss::FileIOReader")  # What faiss says of no file
 
     monkeypatch.setattr("faiss.read_index", gone)
-    with pytest.raises(BackendError, match=r"\.faiss is missing or damaged; delete the index"):
+    with pytest.raises(BackendError, match=r"\.faiss is missing or damaged .*run `index`"):
         kind.open(tmp_path / "vectors")

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import odd_images
@@ -17,8 +18,11 @@ from small_index import StubEmbedder, photo, small_index, write_photos
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index import PhotoIndex, Query, Searcher, build
+from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.build import build_with
+from keras_xmr.index.manifests import write_manifest
 from keras_xmr.index.photos import read_photo
+from keras_xmr.index.rerank import Reranking
 from keras_xmr.index.tags import read_tags
 
 RED = Query(texts=("red",))
@@ -34,6 +38,11 @@ def built(root, stub=None, **options):
     stub = stub or StubEmbedder()
     report = build_with(stub, root, root.parent / "index", **options)
     return report, PhotoIndex.open(root.parent / "index"), stub
+
+
+def without_checksums(path):
+    """An index as earlier versions made it."""
+    return PhotoIndex(path, {**PhotoIndex.open(path).content, "checksums": {}})
 
 
 def paths(index):
@@ -190,6 +199,120 @@ def test_vectors_that_were_lost_are_made_again(root):
     np.testing.assert_array_equal(index.vectors.ids, index.ids)
 
 
+def flip_bit(path):
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "a flipped bit of an array": lambda part: flip_bit(part / "mean.npy"),
+    "an array that is gone": lambda part: (part / "mean.npy").unlink(),
+    "an array of fewer photos": lambda part: np.save(part / "mean.npy", np.zeros((1, 3))),
+    "another array": lambda part: np.save(part / "other.npy", np.zeros((4, 3), np.float32)),
+    "a key of another name": lambda part: (part / "photos.json").write_text(
+        (part / "photos.json").read_text().replace("path", "qath", 1)
+    ),
+    "photos that are no list": lambda part: (part / "photos.json").write_text("5"),
+    "a part that is gone": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_part_is_named_and_embedded_again(root, monkeypatch, name):
+    monkeypatch.setattr(build, "_PART", 4)
+    _, before, _ = built(root)
+    photos = sorted(paths(before))
+    part = root.parent / "index/parts/000001"
+    DAMAGE[name](part)
+    with pytest.raises(UserError, match=r"parts/000001 is damaged .*run `index` again"):
+        Searcher(PhotoIndex.open(before.path), embedder=StubEmbedder()).search(RED)
+    report, index, stub = built(root)
+    assert report.damaged == [part]
+    assert (stub.embedded, report.kept, report.added) == (4, 11, 4)
+    assert sorted(paths(index)) == photos
+    assert set(index.vectors.ids) == set(index.ids)
+    red = [hit.path for hit in Searcher(index, embedder=StubEmbedder()).search(RED, 3).hits]
+    assert all(path.startswith("red/") for path in red)
+    assert built(root)[0].damaged == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["an array that is gone", "an array of fewer photos", "a key of another name"],
+)
+def test_an_index_without_checksums_is_checked_as_far_as_it_goes(root, name):
+    _, index, _ = built(root)
+    DAMAGE[name](root.parent / "index/parts/000000")
+    with pytest.raises(UserError, match=r"parts/000000 is damaged"):
+        Searcher(without_checksums(index.path), embedder=StubEmbedder()).search(RED)
+
+
+def test_an_index_without_checksums_gets_them(root):
+    _, index, _ = built(root)
+    before = index.content["checksums"]
+    write_manifest(index.path, 1, {k: v for k, v in index.content.items() if k != "checksums"})
+    report, index, stub = built(root)
+    assert (stub.embedded, report.damaged) == (0, [])
+    assert index.content["checksums"] == before
+
+
+@pytest.mark.parametrize("backend", ["exact", "faiss_hnsw"])
+def test_damaged_vectors_are_named_and_made_again(root, backend):
+    if backend != "exact":
+        pytest.importorskip("faiss", reason="the extra for it is not installed")
+    _, index, _ = built(root, backend=backend)
+    folder = index.path / "vectors"
+    flip_bit(sorted(folder.glob("0*"))[-1])
+    with pytest.raises(UserError, match=r"is missing or damaged .*run `index` again"):
+        _ = PhotoIndex.open(index.path).vectors
+    report, index, stub = built(root, backend=backend)
+    assert (stub.embedded, report.damaged) == (0, [folder])
+    np.testing.assert_array_equal(index.vectors.ids, index.ids)
+
+
+def calibrated(monkeypatch, times):
+    """Lets indexes be calibrated with what a stub knows; `times` is told of each."""
+    monkeypatch.setattr(build, "has_validation", lambda model: True)
+
+    def calibrate(model):
+        times.append(1)
+        sets = AnswerSets(0.8, 0.8, [0.5, 0.6], [0.45, 0.45], 15, 2, 2)
+        reference = {"mean": np.ones((4, 3), np.float32)}
+        captions = {"mean": np.eye(3, dtype=np.float32)}
+        return SimpleNamespace(
+            answer_sets=sets,
+            log_sigma=None,
+            reranking=Reranking(3.0, 0.5, 0.6),
+            reference=reference,
+            captions=captions,
+        )
+
+    monkeypatch.setattr(build, "calibrate_run", calibrate)
+
+
+@pytest.mark.parametrize("name", ["reference.npz", "captions.npz"])
+def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch, name):
+    times = []
+    calibrated(monkeypatch, times)
+    _, before, _ = built(root, calibrate=True)
+    other = {"reference.npz": "captions.npz", "captions.npz": "reference.npz"}[name]
+    shutil.copy(before.path / other, before.path / name)
+    searcher = Searcher(PhotoIndex.open(before.path), embedder=StubEmbedder())
+    with pytest.raises(UserError, match=rf"{name} is damaged .*run `index` again"):
+        searcher.search(RED, rerank="fast_reranking")
+    report, index, _ = built(root, calibrate=True)
+    assert report.damaged == [index.path / name]
+    assert len(times) == 2
+    assert index.content == before.content
+    assert Searcher(index, embedder=StubEmbedder()).search(RED, rerank="fast_reranking").answer
+    (index.path / name).write_bytes(b"")
+    report, index, _ = built(root)
+    assert report.damaged == [index.path / name]
+    found = Searcher(index, embedder=StubEmbedder()).search(RED)
+    assert (found.answer, len(times)) == (None, 2)
+
+
 def test_near_duplicates_are_marked(tmp_path):
     root = tmp_path / "photos"
     root.mkdir()
@@ -252,7 +375,9 @@ def test_a_path_of_a_changed_index_stays_inside_the_root(tmp_path):
     items[0]["path"] = "../secret.jpg"
     part.write_text(json.dumps(items))
     (tmp_path / "secret.jpg").write_bytes(photo("red"))
-    index = PhotoIndex.open(tmp_path / "index")
+    with pytest.raises(UserError, match=r"parts/000000 is damaged .*checksum"):
+        PhotoIndex.open(tmp_path / "index").photo_path(0)
+    index = without_checksums(tmp_path / "index")
     with pytest.raises(UserError, match="points outside"):
         index.photo_path(0)
     with pytest.raises(UserError, match="points outside"):

@@ -191,7 +191,7 @@ def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monk
     asked = components("matcher")["match_probability"]
     silent = {n: v for n, v in asked.constants.items() if n != "AUGMENTATION"}
     one = {"match_probability": replace(asked, constants=silent)}
-    monkeypatch.setattr("keras_xmr.index.model.components", lambda family: one)
+    monkeypatch.setattr("keras_xmr.config.abilities.components", lambda family: one)
     with pytest.raises(UserError, match="match_probability does not say how photos are searched"):
         RunModel(trained.folder.path)
 

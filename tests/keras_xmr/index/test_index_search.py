@@ -10,9 +10,10 @@ from datetime import date
 
 import numpy as np
 import pytest
-from small_index import COLOURS, StubEmbedder, photo, small_index
+from small_index import COLOURS, StubEmbedder, photo, small_index, write_photos
 
 from data_pipelines.errors import UserError
+from data_pipelines.locks import locked
 from keras_xmr.index import MAX_TEXT, Filters, PhotoIndex, Query, Searcher, search
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.backends import Exact
@@ -262,6 +263,37 @@ def test_photos_that_float16_cannot_tell_apart_are_not_certified(
     assert ("others may be better" in " ".join(found.notes)) is not certified
 
 
+def with_vectors_that_look_alike(folder, monkeypatch, captions=None, **options):
+    """A searcher of whose photos the first is far from all others, which float16 takes for one."""
+    for name in ("_FEW", "_MOST"):
+        monkeypatch.setattr(search, name, 12)
+    monkeypatch.setattr(search, "FIRST", 3)
+    searcher = with_answer_sets(folder, captions, **options)
+    apart = np.array([0.0] + [0.5] * 14)[:, None] * (0, 1, -1)
+    vectors = StubEmbedder().embed_texts(["red"])["mean"] + apart
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    searcher.index.vectors = Exact(folder / "not_saved", (1, 3), precision="float16")
+    searcher.index.vectors.add(searcher.index.ids, vectors[:, None].astype(np.float32))
+    return searcher
+
+
+def test_what_is_reranked_is_certified_with_all_that_may_be_shown(folder, monkeypatch):
+    captions = StubEmbedder().embed_texts(["red", "blue"])["mean"]
+    searcher = with_vectors_that_look_alike(folder, monkeypatch, captions, cutoff=99.0)
+    red = Query(texts=("red",))
+    assert searcher.search(red, count=1).certified is True
+    found = searcher.search(red, count=1, rerank="fast_reranking")
+    assert found.certified is False
+    assert "others may be better" in " ".join(found.notes)
+
+
+def test_an_answer_set_that_may_lack_photos_is_not_certified(folder, monkeypatch):
+    searcher = with_vectors_that_look_alike(folder, monkeypatch)
+    found = searcher.search(Query(texts=("red",)), count=1)
+    assert 1 < found.answer.size < 12
+    assert found.certified is False
+
+
 def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatch):
     small_index(tmp_path)
     (tmp_path / "photos/red/0.jpg").unlink()
@@ -286,6 +318,30 @@ def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatc
 
 def _kill(*_):
     raise KeyboardInterrupt
+
+
+def test_a_search_says_that_the_first_index_is_still_built(tmp_path):
+    write_photos(tmp_path / "photos")
+    model, said = StubEmbedder(), []
+
+    def look(pixels):
+        index = PhotoIndex.open(tmp_path / "index")
+        for filters in (Filters(), Filters(folder="red")):
+            query = Query(texts=("red",))
+            said.append(Searcher(index, tmp_path / "no run").search(query, filters=filters).notes)
+        raise KeyboardInterrupt
+
+    model.embed_pixels = look
+    with pytest.raises(KeyboardInterrupt):
+        build_with(model, tmp_path / "photos", tmp_path / "index")
+    unfinished = "`index` has not come to its end: run it again unless it is still at work."
+    assert said[0] == ("The index has no photos yet.", unfinished)
+    assert said[1][-2:] == said[0]
+
+
+def test_a_search_before_the_first_photo_says_that_the_index_is_built(tmp_path):
+    with locked(tmp_path / "index"), pytest.raises(UserError, match=r"no photos yet\. `index` has"):
+        PhotoIndex.open(tmp_path / "index")
 
 
 def test_an_empty_index_answers(tmp_path):

@@ -77,6 +77,13 @@ def test_mistakes_are_named(tmp_path, row, what):
     assert f"{path}:2" in str(error.value)
 
 
+def test_blanks_around_a_name_count_where_the_data_set_has_them(tmp_path):
+    path = tmp_path / "judgements.csv"
+    path.write_text("image,caption,grade\na.jpg , c0,1\nb.jpg ,c1 ,0\n")
+    found = read_training_judgements(path, ["a.jpg", "b.jpg "], [("c0", "a dog"), ("c1 ", "two")])
+    assert found.grades == {("a.jpg", "c0"): 1.0, ("b.jpg ", "c1 "): 0.0}
+
+
 def test_a_pair_is_judged_once(tmp_path):
     with pytest.raises(JudgementsError, match="judged 1 before, and 0 here"):
         read(tmp_path / "marks.csv", "a.jpg,a dog,1", "a.jpg,a dog,0")

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,12 +17,16 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from small_index import StubEmbedder, small_index
 
+from keras_xmr.index import PhotoIndex, Searcher
+from keras_xmr.index.build import build_with
 from keras_xmr.index.rerank import Reranking
 from keras_xmr.judgements.files import read_csv, read_judgements
+from keras_xmr.server import service as service_module
 from keras_xmr.server.app import create_app
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError
-from keras_xmr.server.requests import SearchRequest
+from keras_xmr.server.marks import Marks
+from keras_xmr.server.requests import SampleRequest, SearchRequest
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
@@ -327,6 +332,20 @@ def test_marks_become_judgements(client, service):
     assert "no column 'caption'" in error_of(client.post("/marks", json=body), 422)
 
 
+@pytest.mark.parametrize(
+    "name", ["a\rb.jpg", "a\nb.jpg", " a.jpg", "a.jpg\u00a0", 'a,"b".jpg', "a.jpg "]
+)
+def test_marks_keep_odd_names_of_photos(tmp_path, name):
+    marks = Marks(tmp_path / "judgements.csv")
+    marks.set("a.jpg", "two dogs", 0.0)
+    marks.set(name, "two dogs", 1.0)
+    assert marks.of_caption("two dogs") == {"a.jpg": 0.0, name: 1.0}
+    judged = read_judgements(tmp_path / "judgements.csv", ["a.jpg", name], ["two dogs"])
+    assert judged.grades.toarray().tolist() == [[0], [1]]
+    assert marks.set(name, "two dogs", None) == 1
+    assert marks.of_caption("two dogs") == {"a.jpg": 0.0}
+
+
 def test_marks_of_many_at_once_are_all_kept(client, service):
     ids = [photo.id for photo in service.index.photos()]
 
@@ -399,6 +418,47 @@ def test_an_index_that_was_changed_is_opened_again(client, service, monkeypatch)
     monkeypatch.setattr(type(before), "is_current", lambda index: index is not before)
     client.post("/search", json={"texts": ["a dog"]})
     assert service.index is not before
+
+
+def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
+    old = service.index
+    last = old.photos()[-1]
+    (old.root / last.path).unlink()
+    build_with(StubEmbedder(), old.root, old.path)
+    monkeypatch.setattr("keras_xmr.server.service._LOOK_AFTER", 9e9)
+    checked = service_module.check
+
+    def replace_index(upload, settings):
+        # Another request, in the middle of this one.
+        monkeypatch.setattr("keras_xmr.server.service._LOOK_AFTER", -1.0)
+        service.sample(SampleRequest())
+        return checked(upload, settings)
+
+    monkeypatch.setattr(service_module, "check", replace_index)
+    found = client.post(
+        "/similar",
+        files=[("images", ("x.jpg", image_file()))],
+        data={"query": json.dumps({"ids": [last.id], "count": 50})},
+    )
+    assert found.status_code == 200, found.text
+    assert found.json()["searched"] == len(old) - 1
+    assert service.index is not old
+
+
+def test_words_are_dropped_in_one_index(client, service, monkeypatch):
+    searched = []
+
+    def search(searcher, *arguments):
+        searched.append(searcher.index)
+        monkeypatch.setattr("keras_xmr.server.service._LOOK_AFTER", -1.0)
+        monkeypatch.setattr(PhotoIndex, "is_current", lambda index: False)
+        service.sample(SampleRequest())
+        return SimpleNamespace(uncertainty=50.0, hits=())
+
+    monkeypatch.setattr(Searcher, "search", search)
+    assert client.post("/words", json={"text": "a red dog"}).status_code == 200
+    assert searched == [searched[0]] * 4
+    assert service.index is not searched[0]
 
 
 ODD = [None, True, -1, 0, 7, 2**70, 1e308, "", "\0", "a" * 3000, "é\u202e", "a dog", [], {}, [[]]]
@@ -509,6 +569,26 @@ def test_one_bad_request_of_a_batch_fails_alone():
     batcher.close()
     with pytest.raises(OverloadedError):
         batcher(["4"])
+
+
+@pytest.mark.parametrize("fault", ["count", "result"])
+def test_later_requests_are_answered_whatever_a_batch_raises(fault, caplog):
+    def count(size: int) -> None:
+        if fault == "count":
+            raise RuntimeError("the counter is broken")
+
+    def embed(texts: list[str]) -> dict[str, np.ndarray]:
+        return {"mean": np.zeros((len(texts), 1)) if "bad" not in texts else None}
+
+    batcher = Batcher(embed, max_batch=8, max_waiting=20, count=count)
+    with ThreadPoolExecutor(1) as pool:
+        if fault == "result":
+            with pytest.raises(TypeError):
+                pool.submit(batcher, ["bad"]).result(30)
+        assert pool.submit(batcher, ["a"]).result(30)["mean"].shape == (1, 1)
+        assert pool.submit(batcher, ["b", "c"]).result(30)["mean"].shape == (2, 1)
+    batcher.close()
+    assert ("the counter is broken" in caplog.text) == (fault == "count")
 
 
 def test_the_model_is_loaded_once_and_when_it_is_needed():

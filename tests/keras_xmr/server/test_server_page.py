@@ -30,8 +30,8 @@ class Promising(Service):
 
     verdict, inside = "found", frozenset(range(4))
 
-    def find(self, request, images=()):
-        result = super().find(request, images)
+    def find(self, request, images=(), searcher=None):
+        result = super().find(request, images, searcher)
         if not request.texts:
             return result
         answer = Answer(4, False, 0.5, 0.8, 0.9, self.verdict, "These 4 photos hold what is right.")

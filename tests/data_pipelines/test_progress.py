@@ -1,0 +1,47 @@
+"""Progress bars, on a terminal and in a log, and without any."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from data_pipelines.progress import Progress
+
+
+class Terminal(io.StringIO):
+    """Standard error of a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def work(kind, monkeypatch):
+    """What standard error of a kind shows of some work."""
+    monkeypatch.setattr(sys, "stderr", kind())
+    with Progress("working", 4, "things", initial=1) as bar:
+        bar.set_postfix(loss="0.5", refresh=False)
+        bar.update(3)
+    bar.close()
+    with Progress("nothing", 0):
+        pass
+    return sys.stderr.getvalue()
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+@pytest.mark.parametrize("value", [None, "", "0"])
+def test_a_bar_says_what_is_done(monkeypatch, kind, value):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("TQDM_DISABLE", value)
+    shown = work(kind, monkeypatch)
+    assert "working: 100%" in shown
+    assert "4/4" in shown
+    assert "nothing" in shown
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_bars_can_be_silenced_at_any_time(monkeypatch, kind):
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    assert work(kind, monkeypatch) == ""
