@@ -14,7 +14,7 @@ validation split and its captions alone, and measured on one caption of each tes
   whose judgements no constant was fitted on), and on all 20 by labels inferred from captions.
 
 Galleries of 100,000 are simulated: the scores of a query with all photos are drawn with
-replacement, and above their 99.5 % quantile have an exponential tail.
+replacement, with the tail of a generalised Pareto distribution.
 
     python studies/verdict.py --images=images.npz --captions=captions.npz --texts=captions.txt \\
         --judgements=flickr8k --encoder=minilm
@@ -38,21 +38,23 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import baselines
 
+from keras_xmr.index.short_queries import ShortQueries, short_queries
 from keras_xmr.index.verdict import (
     Background,
     SimilarityScale,
     VerdictModel,
-    Vocabulary,
     calibrate_verdict,
     caption_similarity,
     count_distribution,
     likely_right,
     unit_vectors,
 )
+from keras_xmr.index.vocabulary import Vocabulary, split_words
 
 SIZES = (500, 2000, 7996)
 SIMULATED = 100_000
 FIRST = 20
+_TAIL = 40
 _REFERENCE = 256
 
 ABSENT = {
@@ -338,13 +340,17 @@ class Scores:
     Args:
         data: The collection.
         queries: Embeddings of the queries.
+        texts: The queries.
         photos: Rows of the photos.
     """
 
-    def __init__(self, data: Collection, queries: np.ndarray, photos: np.ndarray) -> None:
+    def __init__(
+        self, data: Collection, queries: np.ndarray, texts: list[str], photos: np.ndarray
+    ) -> None:
         self.raw = queries @ data.images[photos].T
         self.reference = queries @ data.images[data.reference].T
-        self.background = Background.of(self.reference)
+        self.words = np.array([len(split_words(text)) for text in texts])
+        self.background = Background.of(self.reference, self.words)
         mean, deviation = self.background.mean[:, None], self.background.deviation[:, None]
         self.standard = (self.raw - mean) / deviation
 
@@ -362,16 +368,37 @@ def similarity(
     return caption_similarity(vectors[queries], vectors[rows], number), scale
 
 
-def calibrated(data: Collection) -> VerdictModel:
-    """The verdict by the validation split, as the index does it."""
+def cut(data: Collection) -> ShortQueries:
+    """Short queries from the captions of the validation split."""
+    photos = data.photos("val")
+    rows = data.captions_of(photos)
+    number = np.searchsorted(photos, data.photo_of[rows])
+    return short_queries([data.texts[row] for row in rows], number)
+
+
+def calibrated(data: Collection, means: np.ndarray | None) -> VerdictModel:
+    """The verdict by the validation split, as the index does it.
+
+    Args:
+        data: The collection.
+        means: Of the short queries by three layers; None for captions alone.
+    """
     photos = data.photos("val")
     queries = data.captions_of(photos)
     own = np.searchsorted(photos, data.photo_of[queries])
     right, wrong = likely_right(*similarity(data, data.captions, queries, photos))
     rows = np.arange(len(queries))
     right[rows, own], wrong[rows, own] = 1.0, False
-    scores = Scores(data, data.captions[queries], photos)
-    found = calibrate_verdict(scores.raw, scores.reference, right, wrong, own)
+    vectors, texts = data.captions[queries], [data.texts[row] for row in queries]
+    if means is not None:
+        short = cut(data)
+        vectors = np.concatenate([vectors, data.embed(means)])
+        texts = [*texts, *short.texts]
+        right = np.concatenate([right, short.right])
+        wrong = np.concatenate([wrong, short.wrong])
+        own = np.concatenate([own, short.own])
+    scores = Scores(data, vectors, texts, photos)
+    found = calibrate_verdict(scores.raw, scores.reference, scores.words, right, wrong, own)
     if found is None:
         raise ValueError("too few photos of validation")
     return found
@@ -392,7 +419,8 @@ class Test:
         chosen = {int(data.photo_of[c]): int(c) for c in random.permutation(rows)}
         chosen |= {int(data.photo_of[c]): int(c) for c in random.permutation(judged)}
         self.queries = np.array([chosen[p] for p in test.tolist()])
-        self.scores = Scores(data, data.captions[self.queries], self.photos)
+        texts = [data.texts[c] for c in self.queries]
+        self.scores = Scores(data, data.captions[self.queries], texts, self.photos)
         ordered = np.arange(len(data.images))
         plain, scale = similarity(data, data.plain, self.queries, ordered)
         own, own_scale = similarity(data, data.captions, self.queries, ordered)
@@ -479,32 +507,49 @@ def presence_table(model: VerdictModel, test: Test) -> list[str]:
     return lines
 
 
-def draw_largest(scores: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """The largest of `count` draws with replacement, with an exponential tail above 99.5 %."""
-    if not len(scores):
-        return np.array([-np.inf])
-    ordered = np.sort(scores)
-    tail = max(5, round(0.005 * len(ordered)))
-    if len(ordered) <= 2 * tail:
-        return np.sort(random.choice(ordered, count))[::-1][: 10 * FIRST]
-    level = ordered[-tail]
-    drawn = random.binomial(count, tail / len(ordered))
-    beyond = level + random.exponential(float((ordered[-tail:] - level).mean()), drawn)
-    below = ordered[:-tail][-10 * FIRST :]
-    return np.sort(np.concatenate([beyond, below]))[::-1][: 10 * FIRST]
+def draw_largest(
+    scores: np.ndarray, count: int, shape: float, random: np.random.Generator
+) -> np.ndarray:
+    """The largest of `count` draws with replacement, with a smooth tail above the 40th largest.
+
+    The tail is a generalised Pareto distribution (Pickands 1975) whose mean is that of the scores.
+
+    Args:
+        scores: Of a query with photos.
+        count: How many are drawn.
+        shape: Of the tail.
+        random: Draws.
+    """
+    ordered = np.sort(scores)[::-1]
+    level, above = ordered[_TAIL], ordered[:_TAIL] - ordered[_TAIL]
+    drawn = random.random(random.binomial(count, _TAIL / len(ordered)))
+    excess = above.mean() * (1 - shape) * (drawn**-shape - 1) / shape
+    return np.sort(np.concatenate([level + excess, ordered[_TAIL : 2 * _TAIL]]))[::-1]
+
+
+def tail_shape(test: Test) -> float:
+    """The shape of the tail of scores of wrong photos, by moments (Hosking and Wallis 1987)."""
+    found = []
+    for query in range(test.test):
+        left = test.absent(query, np.arange(len(test.photos)), "similar")
+        ordered = np.sort(test.scores.standard[query, left])[::-1]
+        found.append(ordered[:_TAIL] - ordered[_TAIL])
+    excess = np.array(found)
+    mean, variance = (excess.mean(axis=1) ** 2).mean(), excess.var(axis=1).mean()
+    return float(0.5 * (1 - mean / variance))
 
 
 def simulate_presence(model: VerdictModel, test: Test) -> list[list[bool]]:
     """Present, absent by each kind, and one right photo alone, among 100,000."""
-    random = np.random.default_rng(1)
+    random, shape = np.random.default_rng(1), tail_shape(test)
     found: list[list[bool]] = [[], [], [], []]
     background, everything = test.scores.background.features, np.arange(len(test.photos))
     for query in range(test.test):
         scores = test.scores.standard[query]
         columns = np.append(query, np.delete(everything, query))
         left = [test.absent(query, columns, kind) for kind in test.limits]
-        absent = [draw_largest(scores[some], SIMULATED, random)[0] for some in left]
-        best = draw_largest(scores, SIMULATED, random)[0]
+        absent = [draw_largest(scores[some], SIMULATED, shape, random)[0] for some in left]
+        best = draw_largest(scores, SIMULATED, shape, random)[0]
         one = max(scores[query], absent[0])
         for said, value in zip(found, (max(best, scores[query]), *absent, one), strict=True):
             said.append(model.is_absent(float(value), background[query], SIMULATED))
@@ -551,7 +596,7 @@ def written_table(model: VerdictModel, test: Test, means: dict[str, np.ndarray])
     lines.append("| --- | ---: | ---: | ---: | ---: |")
     kinds = {"absent": list(ABSENT), "nonsense": NONSENSE, "foreign": FOREIGN, "short": list(SHORT)}
     for kind, texts in kinds.items():
-        scores = Scores(data, data.embed(means[kind]), test.photos)
+        scores = Scores(data, data.embed(means[kind]), texts, test.photos)
         unknown = np.array([bool(data.vocabulary.unfamiliar(text)) for text in texts])
         for size in SIZES:
             called, asked = [], []
@@ -576,7 +621,7 @@ def short_counts(model: VerdictModel, test: Test, means: dict[str, np.ndarray]) 
         test.data,
         ["| photos | right of 20 | stated | within |", "| ---: |" + " ---: |" * 3],
     )
-    scores = Scores(data, data.embed(means["short"]), test.photos)
+    scores = Scores(data, data.embed(means["short"]), list(SHORT), test.photos)
     for size in SIZES:
         found = []
         for query, words in enumerate(SHORT.values()):
@@ -595,8 +640,8 @@ def short_counts(model: VerdictModel, test: Test, means: dict[str, np.ndarray]) 
     return lines
 
 
-def embed_written(encoder: Path) -> dict[str, np.ndarray]:
-    """Means over words of layers 4, 5 and 6 of the queries of this file."""
+def embed_written(encoder: Path, parts: list[str]) -> dict[str, np.ndarray]:
+    """Means over words of layers 4, 5 and 6 of the queries of this file, and of others."""
     import keras
     import keras_hub
 
@@ -607,15 +652,20 @@ def embed_written(encoder: Path) -> dict[str, np.ndarray]:
 
     def embed(texts: list[str]) -> np.ndarray:
         found = []
-        for text in texts:
-            pieces = np.asarray(tokenizer([text])[0])[:62]
-            ids = np.concatenate([[tokenizer.cls_token_id], pieces, [tokenizer.sep_token_id]])[None]
-            inputs = {"token_ids": ids, "padding_mask": ids >= 0, "segment_ids": 0 * ids}
-            found.append([np.asarray(values)[0].mean(axis=0) for values in model(inputs)])
-        return np.array(found)
+        for start in range(0, len(texts), 64):
+            pieces = [np.asarray(ids)[:62] for ids in tokenizer(texts[start : start + 64])]
+            longest = max(len(ids) for ids in pieces) + 2
+            ids, mask = np.zeros((2, len(pieces), longest), np.int32)
+            for row, some in enumerate(pieces):
+                whole = [tokenizer.cls_token_id, *some, tokenizer.sep_token_id]
+                ids[row, : len(whole)], mask[row, : len(whole)] = whole, 1
+            outputs = model({"token_ids": ids, "padding_mask": mask, "segment_ids": 0 * ids})
+            weights = (mask / mask.sum(axis=1, keepdims=True))[:, :, None]
+            found.append(np.stack([(np.asarray(o) * weights).sum(axis=1) for o in outputs], 1))
+        return np.concatenate(found)
 
     kinds = {"absent": list(ABSENT), "nonsense": NONSENSE, "foreign": FOREIGN, "short": list(SHORT)}
-    return {kind: embed(texts) for kind, texts in kinds.items()}
+    return {kind: embed(texts) for kind, texts in {**kinds, "cut": parts}.items()}
 
 
 def main() -> None:
@@ -623,7 +673,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     for name in ("images", "captions", "texts", "judgements"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--encoder", type=Path, help="of the captions, by KerasHub")
+    parser.add_argument("--encoder", type=Path, required=True, help="of the captions, by KerasHub")
     parser.add_argument("--fitted", type=Path, help="where the fitted model is kept")
     parser.add_argument("--embedded", type=Path, help="where embedded queries are kept")
     arguments = parser.parse_args()
@@ -634,21 +684,23 @@ def main() -> None:
         arguments.judgements,
         arguments.fitted,
     )
-    model, test = calibrated(data), Test(data)
+    means = _written(arguments.encoder, arguments.embedded, cut(data).texts)
+    model, test = calibrated(data, means["cut"]), Test(data)
     print(f"spread {model.spread:.1f}, share {model.share:.4f}, limits {test.limits}", flush=True)
-    for lines in (presence_table(model, test), count_table(model, test)):
+    for lines in (
+        presence_table(model, test),
+        count_table(model, test),
+        written_table(model, test, means),
+        short_counts(model, test, means),
+    ):
         print("\n".join(["", *lines]), flush=True)
-    if arguments.encoder is not None:
-        means = _written(arguments.encoder, arguments.embedded)
-        print("\n".join(["", *written_table(model, test, means)]))
-        print("\n".join(["", *short_counts(model, test, means)]))
 
 
-def _written(encoder: Path, path: Path | None) -> dict[str, np.ndarray]:
+def _written(encoder: Path, path: Path | None, parts: list[str]) -> dict[str, np.ndarray]:
     if path is not None and path.exists():
         with np.load(path) as arrays:
             return dict(arrays)
-    found = embed_written(encoder)
+    found = embed_written(encoder, parts)
     if path is not None:
         np.savez(path, **found)
     return found

@@ -1,7 +1,7 @@
 """How many of the first results of a query are right, and whether any photo is.
 
-Two small logistic models, fitted on the captions of the validation split, whose photos are put into
-galleries of several sizes, with and without the photos that are right.
+Two small logistic models, fitted on the captions of the validation split and short queries made of
+them, whose photos are put into galleries of several sizes, with and without those that are right.
 
 **What is right.** The photo that a caption was written for, and others if their captions are near
 enough to it. Similarity is the mean cosine of a photo's two nearest captions with the query, in
@@ -12,7 +12,8 @@ of one half of the captions. Where a truth is complete it takes the place of thi
 
 **Scores** are standardised by those of the reference, a fixed set of other photos: in standard
 deviations above their mean. The standard deviation, the maximum, the mean of the highest five and
-the skewness of the reference are the *background* of a query: how common photos near to it are.
+the skewness of the reference, with the number of words, are the *background* of a query: how
+common photos near to it are.
 
 **How many.** The probability that a photo is right, by its score, the background, and
 the share of photos that are right, which is larger in small galleries that hold the query's own
@@ -20,12 +21,11 @@ photo. Summed over the first k it is the count. The interval is that of independ
 log-odds are moved together by a normal deviate: how queries differ from the model.
 
 **Whether any.** The log-odds that the gallery holds a right photo, by the best score, the
-background, and sqrt(2 log N), as the largest of N normal deviates grows (Leadbetter et al. 1983,
-Theorem 1.5.3). A query is called absent if they are lower than for nine of ten validation captions
-with a right photo.
+background, and log N. A query is called absent if they are lower than for nine of ten validation
+queries with a right photo.
 
 **Words.** If half of the rarer words of a query are missing from the captions of training, its
-score means little (`Vocabulary`), and nothing is said of the count.
+score means little (`keras_xmr.index.vocabulary`), and nothing is said of the count.
 
 Probabilities are calibrated on the average over queries and photos like those of the validation
 split, as far as its labels are right. This is not a conformal guarantee, and it depends on the size
@@ -34,8 +34,7 @@ of the gallery through the models above: other sizes were measured.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -75,7 +74,7 @@ class Background:
         mean: Of the scores of the reference, (queries,).
         deviation: Their standard deviation, (queries,).
         features: Deviation, and maximum, mean of the highest five and skewness of standardised
-            scores, (queries, 4).
+            scores, and the logarithm of the number of words, (queries, 5).
     """
 
     mean: np.ndarray
@@ -83,12 +82,18 @@ class Background:
     features: np.ndarray
 
     @classmethod
-    def of(cls, reference: np.ndarray) -> Background:
-        """From scores of queries with the photos of the reference, (queries, R)."""
+    def of(cls, reference: np.ndarray, words: np.ndarray) -> Background:
+        """From scores with the reference.
+
+        Args:
+            reference: Scores of queries with the photos of the reference, (queries, R).
+            words: The number of words of each query, (queries,).
+        """
         mean, deviation = centre_and_scale(reference)
         standard = (reference - mean[:, None]) / deviation[:, None]
         highest = np.sort(standard, axis=1)[:, -5:]
         features = [deviation, highest[:, -1], highest.mean(axis=1), (standard**3).mean(axis=1)]
+        features.append(np.log(np.maximum(words, 1)))
         return cls(mean, deviation, np.stack(features, axis=1))
 
 
@@ -198,7 +203,7 @@ class VerdictModel:
 
         Args:
             best: The best standardised score of each query, (queries,).
-            background: `Background.features` (queries, 4).
+            background: `Background.features` (queries, 5).
             gallery: The number of photos.
         """
         return self.presence(_presence_features(best, background, gallery))
@@ -208,7 +213,7 @@ class VerdictModel:
 
         Args:
             best: The best standardised score.
-            background: `Background.features` of the query, (4,).
+            background: `Background.features` of the query, (5,).
             gallery: The number of photos.
         """
         found = self.log_odds(np.array([best]), background[None], gallery)
@@ -219,7 +224,7 @@ class VerdictModel:
 
         Args:
             scores: Standardised scores of photos, (k,).
-            background: `Background.features` of the query, (4,).
+            background: `Background.features` of the query, (5,).
             gallery: The number of photos.
         """
         return sigmoid(self.right(_right_features(scores, background, gallery, self.share)))
@@ -241,6 +246,7 @@ class VerdictModel:
 def calibrate_verdict(
     scores: np.ndarray,
     reference: np.ndarray,
+    words: np.ndarray,
     right: np.ndarray,
     wrong: np.ndarray,
     own: np.ndarray,
@@ -252,6 +258,7 @@ def calibrate_verdict(
     Args:
         scores: Of queries with photos, (queries, photos).
         reference: Of queries with the photos of the reference, (queries, R).
+        words: The number of words of each query, (queries,).
         right: The probability that a photo is right, (queries, photos).
         wrong: Photos that may stay where no photo is to be right, bool (queries, photos).
         own: The column of the photo that each query was written for, (queries,).
@@ -260,11 +267,12 @@ def calibrate_verdict(
     """
     if scores.shape[1] < FEWEST:
         return None
-    background = Background.of(reference)
+    background = Background.of(reference, words)
     standard = (scores - background.mean[:, None]) / background.deviation[:, None]
     others = right.sum(axis=1) - right[np.arange(len(right)), own]
     share = float(max(others.mean() / max(right.shape[1] - 1, 1), 1e-6))
-    drawn = _draw(standard, right, wrong, own, np.random.default_rng(seed))
+    random = np.random.default_rng(seed)
+    drawn = _draw(standard, right, wrong, own, random)
     features, weights = background.features, group_weights(own)
     present, absent = _presence_rows(drawn, features)
     labels = np.repeat([1.0, 0.0], [len(present[0]), len(absent[0])])
@@ -277,7 +285,8 @@ def calibrate_verdict(
     found = Logistic.fit(rows, labels, weights[queries[number]])
     # Of the largest galleries: where only one photo is right, no two of them can be.
     largest = [each for each in drawn if each.gallery == drawn[-1].gallery]
-    spread = _spread(found, *_right_rows(largest, features, share))
+    rows, labels, number = _right_rows(largest, features, share)
+    spread = _spread(found, rows, random.random(len(labels)) < labels, number)
     return VerdictModel(
         presence, cutoff, found, spread, share, scores.shape[1], len(scores), complete
     )
@@ -417,8 +426,8 @@ def count_distribution(probabilities: np.ndarray, spread: float = 0.0) -> np.nda
 def _presence_features(
     best: np.ndarray, background: np.ndarray, gallery: int | np.ndarray
 ) -> np.ndarray:
-    grown = np.sqrt(2 * np.log(np.maximum(gallery, 2)))
-    return np.column_stack([best, np.broadcast_to(grown, best.shape), background])
+    grown = np.broadcast_to(np.log(np.maximum(gallery, 1)), best.shape)
+    return np.column_stack([best, grown, background])
 
 
 def _right_features(
@@ -505,45 +514,3 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     """Vectors at unit length, once their mean is taken away."""
     centred = vectors - vectors.mean(axis=0)
     return np.asarray(centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12))
-
-
-class Vocabulary:
-    """The words of the captions of training.
-
-    Args:
-        counts: In how many captions each word is.
-        captions: How many captions there are.
-    """
-
-    _RARE, _COMMON, _MISSING = 3, 0.02, 0.5
-
-    def __init__(self, counts: Mapping[str, int], captions: int) -> None:
-        self.counts = dict(counts)
-        self.captions = captions
-
-    @classmethod
-    def of(cls, captions: Iterable[str]) -> Vocabulary:
-        """Counts the words of captions."""
-        counts: dict[str, int] = {}
-        total = 0
-        for caption in captions:
-            total += 1
-            for word in set(_words(caption)):
-                counts[word] = counts.get(word, 0) + 1
-        return cls({w: n for w, n in sorted(counts.items()) if n >= cls._RARE}, total)
-
-    def unfamiliar(self, text: str) -> tuple[str, ...]:
-        """The words that training does not know, if they are half of the rarer words or more."""
-        words = [w for w in dict.fromkeys(_words(text)) if not self._is_common(w)]
-        missing = tuple(word for word in words if not self._is_known(word))
-        return missing if missing and len(missing) >= self._MISSING * len(words) else ()
-
-    def _is_common(self, word: str) -> bool:
-        return self.counts.get(word, 0) >= max(self._COMMON * self.captions, self._RARE)
-
-    def _is_known(self, word: str) -> bool:
-        return any(form in self.counts for form in (word, f"{word}s", word.removesuffix("s")))
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())

@@ -9,20 +9,22 @@ import time
 import numpy as np
 import pytest
 
+from keras_xmr.index.short_queries import short_queries
 from keras_xmr.index.verdict import (
     FEWEST,
     Background,
     SimilarityScale,
     VerdictModel,
-    Vocabulary,
     calibrate_verdict,
     caption_similarity,
     count_distribution,
     likely_right,
     unit_vectors,
 )
+from keras_xmr.index.vocabulary import Vocabulary
 
 REFERENCE = 256
+FOUR = np.full(1000, 4)
 
 
 def world(random, queries, photos, share=0.01, effect=3.0):
@@ -44,12 +46,14 @@ def world(random, queries, photos, share=0.01, effect=3.0):
 def model():
     random = np.random.default_rng(0)
     scores, reference, right, own = world(random, 1000, 400)
-    return calibrate_verdict(scores, reference, right.astype(float), ~right, own, complete=True)
+    return calibrate_verdict(
+        scores, reference, FOUR[: len(own)], right.astype(float), ~right, own, complete=True
+    )
 
 
 def said(model, scores, reference, first=20):
     """Of each query, whether it is called absent, the count, and the places of the first."""
-    background = Background.of(reference)
+    background = Background.of(reference, FOUR[: len(reference)])
     standard = (scores - background.mean[:, None]) / background.deviation[:, None]
     for values, features in zip(standard, background.features, strict=True):
         top = np.argsort(-values)[:first]
@@ -79,7 +83,7 @@ def test_counts_are_within_their_interval_at_every_size(model, photos):
 def test_queries_without_a_right_photo_are_called_absent(photos):
     random = np.random.default_rng(2)
     scores, reference, right, own = world(random, 1000, 400, effect=5.0)
-    model = calibrate_verdict(scores, reference, right.astype(float), ~right, own)
+    model = calibrate_verdict(scores, reference, FOUR[: len(own)], right.astype(float), ~right, own)
     called = []
     for effect in (0.0, 5.0):
         scores, reference, _, _ = world(random, 100, photos, effect=effect)
@@ -123,14 +127,19 @@ def test_it_is_saved_as_json(model):
 def test_few_photos_calibrate_nothing():
     random = np.random.default_rng(3)
     scores, reference, right, own = world(random, 100, FEWEST - 1)
-    assert calibrate_verdict(scores, reference, right.astype(float), ~right, own) is None
+    assert (
+        calibrate_verdict(scores, reference, FOUR[: len(own)], right.astype(float), ~right, own)
+        is None
+    )
 
 
 def test_scores_of_another_scale_say_the_same():
     random = np.random.default_rng(4)
     scores, reference, right, own = world(random, 300, 100)
     one, other = (
-        calibrate_verdict(a * scores + b, a * reference + b, right.astype(float), ~right, own)
+        calibrate_verdict(
+            a * scores + b, a * reference + b, FOUR[:300], right.astype(float), ~right, own
+        )
         for a, b in ((1, 0), (100, -7))
     )
     plain = list(said(one, scores[:20], reference[:20]))
@@ -142,7 +151,9 @@ def test_scores_of_another_scale_say_the_same():
 
 def test_a_verdict_takes_milliseconds(model):
     values = np.sort(np.random.default_rng(5).normal(size=1000))[::-1]
-    background = Background.of(np.random.default_rng(6).normal(size=(1, REFERENCE))).features[0]
+    background = Background.of(
+        np.random.default_rng(6).normal(size=(1, REFERENCE)), FOUR[:1]
+    ).features[0]
     begin = time.process_time()
     for _ in range(10):
         chances = model.probabilities(values[:100], background, 100_000)
@@ -191,3 +202,21 @@ def test_words_that_training_has_not_seen(text, missing):
     vocabulary = Vocabulary.of([*captions, *["the man and the woman"] * 490, "a giraffe"])
     assert vocabulary.unfamiliar(text) == missing
     assert "giraffe" not in vocabulary.counts
+
+
+def test_short_queries_are_parts_of_captions():
+    captions = ["A brown dog runs in the snow.", "a dog", "Two kids on a beach", "a dog on a beach"]
+    photo_of = np.array([0, 0, 1, 2])
+    seen = set()
+    for seed in range(50):
+        found = short_queries(captions, photo_of, seed)
+        for row, (text, photo) in enumerate(zip(found.texts, found.own, strict=True)):
+            assert 1 <= len(text.split()) <= 3
+            assert not {"a", "the", "on", "in"} & {text.split()[0], text.split()[-1]}
+            assert found.right[row, photo]
+            assert not (found.right[row] & found.wrong[row]).any()
+            seen.add(text)
+            if text == "dog":
+                assert found.right[row].tolist() == [True, False, True]
+                assert found.wrong[row].tolist() == [False, True, False]
+    assert {"dog", "snow", "kids", "beach"} <= seen
