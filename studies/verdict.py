@@ -398,7 +398,10 @@ def calibrated(data: Collection, means: np.ndarray | None) -> VerdictModel:
         wrong = np.concatenate([wrong, short.wrong])
         own = np.concatenate([own, short.own])
     scores = Scores(data, vectors, texts, photos)
-    found = calibrate_verdict(scores.raw, scores.reference, scores.words, right, wrong, own)
+    is_caption = np.arange(len(texts)) < len(queries)
+    found = calibrate_verdict(
+        scores.raw, scores.reference, scores.words, right, wrong, own, is_caption
+    )
     if found is None:
         raise ValueError("too few photos of validation")
     return found

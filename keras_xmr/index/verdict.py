@@ -250,6 +250,7 @@ def calibrate_verdict(
     right: np.ndarray,
     wrong: np.ndarray,
     own: np.ndarray,
+    is_caption: np.ndarray,
     complete: bool = False,
     seed: int = 0,
 ) -> VerdictModel | None:
@@ -262,6 +263,8 @@ def calibrate_verdict(
         right: The probability that a photo is right, (queries, photos).
         wrong: Photos that may stay where no photo is to be right, bool (queries, photos).
         own: The column of the photo that each query was written for, (queries,).
+        is_caption: Which queries are whole captions, bool (queries,). They alone calibrate whether
+            there is a right photo: too many parts of captions say little.
         complete: Whether `right` is a complete truth.
         seed: Of the galleries.
     """
@@ -273,8 +276,9 @@ def calibrate_verdict(
     share = float(max(others.mean() / max(right.shape[1] - 1, 1), 1e-6))
     random = np.random.default_rng(seed)
     drawn = _draw(standard, right, wrong, own, random)
+    whole = [each for each in drawn if is_caption[each.query]]
     features, weights = background.features, group_weights(own)
-    present, absent = _presence_rows(drawn, features)
+    present, absent = _presence_rows(whole, features)
     labels = np.repeat([1.0, 0.0], [len(present[0]), len(absent[0])])
     rows = np.concatenate([present[0], absent[0]])
     presence = Logistic.fit(rows, labels, weights[np.concatenate([present[1], absent[1]])])
@@ -427,7 +431,7 @@ def _presence_features(
     best: np.ndarray, background: np.ndarray, gallery: int | np.ndarray
 ) -> np.ndarray:
     grown = np.broadcast_to(np.log(np.maximum(gallery, 1)), best.shape)
-    return np.column_stack([best, grown, background])
+    return np.column_stack([best, grown, background[:, :-1]])
 
 
 def _right_features(

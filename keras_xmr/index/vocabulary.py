@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 
 class Vocabulary:
     """The words of the captions of training.
@@ -30,6 +32,21 @@ class Vocabulary:
             for word in set(split_words(caption)):
                 counts[word] = counts.get(word, 0) + 1
         return cls({w: n for w, n in sorted(counts.items()) if n >= cls._RARE}, total)
+
+    def as_arrays(self) -> dict[str, np.ndarray]:
+        """Words and counts, to be saved."""
+        words, counts = list(self.counts), list(self.counts.values())
+        return {
+            "words": np.array(words, np.str_),
+            "counts": np.array(counts, np.int64),
+            "captions": np.array(self.captions),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Vocabulary:
+        """From what `as_arrays` gave."""
+        pairs = zip(arrays["words"].tolist(), arrays["counts"].tolist(), strict=True)
+        return cls(dict(pairs), int(arrays["captions"]))
 
     def unfamiliar(self, text: str) -> tuple[str, ...]:
         """The words that training does not know, if they are half of the rarer words or more."""

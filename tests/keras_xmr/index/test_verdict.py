@@ -47,7 +47,14 @@ def model():
     random = np.random.default_rng(0)
     scores, reference, right, own = world(random, 1000, 400)
     return calibrate_verdict(
-        scores, reference, FOUR[: len(own)], right.astype(float), ~right, own, complete=True
+        scores,
+        reference,
+        FOUR[: len(own)],
+        right.astype(float),
+        ~right,
+        own,
+        own >= 0,
+        complete=True,
     )
 
 
@@ -83,7 +90,9 @@ def test_counts_are_within_their_interval_at_every_size(model, photos):
 def test_queries_without_a_right_photo_are_called_absent(photos):
     random = np.random.default_rng(2)
     scores, reference, right, own = world(random, 1000, 400, effect=5.0)
-    model = calibrate_verdict(scores, reference, FOUR[: len(own)], right.astype(float), ~right, own)
+    model = calibrate_verdict(
+        scores, reference, FOUR[: len(own)], right.astype(float), ~right, own, own >= 0
+    )
     called = []
     for effect in (0.0, 5.0):
         scores, reference, _, _ = world(random, 100, photos, effect=effect)
@@ -128,7 +137,9 @@ def test_few_photos_calibrate_nothing():
     random = np.random.default_rng(3)
     scores, reference, right, own = world(random, 100, FEWEST - 1)
     assert (
-        calibrate_verdict(scores, reference, FOUR[: len(own)], right.astype(float), ~right, own)
+        calibrate_verdict(
+            scores, reference, FOUR[: len(own)], right.astype(float), ~right, own, own >= 0
+        )
         is None
     )
 
@@ -138,7 +149,13 @@ def test_scores_of_another_scale_say_the_same():
     scores, reference, right, own = world(random, 300, 100)
     one, other = (
         calibrate_verdict(
-            a * scores + b, a * reference + b, FOUR[:300], right.astype(float), ~right, own
+            a * scores + b,
+            a * reference + b,
+            FOUR[:300],
+            right.astype(float),
+            ~right,
+            own,
+            own >= 0,
         )
         for a, b in ((1, 0), (100, -7))
     )
