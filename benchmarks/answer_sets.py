@@ -47,7 +47,7 @@ def main() -> None:
 def measure(sets: AnswerSets, asked: ScoredSplit) -> dict[str, str]:
     """What the answer sets say of the captions of another split, in percent."""
     covered = coverage(sets, asked)
-    found = {
+    return {
         "photos": f"{covered.gallery:,}",
         "captions": f"{len(covered.found):,}",
         "right photos of a caption, median": f"{np.median(asked.right.sum(axis=1)):.0f}",
@@ -56,15 +56,6 @@ def measure(sets: AnswerSets, asked: ScoredSplit) -> dict[str, str]:
         ),
         "photos in the set, median": f"{np.median(covered.sizes):.0f}",
     }
-    for name, scores in (
-        ("with an answer", asked.scores),
-        ("whose answers were taken out", np.where(asked.right, -np.inf, asked.scores)),
-    ):
-        verdict = np.array([sets.verdict(b, covered.gallery) for b in scores.max(axis=1)])
-        nothing, found_some = (asked.by_photo(verdict == v) for v in ("nothing", "found"))
-        found[f'"nothing here" of captions {name}'] = interval(nothing)
-        found[f'no "not sure" of captions {name}'] = interval(found_some)
-    return found
 
 
 def interval(shares: np.ndarray) -> str:

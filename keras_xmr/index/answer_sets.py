@@ -12,19 +12,6 @@ the cut-off depends on it, the caption and the reference alone, not on what else
 gallery: so the promise does not hang on the size of the gallery. How many photos the set has
 does.
 
-**Nothing here.** Likewise, the best photo of a gallery as large as that of the validation lies
-above a second cut-off with probability `CONFIDENCE`, if it holds a right photo for a new caption.
-The best of a larger gallery is no worse. Where it does not, "probably nothing here" is wrong for at
-most the rest of the captions that do have a right photo. For a smaller gallery, the cut-off is that
-of the best right photo, which does not hang on the gallery at all. The larger the gallery, the more
-seldom it is said.
-
-**Something here.** The best photo of captions whose right photos were taken out of the gallery
-says how good a photo is found by accident. Its distribution depends on the size of the gallery:
-for a larger one than that of the validation, the share of accidents is multiplied by how many
-times larger it is. For photos that come independently it is at most that: 1 - F^N is concave in
-N.
-
 Captions of one photo are not independent. They share one weight (hierarchical conformal
 prediction, Lee, Barber and Willett 2023, section 3), and what counts is the number of photos.
 
@@ -39,13 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 SHARE, CONFIDENCE = 0.8, 0.9
-
-Verdict = Literal["found", "unsure", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -54,27 +39,17 @@ class AnswerSets:
 
     Attributes:
         cutoff: Above it lies at least `share` of the right photos; in deviations of the reference.
-        best_cutoff: Above it lies the best right photo.
-        accidents: The best scores of captions whose right photos were taken out, ascending.
-        accident_weights: The weight of each; together below 1.
-        gallery: How many photos they, and the best photos, were found among.
         queries: How many captions calibrated.
         groups: How many photos these captions were written for.
         share: The part of the right photos that is promised.
         confidence: For what part of the captions.
-        top_cutoff: Above it lies the best photo, right or not, of so large a gallery.
     """
 
     cutoff: float
-    best_cutoff: float
-    accidents: list[float]
-    accident_weights: list[float]
-    gallery: int
     queries: int
     groups: int
     share: float = SHARE
     confidence: float = CONFIDENCE
-    top_cutoff: float = -np.inf
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -85,28 +60,6 @@ class AnswerSets:
         """From what `as_dict` gave."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in content.items() if name in names})
-
-    def accident(self, best: float, gallery: int) -> float:
-        """The largest share of captions without a right photo that still have so good a photo.
-
-        Args:
-            best: The best standardised score.
-            gallery: Among how many photos it was found.
-        """
-        reached = np.asarray(self.accidents) >= best
-        weights = np.asarray(self.accident_weights)
-        own = 1.0 - weights.sum() + weights[reached].sum()
-        return float(min(1.0, own * max(1.0, gallery / self.gallery)))
-
-    @property
-    def _top(self) -> float:
-        return max(self.best_cutoff, self.top_cutoff)
-
-    def verdict(self, best: float, gallery: int) -> Verdict:
-        """Whether there is a right photo, by the best standardised score of a gallery."""
-        if best < (self.best_cutoff if gallery < self.gallery else self._top):
-            return "nothing"
-        return "found" if self.accident(best, gallery) <= 1.0 - self.confidence else "unsure"
 
 
 def calibrate(
@@ -132,19 +85,12 @@ def calibrate(
     ranked = -np.sort(np.where(right, -scores, np.inf), axis=1)
     last = np.ceil(share * right.sum(axis=1) - 1e-9).astype(int) - 1
     reached = ranked[np.arange(len(ranked)), last]
-    accidents = np.where(right, -np.inf, scores).max(axis=1)
-    order = np.argsort(accidents)
     return AnswerSets(
         cutoff=low_quantile(reached, weights, 1.0 - confidence),
-        best_cutoff=low_quantile(ranked[:, 0], weights, 1.0 - confidence),
-        accidents=accidents[order].tolist(),
-        accident_weights=weights[order].tolist(),
-        gallery=scores.shape[1],
         queries=len(scores),
         groups=len(np.unique(groups)),
         share=share,
         confidence=confidence,
-        top_cutoff=low_quantile(scores.max(axis=1), weights, 1.0 - confidence),
     )
 
 

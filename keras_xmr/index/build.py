@@ -30,6 +30,7 @@ from keras_xmr.index.gallery import (
     REFERENCE,
     VECTORS,
     VERSION,
+    WORDS,
     PhotoIndex,
 )
 from keras_xmr.index.manifests import MANIFEST, write_manifest
@@ -157,7 +158,8 @@ class _Builder:
         if tags is not None:
             self.content["tags"] = dict(tags)
         self._check_calibration()
-        if calibrate and not PhotoIndex(self.path, self.content).is_calibrated:
+        # An index of an earlier version has no verdict.
+        if calibrate and "verdict" not in self.content:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
             remove_asides(folder)
@@ -208,11 +210,12 @@ class _Builder:
         """Forgets a calibration whose files are damaged."""
         index = PhotoIndex(self.path, self.content)
         names = [REFERENCE] * (index.answer_sets is not None) + [CAPTIONS] * index.is_calibrated
+        names += [WORDS] * ("verdict" in self.content)
         damaged = [self.path / name for name in names if not index.has_calibration(name)]
         if damaged:
             self.report.damaged += damaged
             self.content["answer_sets"] = None
-            for key in ("log_sigma", "reranking", "calibration_checksums"):
+            for key in ("verdict", "log_sigma", "reranking", "calibration_checksums"):
                 self.content.pop(key, None)
 
     def _calibrate(self) -> None:
@@ -225,16 +228,20 @@ class _Builder:
             return
         found = calibrate_run(self.model)
         self.content["answer_sets"] = found.answer_sets.as_dict()
+        self.content["verdict"] = None if found.verdict is None else found.verdict.as_dict()
         self.content["log_sigma"] = found.log_sigma
         told = found.reranking
         self.content["reranking"] = None if told is None else told.as_dict()
-        for name, arrays in ((REFERENCE, found.reference), (CAPTIONS, found.captions)):
+        files = {
+            REFERENCE: found.reference,
+            CAPTIONS: found.captions,
+            WORDS: found.vocabulary.as_arrays(),
+        }
+        for name, arrays in files.items():
             aside = aside_of(self.path / name, ".npz")
             np.savez(aside, **dict(arrays))  # type: ignore[arg-type]
             os.replace(aside, self.path / name)
-        self.content["calibration_checksums"] = {
-            name: checksum(self.path / name) for name in (REFERENCE, CAPTIONS)
-        }
+        self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
 
     def _check_parts(self) -> None:
         """Leaves out damaged parts, so that their photos are embedded again."""

@@ -1,4 +1,4 @@
-"""Calibrates answer sets on the validation split of a run."""
+"""Calibrates answer sets and verdicts on the validation split of a run."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ from keras_xmr.evaluation.uncertainty import bins, log_sigma
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.index.model import Arrays, RunModel
 from keras_xmr.index.rerank import Reranking, tune
+from keras_xmr.index.short_queries import short_queries
+from keras_xmr.index.verdict import (
+    FEWEST,
+    SimilarityScale,
+    VerdictModel,
+    calibrate_verdict,
+    caption_similarity,
+    likely_right,
+    unit_vectors,
+)
+from keras_xmr.index.vocabulary import Vocabulary, split_words
 from keras_xmr.training.kept_features import with_features
 
 REFERENCE = 256
@@ -38,6 +49,9 @@ class Calibration:
 
     Attributes:
         answer_sets: The cut-offs.
+        verdict: How many of the first photos are right, and whether any is; None where there are
+            too few photos, or nothing tells which other photos are right.
+        vocabulary: The words of the captions of training.
         reference: Embeddings of training photos.
         captions: Embeddings of training captions.
         log_sigma: Uncertainties of these, ascending; None where it is not informative.
@@ -45,6 +59,8 @@ class Calibration:
     """
 
     answer_sets: AnswerSets
+    verdict: VerdictModel | None
+    vocabulary: Vocabulary
     reference: Arrays
     captions: Arrays
     log_sigma: list[float] | None
@@ -90,8 +106,11 @@ def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibratio
     against = model.score(reference, asked.captions).T
     found = calibrate(standardise(scores, against), right, asked.groups)
     sigma = log_sigma(captions) if _is_informative(asked, scores) else None
+    train = records.split("train").captions
     return Calibration(
         found,
+        calibrate_verdict_of(model, asked, scores, reference),
+        Vocabulary.of(train[number].text for number in range(len(train))),
         reference,
         captions,
         None if sigma is None else np.sort(sigma).tolist(),
@@ -100,6 +119,67 @@ def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibratio
         if model.kind == "tokens"
         else tune(scores, model.score(asked.images, captions), right),
     )
+
+
+def calibrate_verdict_of(
+    model: RunModel, asked: SplitQueries, scores: np.ndarray, reference: Arrays
+) -> VerdictModel | None:
+    """Calibrates the verdict on a split.
+
+    Args:
+        model: The model.
+        asked: The split.
+        scores: Its scores, (captions, photos).
+        reference: The photos of the reference.
+    """
+    texts, own, against = asked.texts, asked.groups, model.score(reference, asked.captions).T
+    if asked.is_complete:
+        right, wrong = asked.right.astype(np.float32), ~asked.right
+    else:
+        labels = _likely_right(asked)
+        if labels is None:
+            return None
+        short = short_queries(texts, own)
+        embedded = embed_texts(model, short.texts)
+        scores = np.concatenate(
+            [scores, *(model.score(asked.images, p).T for p in _parts(embedded, 256))]
+        )
+        against = np.concatenate([against, model.score(reference, embedded).T])
+        right, wrong = (
+            np.concatenate([labels[0], short.right]),
+            np.concatenate([labels[1], short.wrong]),
+        )
+        texts, own = [*texts, *short.texts], np.concatenate([own, short.own])
+    is_caption = np.arange(len(texts)) < len(asked.texts)
+    words = np.array([len(split_words(text)) for text in texts])
+    return calibrate_verdict(
+        scores, against, words, right, wrong, own, is_caption, asked.is_complete
+    )
+
+
+def _likely_right(asked: SplitQueries) -> tuple[np.ndarray, np.ndarray] | None:
+    """What is right, and surely wrong, by captions; None where photos have one caption each."""
+    photos = asked.right.shape[1]
+    if photos < FEWEST or (np.bincount(asked.groups, minlength=photos) < 1).any():
+        return None
+    order = np.argsort(asked.groups, kind="stable")
+    vectors, photo_of = unit_vectors(_sentences(asked.captions)), asked.groups[order]
+    scale = SimilarityScale.of(vectors[order], photo_of)
+    if scale is None:
+        return None
+    similarity = caption_similarity(vectors, vectors[order], photo_of)
+    right, wrong = likely_right(similarity, scale)
+    return np.maximum(right, asked.right), wrong & ~asked.right
+
+
+def _sentences(captions: Arrays) -> np.ndarray:
+    """A vector for each caption, whatever its kind of embedding."""
+    if "mean" in captions:
+        return captions["mean"]
+    if "points" in captions:
+        return np.asarray(captions["points"].mean(axis=1))
+    weights = captions["mask"].astype(np.float32)[:, :, None]
+    return np.asarray((captions["tokens"] * weights).sum(axis=1) / weights.sum(axis=1))
 
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
@@ -123,7 +203,9 @@ class SplitQueries:
         captions: Embeddings of the captions.
         right: Bool (captions, photos), by the exhaustive truth where it is known.
         annotated: The same by the judgements of the config.
-        groups: The photo that each caption was written for (captions,).
+        groups: The column of the photo that each caption was written for (captions,).
+        texts: The captions.
+        is_complete: Whether the truth is exhaustive.
     """
 
     images: Arrays
@@ -131,6 +213,8 @@ class SplitQueries:
     right: np.ndarray
     annotated: np.ndarray
     groups: np.ndarray
+    texts: list[str]
+    is_complete: bool
 
     @classmethod
     def embed(
@@ -149,13 +233,15 @@ class SplitQueries:
         right, annotated = (
             each.grades[images][:, captions].toarray().T > 0 for each in (truth, known.judgements)
         )
+        words = [part.captions[int(c)].text for c in captions]
         if embedded is not None:
             photos, texts = _rows(embedded.images, images), _rows(embedded.captions, captions)
         else:
             doing = f"  embedding photos of {split}"
             photos = _embed_images(model, records, split, images, doing)
             texts = _embed_captions(model, part, captions)
-        return cls(photos, texts, right, annotated, part.caption_image[captions])
+        own = np.searchsorted(images, part.caption_image[captions])
+        return cls(photos, texts, right, annotated, own, words, "truth" in known.extra)
 
     def scores(self, model: RunModel) -> np.ndarray:
         """Scores (captions, photos)."""

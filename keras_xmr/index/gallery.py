@@ -22,11 +22,13 @@ from keras_xmr.index.backends import Backend, backend_class
 from keras_xmr.index.manifests import MANIFEST, read_manifest
 from keras_xmr.index.photos import Photo, read_photo, thumbnail
 from keras_xmr.index.rerank import Reranking
+from keras_xmr.index.verdict import VerdictModel
+from keras_xmr.index.vocabulary import Vocabulary
 
 VERSION = 1
 
 PARTS, VECTORS, ITEMS = "parts", "vectors", "photos.json"
-REFERENCE, CAPTIONS = "reference.npz", "captions.npz"
+REFERENCE, CAPTIONS, WORDS = "reference.npz", "captions.npz", "words.npz"
 
 UNFINISHED = "`index` has not come to its end: run it again unless it is still at work."
 
@@ -50,6 +52,8 @@ class PhotoIndex:
         backend: The name of the backend.
         reduces: Whether the vectors rank exactly as the matcher does.
         answer_sets: What makes answers with a promise; None if it was not calibrated.
+        verdict: How many of the first photos are right, and whether any is; None if it was not
+            calibrated.
         reranking: How queries are re-ranked; None if it was not calibrated.
     """
 
@@ -65,6 +69,8 @@ class PhotoIndex:
         self.reduces: bool = content["reduces"]
         found = content["answer_sets"]
         self.answer_sets = None if found is None else AnswerSets.from_dict(found)
+        verdict = content.get("verdict")
+        self.verdict = None if verdict is None else VerdictModel.from_dict(verdict)
         told = content.get("reranking")
         self.reranking = None if told is None else Reranking.from_dict(told)
 
@@ -175,6 +181,15 @@ class PhotoIndex:
     def is_calibrated(self) -> bool:
         """Whether it has all that validation tells; an older index may have answer sets alone."""
         return "reranking" in self.content
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words of the captions of training.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        return Vocabulary.from_arrays(self._calibrated(WORDS))
 
     @cached_property
     def captions(self) -> dict[str, np.ndarray]:

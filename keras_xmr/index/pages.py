@@ -20,7 +20,6 @@ _STYLE = """
 .hits { display: flex; flex-wrap: wrap; gap: 14px; }
 .hit { width: 200px; margin: 0; font-size: 12px; overflow-wrap: anywhere; }
 .hit img { display: block; max-width: 200px; max-height: 200px; }
-.rest { opacity: 0.55; }
 .answer { font-weight: 600; }
 """
 
@@ -32,17 +31,15 @@ def results_table(title: str, result: SearchResult) -> str:
         for hit in result.hits
     ]
     has_chances = any(hit.probability is not None for hit in result.hits)
-    has_set = any(hit.in_answer is not None for hit in result.hits)
-    header = ["photo", "score", *["match"] * has_chances, *["in set"] * has_set, "taken", ""]
+    is_known = any(hit.right is not None for hit in result.hits)
+    header = ["photo", "score", *["match"] * has_chances, *["right"] * is_known, "taken", ""]
     found = [table(header, rows), ""] if rows else []
     return "\n".join([title, "", *found, *lines(result)])
 
 
 def lines(result: SearchResult) -> list[str]:
     """All that is said of a result beside its photos, in sentences."""
-    found = [result.answer.sentence] if result.answer else []
-    if result.answer and result.answer.size > len(result.hits):
-        found[0] += f" Shown are {len(result.hits):,}."
+    found = [result.answer.sentence] if result.answer and result.answer.sentence else []
     if result.unknown_words:
         found.append(f"Words that the model does not know: {', '.join(result.unknown_words)}.")
     if result.uncertainty is not None:
@@ -69,11 +66,9 @@ def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None
 def _parts(index: PhotoIndex, title: str, result: SearchResult) -> Iterable[str]:
     yield f"<h2>{html.escape(title)}</h2>"
     for number, line in enumerate(lines(result)):
-        kind = "answer" if result.answer and number == 0 else "note"
+        is_answer = number == 0 and result.answer is not None and line == result.answer.sentence
+        kind = "answer" if is_answer else "note"
         yield f'<p class="{kind}">{html.escape(line)}</p>'
-    is_set = result.answer is not None and result.answer.verdict != "nothing"
-    if is_set and any(hit.in_answer is False for hit in result.hits):
-        yield '<p class="note">Photos that are not in the set are pale.</p>'
     yield '<div class="hits">'
     for hit in result.hits:
         yield _figure(index, hit)
@@ -89,8 +84,7 @@ def _figure(index: PhotoIndex, hit: Hit) -> str:
     match = [f"match {part}" for part in _percent(hit)]
     told = [f"score {hit.score:.3f}", *match, hit.taken[:10], _like(hit), *hit.tags]
     text = html.escape(", ".join(part for part in told if part))
-    kind = "hit rest" if hit.in_answer is False else "hit"
-    return f'<figure class="{kind}">{small}<figcaption>{name}<br>{text}</figcaption></figure>'
+    return f'<figure class="hit">{small}<figcaption>{name}<br>{text}</figcaption></figure>'
 
 
 def _percent(hit: Hit) -> list[str]:
@@ -98,7 +92,7 @@ def _percent(hit: Hit) -> list[str]:
 
 
 def _mark(hit: Hit) -> list[str]:
-    return {None: [], True: ["yes"], False: ["no"]}[hit.in_answer]
+    return [] if hit.right is None else [f"{100 * hit.right:.0f} %"]
 
 
 def _like(hit: Hit) -> str:

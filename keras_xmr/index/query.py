@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,13 +13,17 @@ from data_pipelines.errors import UserError
 from data_pipelines.json_entries import is_text
 from data_pipelines.sources.text_files import has_words
 from keras_xmr.config.messages import nearest
-from keras_xmr.index.answer_sets import Verdict
+from keras_xmr.index.verdict import Count
 
 if TYPE_CHECKING:
     from keras_xmr.index.gallery import PhotoIndex
 
 MAX_COUNT, MAX_TEXT, MAX_PARTS = 1000, 2000, 16
 """Most photos of an answer, characters of a text, and parts of a query."""
+
+
+Verdict = Literal["some", "none", "unknown"]
+"""Photos are right, probably none is, or nothing is known of such a query."""
 
 
 class QueryError(UserError):
@@ -128,6 +132,7 @@ class Hit:
             above other photos.
         probability: Of a match, where scores are log-odds.
         in_answer: Whether it is in the answer set; None if there is none.
+        right: The probability that it is right, if any is; None where that is not known.
         taken: When it was taken, ISO.
         width: In pixels, the right way up.
         height: Likewise.
@@ -140,6 +145,7 @@ class Hit:
     score: float
     probability: float | None
     in_answer: bool | None
+    right: float | None
     taken: str
     width: int
     height: int
@@ -158,7 +164,9 @@ class Answer:
         share: The part of the right photos that it holds.
         confidence: For what part of the queries.
         verdict: Whether there is a right photo at all.
-        sentence: All of this, for people.
+        right: How many of the hits are right; None unless the verdict is "some".
+        unfamiliar: Words that no training caption has, where they keep it from being known.
+        sentence: The verdict for people; empty where nothing is known of any query.
     """
 
     size: int
@@ -167,6 +175,8 @@ class Answer:
     share: float
     confidence: float
     verdict: Verdict
+    right: Count | None
+    unfamiliar: tuple[str, ...]
     sentence: str
 
 
@@ -202,16 +212,23 @@ class SearchResult:
         return asdict(self)
 
 
-def sentence(size: int, is_least: bool, verdict: Verdict, share: float, confidence: float) -> str:
-    """The answer set for people."""
-    if verdict == "nothing":
-        return "Probably nothing here: no photo is as good as right ones are 9 times of 10."
-    many = "This photo holds" if size == 1 else f"These {size:,} photos hold"
-    if is_least:
-        many = f"More than {size:,} photos, of which these are the first, hold"
-    promise = (
-        f"{many} at least {100 * share:.0f} % of the right ones, {10 * confidence:.0f} times of 10"
-    )
-    if verdict == "unsure":
-        return f"{promise}, if there are any: that is not sure."
-    return f"{promise}."
+def sentence(verdict: Verdict, right: Count | None, unfamiliar: Sequence[str]) -> str:
+    """The verdict for people."""
+    if unfamiliar:
+        words = ", ".join(f"“{word}”" for word in unfamiliar)
+        return (
+            f"The model has learned from captions without {words}: how many photos are right is "
+            "not known."
+        )
+    if verdict == "none":
+        return "Probably none of the photos is right."
+    if right is None:
+        return ""
+    if right.of == 1:
+        return f"This photo is right with a probability of {100 * right.expected:.0f} %."
+    if right.high == 0:
+        return f"Probably none of these {right.of:,} is right."
+    expected = round(right.expected)
+    many = f"About {expected:,}" if expected else "Hardly any"
+    said = f"{'All' if right.low == right.of else many} of these {right.of:,} are right"
+    return f"{said}." if right.low == right.high else f"{said} ({right.low:,} to {right.high:,})."

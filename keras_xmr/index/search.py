@@ -13,7 +13,6 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
-from keras_xmr.index.answer_sets import centre_and_scale
 from keras_xmr.index.augmentations import Reference
 from keras_xmr.index.gallery import UNFINISHED, PhotoIndex
 from keras_xmr.index.query import (
@@ -24,9 +23,12 @@ from keras_xmr.index.query import (
     Query,
     QueryError,
     SearchResult,
+    Verdict,
     sentence,
 )
 from keras_xmr.index.rerank import FIRST, RERANKERS
+from keras_xmr.index.verdict import Background
+from keras_xmr.index.vocabulary import split_words
 
 if TYPE_CHECKING:
     from keras_xmr.index.model import RunModel
@@ -134,9 +136,10 @@ class Searcher:
         found = self._find(query, count if rerank is None else max(count, FIRST), allowed)
         if rerank is not None:
             self._rerank(found)
-        answer = self._answer(query, found)
+        chances = self._chances(found, count)
+        answer = self._answer(query, found, chances)
         return SearchResult(
-            hits=tuple(self._hits(found, answer, count)),
+            hits=tuple(self._hits(found, answer, chances, count)),
             searched=found.searched,
             answer=answer,
             unknown_words=self._unknown(query),
@@ -269,8 +272,9 @@ class Searcher:
         scores = np.concatenate(
             [np.empty((0, count), np.float32), *(self.model.score(t, parts) for t in tiles)]
         )
-        mean, deviation = centre_and_scale(self.model.score(self.index.reference, parts).T)
-        standard = (scores - mean) / deviation
+        words = np.array([len(split_words(" ".join(query.texts)))] * count)
+        background = Background.of(self.model.score(self.index.reference, parts).T, words)
+        standard = (scores - background.mean) / background.deviation
         unlike = len(query.unlike)
         total = standard[:, : count - unlike].mean(axis=1)
         if unlike:
@@ -282,7 +286,7 @@ class Searcher:
             ids[order],
             own[order],
             total[order],
-            (mean[0], deviation[0]),
+            background,
             searched,
             query.is_one_text,
             parts,
@@ -312,14 +316,33 @@ class Searcher:
     def _some_photos(self) -> dict[str, np.ndarray]:
         return {name: values[:1] for name, values in self.index.sample.items()}
 
-    def _answer(self, query: Query, scored: _Scored) -> Answer | None:
-        sets = self.index.answer_sets
+    def _chances(self, scored: _Scored, count: int) -> np.ndarray | None:
+        """The probability that each of the first photos is right; None where it is not known."""
+        model = self.index.verdict
+        if model is None or not scored.is_one_text:
+            return None
+        return model.probabilities(
+            scored.standard[:count], scored.background.features[0], scored.searched
+        )
+
+    def _verdict(self, scored: _Scored, unfamiliar: tuple[str, ...]) -> Verdict:
+        model = self.index.verdict
+        if model is None or unfamiliar:
+            return "unknown"
+        best, features = float(scored.standard.max()), scored.background.features[0]
+        return "none" if model.is_absent(best, features, scored.searched) else "some"
+
+    def _answer(self, query: Query, scored: _Scored, chances: np.ndarray | None) -> Answer | None:
+        sets, model = self.index.answer_sets, self.index.verdict
         if sets is None or not query.is_one_text or not len(scored.ids):
             return None
         size = self._set_size(scored)
         is_least = size == len(scored.ids) < scored.searched
-        verdict = sets.verdict(float(scored.standard.max()), scored.searched)
-        mean, deviation = scored.scale
+        unfamiliar = () if model is None else self.index.vocabulary.unfamiliar(query.texts[0])
+        verdict = self._verdict(scored, unfamiliar)
+        is_counted = model is not None and chances is not None and verdict == "some"
+        right = model.count(chances) if is_counted else None  # type: ignore[union-attr,arg-type]
+        mean, deviation = scored.background.mean[0], scored.background.deviation[0]
         return Answer(
             size=size,
             is_least=is_least,
@@ -327,14 +350,19 @@ class Searcher:
             share=sets.share,
             confidence=sets.confidence,
             verdict=verdict,
-            sentence=sentence(size, is_least, verdict, sets.share, sets.confidence),
+            right=right,
+            unfamiliar=unfamiliar,
+            sentence=sentence(verdict, right, unfamiliar),
         )
 
-    def _hits(self, scored: _Scored, answer: Answer | None, count: int) -> list[Hit]:
+    def _hits(
+        self, scored: _Scored, answer: Answer | None, right: np.ndarray | None, count: int
+    ) -> list[Hit]:
         top = scored.scores[:count]
         chances = self.model.probability(top) if len(scored.parts_of) == 1 else None
         sets, found = self.index.answer_sets, []
         cutoff = -np.inf if sets is None else sets.cutoff
+        known = right is not None and answer is not None and answer.right is not None
         for rank, (number, score) in enumerate(zip(scored.ids[:count].tolist(), top, strict=True)):
             photo = self.index.photo(number)
             found.append(
@@ -344,6 +372,7 @@ class Searcher:
                     score=float(score),
                     probability=None if chances is None else float(chances[rank]),
                     in_answer=None if answer is None else bool(scored.standard[rank] >= cutoff),
+                    right=float(right[rank]) if right is not None and known else None,
                     taken=photo.taken,
                     width=photo.width,
                     height=photo.height,
@@ -370,7 +399,7 @@ class Searcher:
 
     def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
         notes = self._unfinished()
-        if self.index.answer_sets is None:
+        if self.index.answer_sets is None or (self.index.verdict is None and query.is_one_text):
             notes.append("Without a calibration nothing is said of how many photos are right.")
         elif not query.is_one_text:
             notes.append("How many photos are right was calibrated for single texts alone.")
@@ -395,7 +424,7 @@ class _Scored:
         ids: Of the photos.
         scores: What they are ranked by.
         standard: The same in deviations of the reference.
-        scale: Mean and deviation of the scores of the reference with the first part.
+        background: Of the scores of the reference, a row for each part.
         searched: How many photos passed the filters.
         is_one_text: Whether answer sets are calibrated for such a query.
         parts: The embeddings of the parts of the query.
@@ -405,7 +434,7 @@ class _Scored:
     ids: np.ndarray
     scores: np.ndarray
     standard: np.ndarray
-    scale: tuple[float, float]
+    background: Background
     searched: int
     is_one_text: bool
     parts: Mapping[str, np.ndarray]

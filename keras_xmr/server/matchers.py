@@ -22,7 +22,7 @@ class _Scoring:
 class MatcherSearcher(Searcher):
     """Scores by another matcher what the index finds by its own.
 
-    Answer sets and re-ranking were calibrated for the matcher of the index, so there are none.
+    Answer sets, verdicts and re-ranking were calibrated for another matcher, so there are none.
 
     Args:
         index: The index.
@@ -42,12 +42,15 @@ class MatcherSearcher(Searcher):
         del scored, count
         return True if nearest is None else None
 
-    def _answer(self, query: Any, scored: Any) -> None:
-        del query, scored
+    def _chances(self, scored: Any, count: int) -> None:
+        del scored, count
+
+    def _answer(self, query: Any, scored: Any, chances: Any) -> None:
+        del query, scored, chances
 
     def _notes(self, query: Any, scored: Any, rerank: str | None) -> list[str]:
         del query, rerank
-        notes = [f"Ranked by {self._name}; answer sets are those of {self.index.matcher} alone."]
+        notes = [f"Ranked by {self._name}; verdicts are those of {self.index.matcher} alone."]
         notes += self._unfinished()
         if len(scored.ids) < scored.searched:
             notes.append(

@@ -305,16 +305,17 @@ function say(text, kind = "", strong = "") {
 function summarise(result, wanted) {
   result.broken.forEach(({error}) => say(error, "problem", "This photo was left out."));
   const {answer} = result;
-  if (answer && answer.verdict === "nothing") {
-    say(`${answer.sentence} The nearest photos are shown all the same.`, "unsure");
-  } else if (answer && answer.verdict === "unsure") {
-    say("The model is not sure that there is such a photo.", "unsure");
+  if (answer && answer.verdict === "none") {
+    say(`${answer.sentence} The nearest ones are shown.`, "unsure");
   }
   if (result.unknown_words.length) {
     const words = result.unknown_words.map((word) => `“${word}”`).join(", ");
     say(`${words}.`, "unsure", "Words that the model does not know:");
   }
   const row = make("div", {className: "row"});
+  if (answer && answer.sentence && answer.verdict !== "none") {
+    row.append(make("span", {className: "verdict", textContent: answer.sentence}));
+  }
   row.append(make("span", {textContent: countText(result)}));
   if (result.uncertainty !== null) {
     row.append(...vagueness(result.uncertainty));
@@ -400,48 +401,18 @@ function thumbs(ids) {
 
 /* Photos. */
 
-function gallery({hits, answer, searched}, wanted) {
+function gallery({hits, searched}, wanted) {
   if (hits.length === 0) {
     return [nothing()];
   }
   const list = make("ol", {className: "gallery"}, ...hits.map(card));
-  if (answer && hits.some((hit) => hit.in_answer !== null)) {
-    drawCutoff(list, hits, answer);
-  }
-  return [list, ...moreOf(hits, answer, searched, wanted)];
+  return [list, ...moreOf(hits, searched, wanted)];
 }
 
-function drawCutoff(list, hits, answer) {
-  const inside = hits.filter((hit) => hit.in_answer).length;
-  // Where the set goes on after what is shown, `moreOf` says so.
-  if (answer.size > inside || answer.verdict === "nothing") {
-    return;
-  }
-  [...list.children].forEach((item, place) => item.classList.toggle("after", !hits[place].in_answer));
-  if (hits.slice(0, inside).some((hit) => !hit.in_answer)) {
-    // Re-ranked, those of the set do not stand in a row.
-    const said = `${answer.sentence} They are the bright ones: re-ranking has mixed them with others.`;
-    list.append(make("li", {className: "cutoff"}, make("span", {textContent: said})));
-    return;
-  }
-  const line = make("li", {className: "cutoff"}, make("span", {textContent: answer.sentence}));
-  const filler = make("li", {className: "filler", ariaHidden: "true"});
-  const next = list.children[inside] || null;
-  list.insertBefore(filler, next);
-  list.insertBefore(line, next);
-}
-
-function moreOf(hits, answer, searched, wanted) {
-  const missing = answer && answer.verdict !== "nothing"
-    ? answer.size - hits.filter((hit) => hit.in_answer).length
-    : 0;
+function moreOf(hits, searched, wanted) {
   const most = Math.min(searched, 1000);
-  const count = missing > 0 ? 10 * Math.ceil((answer.size + 5) / 10) : 2 * wanted.count;
+  const count = 2 * wanted.count;
   const parts = [];
-  if (missing > 0) {
-    const text = `${answer.sentence} Of them, ${number(missing)} more would follow here.`;
-    parts.push(make("p", {className: "cutoff"}, make("span", {textContent: text})));
-  }
   if (hits.length < most) {
     parts.push(button(`Show ${number(Math.min(count, most))}`, () => {
       setCount(Math.min(count, most));

@@ -81,6 +81,18 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     assert test.pvalue > 0.01, found.kept
 
 
+def test_the_verdict_is_calibrated_and_its_words_are_stored(trained, model, index):
+    assert index.verdict is not None
+    assert index.verdict.complete
+    again = calibrate_split(model, trained.records, "val")
+    assert again.verdict == index.verdict
+    assert again.vocabulary.counts == index.vocabulary.counts
+    text = trained.records.split("train").captions[0].text
+    answer = Searcher(index).search(Query(texts=(text,)), count=5).answer
+    assert answer.verdict in ("some", "none")
+    assert answer.sentence
+
+
 def test_training_captions_are_stored(trained, model, index):
     records = trained.records.split("train")
     assert len(index.captions["mean"]) == min(500, len(records.captions))

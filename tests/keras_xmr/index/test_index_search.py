@@ -20,7 +20,10 @@ from keras_xmr.index.backends import Exact
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
 from keras_xmr.index.pages import lines, results_table
+from keras_xmr.index.query import sentence
 from keras_xmr.index.rerank import Reranking
+from keras_xmr.index.verdict import Count, Logistic, VerdictModel
+from keras_xmr.index.vocabulary import Vocabulary
 from keras_xmr.reranking import FastReranking
 
 
@@ -42,14 +45,25 @@ def folders(result):
 
 def with_answer_sets(folder, captions=None, sigma=None, **values):
     index = PhotoIndex.open(folder / "index")
-    sets = {"cutoff": 0.8, "best_cutoff": 0.8, "accidents": [0.5, 0.6], "gallery": 15}
-    sets |= {"accident_weights": [0.45, 0.45], "queries": 2, "groups": 2} | values
-    content = index.content | {"answer_sets": AnswerSets(**sets).as_dict(), "log_sigma": sigma}
+    sets = AnswerSets(**({"cutoff": 0.8, "queries": 2, "groups": 2} | values))
+    content = index.content | {"answer_sets": sets.as_dict(), "log_sigma": sigma}
     if captions is not None:
         content["reranking"] = Reranking(scale=3.0, before=0.5, after=0.625).as_dict()
         np.savez(index.path / "captions.npz", mean=captions)
     np.savez(index.path / "reference.npz", mean=index.sample["mean"])
     return Searcher(PhotoIndex(index.path, content), embedder=StubEmbedder())
+
+
+def with_verdict(folder, absent_below=-9.0, known=("red", "thing")):
+    """Photos are right if they lie above the mean of the reference."""
+    right = Logistic([0.0] * 7, [1.0] * 7, [4.0] + [0.0] * 7)
+    presence = Logistic([0.0] * 6, [1.0] * 6, [1.0] + [0.0] * 6)
+    model = VerdictModel(presence, absent_below, right, 0.3, 0.1, 100, 500, complete=False)
+    searcher = with_answer_sets(folder)
+    searcher.index.verdict = model
+    words = Vocabulary(dict.fromkeys(known, 5), 1000).as_arrays()
+    np.savez(searcher.index.path / "words.npz", **words)
+    return searcher
 
 
 def test_texts_find_what_they_name(searcher):
@@ -132,15 +146,59 @@ def test_answer_sets_say_how_many(folder):
         hit.score >= answer.cutoff for hit in found.hits
     ]
     assert 3 <= answer.size < 10
-    assert answer.verdict == "found"
-    assert answer.sentence.startswith(f"These {answer.size} photos hold at least 80 % of")
-    nothing = with_answer_sets(folder, best_cutoff=9.0).search(Query(texts=("red",)), count=10)
-    assert nothing.answer.verdict == "nothing"
-    assert nothing.answer.sentence.startswith("Probably nothing here")
-    unsure = with_answer_sets(folder, accidents=[9.0, 9.0]).search(Query(texts=("red",)))
-    assert unsure.answer.sentence.endswith("that is not sure.")
     everything = with_answer_sets(folder, cutoff=-np.inf).search(Query(texts=("red",)))
     assert (everything.answer.size, everything.answer.cutoff) == (15, None)
+
+
+def test_a_verdict_says_how_many_of_the_first_are_right(folder):
+    searcher = with_verdict(folder)
+    for count in (5, 15):
+        found = searcher.search(Query(texts=("red",)), count=count)
+        answer, chances = found.answer, [hit.right for hit in found.hits]
+        assert answer.verdict == "some"
+        assert chances == sorted(chances, reverse=True)
+        assert answer.right.of == count
+        assert answer.right.expected == pytest.approx(sum(chances))
+        assert answer.right.low <= answer.right.expected <= answer.right.high
+        assert f" of these {count} are right" in answer.sentence
+        assert answer.sentence in results_table("red", found)
+    assert searcher.search(Query(texts=("red", "blue"))).answer is None
+
+
+def test_a_verdict_says_that_nothing_is_right(folder):
+    found = with_verdict(folder, absent_below=9.0).search(Query(texts=("red",)))
+    assert (found.answer.verdict, found.answer.right) == ("none", None)
+    assert found.answer.sentence == "Probably none of the photos is right."
+    assert {hit.right for hit in found.hits} == {None}
+
+
+def test_nothing_is_said_of_words_that_training_has_not_seen(folder):
+    found = with_verdict(folder).search(Query(texts=("rot",)))
+    assert (found.answer.verdict, found.answer.right) == ("unknown", None)
+    assert found.answer.unfamiliar == ("rot",)
+    assert "learned from captions without “rot”" in found.answer.sentence
+    assert {hit.right for hit in found.hits} == {None}
+
+
+def test_nothing_is_said_without_a_verdict(folder):
+    found = with_answer_sets(folder).search(Query(texts=("red",)))
+    assert (found.answer.verdict, found.answer.sentence) == ("unknown", "")
+    assert lines(found) == list(found.notes)
+    assert "Without a calibration nothing is said of how many photos are right." in found.notes
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (Count(17.6, 15, 19, 20), "About 18 of these 20 are right (15 to 19)."),
+        (Count(19.99, 20, 20, 20), "All of these 20 are right."),
+        (Count(0.3, 0, 2, 20), "Hardly any of these 20 are right (0 to 2)."),
+        (Count(0.01, 0, 0, 20), "Probably none of these 20 is right."),
+        (Count(0.8, 0, 1, 1), "This photo is right with a probability of 80 %."),
+    ],
+)
+def test_a_count_in_words(count, said):
+    assert sentence("some", count, ()) == said
 
 
 def test_one_query_is_reranked_as_the_batch_that_is_stored(folder):
@@ -207,7 +265,10 @@ def test_uncertainty_is_a_percentile_of_training_captions(folder):
 def test_it_is_plain_data(folder):
     result = with_answer_sets(folder).search(Query(texts=("red",)), count=2)
     told = json.loads(json.dumps(result.as_dict(), allow_nan=False))
-    assert told["answer"]["verdict"] == "found"
+    assert told["answer"]["verdict"] == "unknown"
+    told = with_verdict(folder).search(Query(texts=("red",)), count=2).as_dict()
+    told = json.loads(json.dumps(told, allow_nan=False))
+    assert told["answer"]["right"].keys() == {"expected", "low", "high", "of"}
     assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in result.hits]
 
 

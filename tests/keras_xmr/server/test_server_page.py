@@ -13,6 +13,7 @@ from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.index import Answer
 from keras_xmr.index.rerank import Reranking
+from keras_xmr.index.verdict import Count
 from keras_xmr.judgements.files import read_csv
 from keras_xmr.server.app import create_app
 from keras_xmr.server.run import listen
@@ -26,17 +27,18 @@ WIDTHS = (1280, 500)
 
 
 class Promising(Service):
-    """A service that has an answer set of four photos, and knows how vague texts are."""
+    """A service that knows how many photos are right, and how vague texts are."""
 
-    verdict, inside = "found", frozenset(range(4))
+    verdict, said = "some", "About 4 of these 16 are right (3 to 6)."
 
     def find(self, request, images=(), searcher=None):
         result = super().find(request, images, searcher)
         if not request.texts:
             return result
-        answer = Answer(4, False, 0.5, 0.8, 0.9, self.verdict, "These 4 photos hold what is right.")
+        right = Count(4.2, 3, 6, 16) if self.verdict == "some" else None
+        answer = Answer(4, False, 0.5, 0.8, 0.9, self.verdict, right, (), self.said)
         hits = tuple(
-            replace(hit, in_answer=place in self.inside, probability=0.9 - 0.05 * place)
+            replace(hit, in_answer=place < 4, probability=0.9 - 0.05 * place)
             for place, hit in enumerate(result.hits)
         )
         vague = 100.0 - 10 * len(request.texts[0].split())
@@ -97,11 +99,7 @@ def test_a_query(page):
     assert "The best 16 of 16 photos" in page.text("#summary")
     assert "A very vague query: many photos may be right" in page.text("#summary")
     assert "the model does not know: “wombat”" in page.text("#messages")
-    places = page.run(
-        "return [...document.querySelector('.gallery').children].map(c => c.className)"
-    )
-    assert places == ["hit"] * 4 + ["filler", "cutoff"] + ["hit after"] * 12
-    assert page.texts(".cutoff") == ["These 4 photos hold what is right."]
+    assert page.text("#summary .verdict") == "About 4 of these 16 are right (3 to 6)."
     assert page.texts(".score")[:2] == ["1\nmatch 90 %", "2\nmatch 85 %"]
     assert page.texts(".hit .buttons")[0].split("\n") == ["More like this", "Right", "Wrong"]
     page.run("history.back()")
@@ -109,22 +107,24 @@ def test_a_query(page):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said", "lines"),
-    [("nothing", "These 4 photos hold what is right.", 0), ("unsure", "The model is not sure", 1)],
+    ("verdict", "said", "place"),
+    [
+        ("none", "Probably none of the photos is right.", ".banner.unsure"),
+        ("unknown", "The model has learned from captions without “blorp”", "#summary .verdict"),
+    ],
 )
-def test_probably_nothing_here(page, service, monkeypatch, verdict, said, lines):
+def test_probably_none_is_right(page, service, monkeypatch, verdict, said, place):
     monkeypatch.setattr(service, "verdict", verdict)
+    monkeypatch.setattr(service, "said", said)
     page.open("/?q=red")
-    assert said in page.text(".banner.unsure")
-    assert len(page.all(".cutoff")) == lines
+    assert said in page.text(place)
+    assert len(page.all(".banner.unsure, #summary .verdict")) == 1
 
 
-def test_fewer_photos_than_the_answer_set_has(page):
+def test_more_photos_are_shown(page):
     page.open("/?q=red&show=3")
-    assert "Of them, 1 more would follow here." in page.text(".more")
-    page.click(".more button", "Show 10")
-    assert len(page.all(".hit")) == 10
-    assert len(page.all("li.cutoff")) == 1
+    page.click(".more button", "Show 6")
+    assert len(page.all(".hit")) == 6
 
 
 def test_more_like_this_and_not_this(page):
@@ -259,14 +259,6 @@ def test_reranking(page, service, monkeypatch):
     choose(page, "#matcher", "mean_only")
     page.until("return document.querySelector('#rerank').disabled")
     page.until("return document.querySelector('#summary').innerText.includes('Ranked by mean')")
-
-
-def test_an_answer_set_that_reranking_has_mixed(page, service, monkeypatch):
-    monkeypatch.setattr(service, "inside", {0, 1, 3, 5})
-    page.open("/?q=red")
-    dimmed = page.run("return [...document.querySelectorAll('.hit')].map(h => h.className)")
-    assert [name == "hit" for name in dimmed[:7]] == [True, True, False, True, False, True, False]
-    assert "They are the bright ones" in page.text("li.cutoff")
 
 
 def test_where_the_model_looks(page):

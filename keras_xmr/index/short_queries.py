@@ -1,0 +1,119 @@
+"""Short queries from captions, since people search with one to three words, not with captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from keras_xmr.index.vocabulary import split_words
+
+_LINKING = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "for",
+        "from",
+        "has",
+        "her",
+        "his",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "of",
+        "on",
+        "onto",
+        "or",
+        "over",
+        "that",
+        "the",
+        "their",
+        "them",
+        "there",
+        "through",
+        "to",
+        "two",
+        "up",
+        "while",
+        "who",
+        "with",
+        "wearing",
+    ]
+)
+"""English words that no short query begins or ends with."""
+
+_LONGEST = 3
+
+
+@dataclass(frozen=True, eq=False)
+class ShortQueries:
+    """Parts of captions as queries.
+
+    Attributes:
+        texts: The queries.
+        own: The photo that each comes from, (queries,).
+        right: Photos with a caption that has all words, bool (queries, photos).
+        wrong: Photos whose captions have none of them, bool (queries, photos).
+    """
+
+    texts: list[str]
+    own: np.ndarray
+    right: np.ndarray
+    wrong: np.ndarray
+
+
+def short_queries(captions: Sequence[str], photo_of: np.ndarray, seed: int = 0) -> ShortQueries:
+    """One for each photo: one to three successive words of one of its captions.
+
+    A photo is right if one of its captions has all words but linking ones. Others may show the
+    same without saying so: these count as wrong.
+
+    Args:
+        captions: The captions of all photos.
+        photo_of: The photo of each, (captions,), from 0 on.
+        seed: Of the choice.
+    """
+    random = np.random.default_rng(seed)
+    words = [split_words(caption) for caption in captions]
+    photos_with: dict[str, set[int]] = {}
+    captions_with: dict[str, set[int]] = {}
+    for number, (some, photo) in enumerate(zip(words, photo_of.tolist(), strict=True)):
+        for word in some:
+            photos_with.setdefault(word, set()).add(photo)
+            captions_with.setdefault(word, set()).add(number)
+    chosen: dict[int, list[str]] = {}
+    for number in random.permutation(len(captions)).tolist():
+        part = _part(words[number], random)
+        if part and int(photo_of[number]) not in chosen:
+            chosen[int(photo_of[number])] = part
+    own = np.array(sorted(chosen), np.int64)
+    right = np.zeros((len(own), int(photo_of.max()) + 1), bool)
+    wrong = np.ones_like(right)
+    for row, photo in enumerate(own.tolist()):
+        said = [word for word in chosen[photo] if word not in _LINKING]
+        all_said = set.intersection(*(captions_with[word] for word in said))
+        right[row, photo_of[sorted(all_said)]] = True
+        wrong[row, sorted(set.union(*(photos_with[word] for word in said)))] = False
+    return ShortQueries([" ".join(chosen[p]) for p in own.tolist()], own, right, wrong)
+
+
+def _part(words: Sequence[str], random: np.random.Generator) -> list[str]:
+    """One to three successive words, without linking words at both ends."""
+    if not words:
+        return []
+    start = int(random.integers(len(words)))
+    part = list(words[start : start + int(random.integers(1, _LONGEST + 1))])
+    while part and part[0] in _LINKING:
+        part.pop(0)
+    while part and part[-1] in _LINKING:
+        part.pop()
+    return part

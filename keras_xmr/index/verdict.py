@@ -1,0 +1,520 @@
+"""How many of the first results of a query are right, and whether any photo is.
+
+Two small logistic models, fitted on the captions of the validation split and short queries made of
+them, whose photos are put into galleries of several sizes, with and without those that are right.
+
+**What is right.** The photo that a caption was written for, and others if their captions are near
+enough to it. Similarity is the mean cosine of a photo's two nearest captions with the query, in
+deviations from what it is between captions of one photo (`likely_right`). On the judgements of
+47,109 pairs of Flickr8K by people, the probability of a majority of yes follows it by nearly the
+same curve for three different text embeddings; `_OFFSET` and `_SLOPE` are fitted on the judgements
+of one half of the captions. Where a truth is complete it takes the place of this.
+
+**Scores** are standardised by those of the reference, a fixed set of other photos: in standard
+deviations above their mean. The standard deviation, the maximum, the mean of the highest five and
+the skewness of the reference, with the number of words, are the *background* of a query: how
+common photos near to it are.
+
+**How many.** The probability that a photo is right, by its score, the background, and
+the share of photos that are right, which is larger in small galleries that hold the query's own
+photo. Summed over the first k it is the count. The interval is that of independent draws whose
+log-odds are moved together by a normal deviate: how queries differ from the model.
+
+**Whether any.** The log-odds that the gallery holds a right photo, by the best score, the
+background, and log N. A query is called absent if they are lower than for nine of ten validation
+queries with a right photo.
+
+**Words.** If half of the rarer words of a query are missing from the captions of training, its
+score means little (`keras_xmr.index.vocabulary`), and nothing is said of the count.
+
+Probabilities are calibrated on the average over queries and photos like those of the validation
+split, as far as its labels are right. This is not a conformal guarantee, and it depends on the size
+of the gallery through the models above: other sizes were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.index.answer_sets import centre_and_scale, group_weights, low_quantile
+
+LEVEL = 0.9
+"""The part of the counts that is within its interval, and of the present queries that is kept."""
+
+FEWEST = 50
+"""With fewer photos nothing is calibrated."""
+
+_OFFSET, _SLOPE = -0.07, 1.55
+"""Log-odds of a majority of yes, by deviations of similarity between captions of one photo."""
+
+_FARTHEST = -3.0
+"""Below this similarity a photo counts as wrong: at most 2 of 1,000 judged pairs were right."""
+
+_ABSENT = -2.75
+"""Photos above this similarity are taken out for a gallery without a right photo."""
+
+_SIZES = (0.05, 0.1, 0.25, 0.5, 1.0)
+"""Parts of the validation photos that make galleries."""
+
+_TOP = 50
+"""The first results by which the count is fitted."""
+
+_NODES = np.polynomial.hermite_e.hermegauss(15)
+
+
+@dataclass(frozen=True, eq=False)
+class Background:
+    """What scores of queries are held against.
+
+    Attributes:
+        mean: Of the scores of the reference, (queries,).
+        deviation: Their standard deviation, (queries,).
+        features: Deviation, and maximum, mean of the highest five and skewness of standardised
+            scores, and the logarithm of the number of words, (queries, 5).
+    """
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    features: np.ndarray
+
+    @classmethod
+    def of(cls, reference: np.ndarray, words: np.ndarray) -> Background:
+        """From scores with the reference.
+
+        Args:
+            reference: Scores of queries with the photos of the reference, (queries, R).
+            words: The number of words of each query, (queries,).
+        """
+        mean, deviation = centre_and_scale(reference)
+        standard = (reference - mean[:, None]) / deviation[:, None]
+        highest = np.sort(standard, axis=1)[:, -5:]
+        features = [deviation, highest[:, -1], highest.mean(axis=1), (standard**3).mean(axis=1)]
+        features.append(np.log(np.maximum(words, 1)))
+        return cls(mean, deviation, np.stack(features, axis=1))
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """A logistic regression.
+
+    Attributes:
+        centre: What is taken from each feature.
+        scale: What it is divided by.
+        weights: Of the features, the last is the constant.
+    """
+
+    centre: list[float]
+    scale: list[float]
+    weights: list[float]
+
+    @classmethod
+    def fit(
+        cls, features: np.ndarray, labels: np.ndarray, weights: np.ndarray, ridge: float = 1e-3
+    ) -> Logistic:
+        """Maximises the likelihood by Newton's method.
+
+        Args:
+            features: (rows, F).
+            labels: Probabilities of yes, (rows,).
+            weights: Of the rows, (rows,).
+            ridge: Of the squares of the weights, for a mean weight of 1.
+        """
+        centre, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
+        x = np.concatenate([(features - centre) / scale, np.ones((len(features), 1))], axis=1)
+        weights = weights / weights.sum()
+        penalty = np.diag([ridge] * features.shape[1] + [1e-9])
+        found = np.zeros(x.shape[1])
+        for _ in range(50):
+            chance = sigmoid(x @ found)
+            slope = x.T @ (weights * (chance - labels)) + penalty @ found
+            curve = (x * (weights * chance * (1 - chance))[:, None]).T @ x + penalty
+            step = np.linalg.solve(curve, slope)
+            found = found - step / max(1.0, float(np.abs(step).max()))
+            if np.abs(step).max() < 1e-8:
+                break
+        return cls(centre.tolist(), scale.tolist(), found.tolist())
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """Log-odds, (rows,)."""
+        standard = (features - np.asarray(self.centre)) / np.asarray(self.scale)
+        found: np.ndarray = standard @ np.asarray(self.weights[:-1]) + self.weights[-1]
+        return found
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many of the first results are right.
+
+    Attributes:
+        expected: The sum of their probabilities.
+        low: The lower end of the interval.
+        high: The upper end.
+        of: How many results there are.
+    """
+
+    expected: float
+    low: int
+    high: int
+    of: int
+
+
+@dataclass(frozen=True)
+class VerdictModel:
+    """Says how many of the first results are right, and whether any photo is.
+
+    Attributes:
+        presence: Log-odds that there is a right photo, by the best score.
+        cutoff: Below these log-odds nothing is said to be there.
+        right: Log-odds that a photo is right.
+        spread: Standard deviation of what moves the log-odds of all photos of a query.
+        share: The mean share of other photos that are right.
+        gallery: The number of photos of the validation split.
+        queries: How many captions calibrated.
+        complete: Whether the truth was complete, not inferred from captions.
+    """
+
+    presence: Logistic
+    cutoff: float
+    right: Logistic
+    spread: float
+    share: float
+    gallery: int
+    queries: int
+    complete: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> VerdictModel:
+        """From what `as_dict` gave."""
+        parts = {name: Logistic(**content[name]) for name in ("presence", "right")}
+        return cls(**(dict(content) | parts))
+
+    def log_odds(self, best: np.ndarray, background: np.ndarray, gallery: int) -> np.ndarray:
+        """Log-odds that the gallery holds a right photo, (queries,).
+
+        They are for as many queries with as without one, and are compared with `cutoff` alone.
+
+        Args:
+            best: The best standardised score of each query, (queries,).
+            background: `Background.features` (queries, 5).
+            gallery: The number of photos.
+        """
+        return self.presence(_presence_features(best, background, gallery))
+
+    def is_absent(self, best: float, background: np.ndarray, gallery: int) -> bool:
+        """Whether probably no photo of the gallery is right.
+
+        Args:
+            best: The best standardised score.
+            background: `Background.features` of the query, (5,).
+            gallery: The number of photos.
+        """
+        found = self.log_odds(np.array([best]), background[None], gallery)
+        return bool(found[0] < self.cutoff)
+
+    def probabilities(self, scores: np.ndarray, background: np.ndarray, gallery: int) -> np.ndarray:
+        """The probability that each photo is right, if any is, (k,).
+
+        Args:
+            scores: Standardised scores of photos, (k,).
+            background: `Background.features` of the query, (5,).
+            gallery: The number of photos.
+        """
+        return sigmoid(self.right(_right_features(scores, background, gallery, self.share)))
+
+    def count(self, probabilities: np.ndarray, level: float = LEVEL) -> Count:
+        """How many are right of photos with these probabilities.
+
+        Args:
+            probabilities: Of the first results, (k,).
+            level: The probability that the interval holds.
+        """
+        below = np.cumsum(count_distribution(probabilities, self.spread))
+        tail = (1 - level) / 2
+        low, high = (int(np.searchsorted(below, part + 1e-9)) for part in (tail, 1 - tail))
+        size = len(probabilities)
+        return Count(float(probabilities.sum()), min(low, size), min(high, size), size)
+
+
+def calibrate_verdict(
+    scores: np.ndarray,
+    reference: np.ndarray,
+    words: np.ndarray,
+    right: np.ndarray,
+    wrong: np.ndarray,
+    own: np.ndarray,
+    is_caption: np.ndarray,
+    complete: bool = False,
+    seed: int = 0,
+) -> VerdictModel | None:
+    """Calibrates on queries and photos of a split; None with fewer than `FEWEST` photos.
+
+    Args:
+        scores: Of queries with photos, (queries, photos).
+        reference: Of queries with the photos of the reference, (queries, R).
+        words: The number of words of each query, (queries,).
+        right: The probability that a photo is right, (queries, photos).
+        wrong: Photos that may stay where no photo is to be right, bool (queries, photos).
+        own: The column of the photo that each query was written for, (queries,).
+        is_caption: Which queries are whole captions, bool (queries,). They alone calibrate whether
+            there is a right photo: too many parts of captions say little.
+        complete: Whether `right` is a complete truth.
+        seed: Of the galleries.
+    """
+    if scores.shape[1] < FEWEST:
+        return None
+    background = Background.of(reference, words)
+    standard = (scores - background.mean[:, None]) / background.deviation[:, None]
+    others = right.sum(axis=1) - right[np.arange(len(right)), own]
+    share = float(max(others.mean() / max(right.shape[1] - 1, 1), 1e-6))
+    random = np.random.default_rng(seed)
+    drawn = _draw(standard, right, wrong, own, random)
+    whole = [each for each in drawn if is_caption[each.query]]
+    features, weights = background.features, group_weights(own)
+    present, absent = _presence_rows(whole, features)
+    labels = np.repeat([1.0, 0.0], [len(present[0]), len(absent[0])])
+    rows = np.concatenate([present[0], absent[0]])
+    presence = Logistic.fit(rows, labels, weights[np.concatenate([present[1], absent[1]])])
+    kept = presence(present[0])
+    cutoff = low_quantile(kept, _shared(weights, present[1]), 1.0 - LEVEL)
+    rows, labels, number = _right_rows(drawn, features, share)
+    queries = np.array([each.query for each in drawn])
+    found = Logistic.fit(rows, labels, weights[queries[number]])
+    # Of the largest galleries: where only one photo is right, no two of them can be.
+    largest = [each for each in drawn if each.gallery == drawn[-1].gallery]
+    rows, labels, number = _right_rows(largest, features, share)
+    spread = _spread(found, rows, random.random(len(labels)) < labels, number)
+    return VerdictModel(
+        presence, cutoff, found, spread, share, scores.shape[1], len(scores), complete
+    )
+
+
+def _shared(weights: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """The weight of a query, shared by its rows."""
+    return np.asarray(weights[queries] / np.bincount(queries, minlength=len(weights))[queries])
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A query in a gallery.
+
+    Attributes:
+        query: Its row.
+        gallery: The number of photos.
+        scores: The best standardised scores, descending.
+        right: The probabilities that these photos are right.
+        best_absent: The best score without right photos; None if no photo is left.
+        absent_gallery: The number of photos without right ones.
+    """
+
+    query: int
+    gallery: int
+    scores: np.ndarray
+    right: np.ndarray
+    best_absent: float | None
+    absent_gallery: int
+
+
+def _draw(
+    scores: np.ndarray,
+    right: np.ndarray,
+    wrong: np.ndarray,
+    own: np.ndarray,
+    random: np.random.Generator,
+) -> list[_Drawn]:
+    """Every query in galleries of several sizes, each with its own photo."""
+    photos, found = scores.shape[1], []
+    sizes = sorted({max(10, round(part * photos)) for part in _SIZES})
+    for size in sizes:
+        order = random.permutation(photos)
+        for query in range(len(scores)):
+            # Another gallery for every query: a rotation of the same order.
+            start = int(random.integers(photos))
+            some = order[np.arange(start, start + size) % photos]
+            some = some if own[query] in some else np.append(some[1:], own[query])
+            values = scores[query, some]
+            top = np.argsort(-values)[:_TOP]
+            left = values[wrong[query, some]]
+            found.append(
+                _Drawn(
+                    query,
+                    size,
+                    values[top],
+                    right[query, some[top]],
+                    float(left.max()) if len(left) else None,
+                    len(left),
+                )
+            )
+    return found
+
+
+_Rows = tuple[np.ndarray, np.ndarray]
+"""Features (rows, F), and the query of each row (rows,)."""
+
+
+def _presence_rows(drawn: Sequence[_Drawn], features: np.ndarray) -> tuple[_Rows, _Rows]:
+    """The rows of queries in galleries with a right photo, and in such without."""
+
+    def rows(values: list[tuple[float, int, int]]) -> _Rows:
+        best, galleries, queries = (np.array(column) for column in zip(*values, strict=True))
+        return _presence_features(best, features[queries], galleries), queries
+
+    present = rows([(float(d.scores[0]), d.gallery, d.query) for d in drawn])
+    absent = rows([(d.best_absent, d.gallery, d.query) for d in drawn if d.best_absent is not None])
+    return present, absent
+
+
+def _right_rows(
+    drawn: Sequence[_Drawn], features: np.ndarray, share: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features of the first photos, their labels, and the number of the gallery of each."""
+    rows = np.concatenate(
+        [_right_features(d.scores, features[d.query], d.gallery, share) for d in drawn]
+    )
+    number = np.repeat(np.arange(len(drawn)), [len(d.scores) for d in drawn])
+    return rows, np.concatenate([d.right for d in drawn]), number
+
+
+def _spread(model: Logistic, rows: np.ndarray, labels: np.ndarray, number: np.ndarray) -> float:
+    """How far log-odds of a query are moved together, by maximum likelihood on a grid."""
+    chance, found = sigmoid(model(rows)), []
+    candidates = np.arange(0.0, 3.01, 0.1)
+    for spread in candidates:
+        moved, parts = _moved(chance, spread)
+        moved = np.clip(moved, 1e-9, 1 - 1e-9)
+        each = labels * np.log(moved) + (1 - labels) * np.log1p(-moved)
+        total = np.array([np.bincount(number, row) for row in each])
+        highest = total.max(axis=0)
+        found.append(np.sum(highest + np.log(parts @ np.exp(total - highest))))
+    return float(candidates[int(np.argmax(found))])
+
+
+def _moved(chance: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities at each node of the deviate (nodes, k), and the weights of the nodes.
+
+    Their mean is `chance`, by the approximation of the logistic by a normal distribution.
+    """
+    nodes, parts = _NODES
+    log_odds = np.log(np.clip(chance, 1e-9, 1 - 1e-9) / np.clip(1 - chance, 1e-9, 1))
+    wider = np.sqrt(1 + (16 * np.sqrt(3) / (15 * np.pi)) ** 2 * spread**2)
+    return sigmoid(log_odds * wider + spread * nodes[:, None]), parts / parts.sum()
+
+
+def count_distribution(probabilities: np.ndarray, spread: float = 0.0) -> np.ndarray:
+    """The probability of each count from 0 to k, (k + 1,).
+
+    A mixture of Poisson-binomial distributions.
+
+    Args:
+        probabilities: Of each photo, (k,).
+        spread: Standard deviation of what moves their log-odds together.
+    """
+    moved, parts = _moved(probabilities, spread)
+    found = np.zeros((len(parts), len(probabilities) + 1))
+    found[:, 0] = 1.0
+    for place in range(len(probabilities)):
+        chance = moved[:, place, None]
+        longer = found[:, : place + 2] * (1 - chance)
+        longer[:, 1:] += found[:, : place + 1] * chance
+        found[:, : place + 2] = longer
+    return np.asarray(parts @ found)
+
+
+def _presence_features(
+    best: np.ndarray, background: np.ndarray, gallery: int | np.ndarray
+) -> np.ndarray:
+    grown = np.broadcast_to(np.log(np.maximum(gallery, 1)), best.shape)
+    return np.column_stack([best, grown, background[:, :-1]])
+
+
+def _right_features(
+    scores: np.ndarray, background: np.ndarray, gallery: int, share: float
+) -> np.ndarray:
+    prior = np.log(share + 1 / max(gallery, 1))
+    same = np.broadcast_to([prior, *background], (len(scores), 1 + len(background)))
+    return np.column_stack([scores, same])
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x))."""
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * values)))
+
+
+def caption_similarity(
+    queries: np.ndarray, captions: np.ndarray, photo_of: np.ndarray
+) -> np.ndarray:
+    """The mean cosine of a query with the two nearest captions of each photo, (queries, photos).
+
+    Args:
+        queries: Vectors at unit length, (queries, D).
+        captions: Likewise, (captions, D).
+        photo_of: The photo of each caption, (captions,), from 0 on, ascending.
+    """
+    counts = np.bincount(photo_of)
+    starts = np.cumsum(counts) - counts
+    found = np.empty((len(queries), len(counts)), np.float32)
+    for start in range(0, len(queries), 256):
+        some = queries[start : start + 256]
+        first = some @ captions[starts].T
+        second = np.where(counts > 1, -np.inf, first).astype(first.dtype)
+        for place in range(1, counts.max()):
+            there = np.flatnonzero(counts > place)
+            new = some @ captions[starts[there] + place].T
+            second[:, there] = np.maximum(second[:, there], np.minimum(new, first[:, there]))
+            first[:, there] = np.maximum(first[:, there], new)
+        found[start : start + 256] = (first + second) / 2
+    return found
+
+
+@dataclass(frozen=True)
+class SimilarityScale:
+    """The mean and standard deviation of the similarity between captions of one photo."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, captions: np.ndarray, photo_of: np.ndarray) -> SimilarityScale | None:
+        """By captions at unit length of photos; None where no photo has two.
+
+        Args:
+            captions: (captions, D).
+            photo_of: The photo of each, ascending.
+        """
+        values = []
+        for photo in np.unique(photo_of):
+            own = captions[photo_of == photo]
+            if len(own) < 2:
+                continue
+            cosines = own @ own.T
+            np.fill_diagonal(cosines, -np.inf)
+            values.append(-np.sort(-cosines, axis=1)[:, : min(2, len(own) - 1)].mean(axis=1))
+        if not values:
+            return None
+        joined = np.concatenate(values)
+        return cls(float(joined.mean()), float(max(joined.std(), 1e-6)))
+
+
+def likely_right(similarity: np.ndarray, scale: SimilarityScale) -> tuple[np.ndarray, np.ndarray]:
+    """The probability that a photo is right by its captions, and whether it is surely wrong.
+
+    Args:
+        similarity: Of `caption_similarity`.
+        scale: Between captions of one photo.
+    """
+    deviations = (similarity - scale.mean) / scale.deviation
+    right = np.where(deviations < _FARTHEST, 0.0, sigmoid(_OFFSET + _SLOPE * deviations))
+    return right, deviations < _ABSENT
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Vectors at unit length, once their mean is taken away."""
+    centred = vectors - vectors.mean(axis=0)
+    return np.asarray(centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12))
