@@ -414,13 +414,13 @@ OF_SIGMA = (
 
 _ON_SCENES = {"pcme_local_attention": "scenes_pcme"}
 _ON_PHOTOS = {
-    "pcme": "csv_pretrained",
-    "pcme_no_local_attention": "csv_pretrained",
+    "pcme": "csv_pretrained_pcme",
+    "pcme_no_local_attention": "csv_pretrained_pcme",
     "pcme_local_attention": "csv_pretrained_local_attention",
     "pcme_j1": "csv_pretrained_j1",
     "pcme_no_kl": "csv_pretrained_no_kl",
     "pcme_uniformity": "csv_pretrained_uniformity",
-    "pcme_j5": "csv_pretrained",
+    "pcme_j5": "csv_pretrained_pcme",
     "pcme_mean_only": "csv_pretrained_mean_only",
     "pcme_daa": "csv_pretrained_daa",
     "pcme_daa_tf_idf": "csv_pretrained_daa_tf_idf",

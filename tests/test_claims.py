@@ -219,7 +219,7 @@ def test_results_on_photos_answer(bench):
 
     names = {"csv_pretrained_vsepp": (0, 0.5), "csv_pretrained_vse0": (10, 0.5),
              "csv_pretrained_dvse": (10, 0.5), "csv_pretrained_daa": (0, 0.7),
-             "csv_pretrained": (0, 0.6)}  # fmt: skip
+             "csv_pretrained_pcme": (0, 0.6)}  # fmt: skip
     found = bench.of_real(
         [result(name, fold, *how) for name, how in names.items() for fold in (0, 1)]
     )
@@ -255,7 +255,7 @@ def report(folder, recalls, grown):
 
 
 def test_reports_say_what_sigma_tells(bench, tmp_path):
-    for name in ("scenes_pcme", "csv_pretrained"):
+    for name in ("scenes_pcme", "csv_pretrained_pcme"):
         for seed, grown in enumerate((1.5, 1.3)):
             folder = tmp_path / f"{name}-seed{seed}" / "evaluation" / "test"
             report(folder, [0.9, 0.8, 0.3, 0.2], grown)
