@@ -412,8 +412,8 @@ class Test:
 
     Args:
         data: The collection.
-        limits: The largest similarity of a photo that may stay in a gallery without a right one; None
-            for judged captions, whose judgements decide it. Otherwise the captions are others.
+        limits: The largest similarity of a photo that may stay in a gallery without a right one;
+            None for judged captions, whose judgements decide it. Otherwise captions are others.
     """
 
     def __init__(self, data: Collection, limits: dict[str, float] | None = None) -> None:
