@@ -2,29 +2,37 @@
 
 A claim says that one method has more of a metric than another, or not more by anything that counts.
 Runs on the scenes are those of `main.py compare` (a folder that holds them, `--scenes`), real
-photos the results of benchmarks/real_features.py (`--real`). A difference has a 95 % interval. On
-the scenes it is over queries and seeds: what another seed changes is estimated over methods of a
-family that have several, so that it counts where a method has one. Of the same trainings, as they
-are and scored otherwise, it is over queries alone. On real photos it is over photos, and over
-seeds where training begins at random. A claim is decided where Holm's correction for all of its
-column leaves a p-value below 0.05.
+photos the results of benchmarks/real_features.py (`--real`). A difference has a 95 % interval, over
+queries and, where trainings differ, seeds, and the smallest difference that would have been found
+in four cases of five, at the level of the first test of its family. What another seed changes is
+estimated from methods of a family that have several; where a family has none, nothing is said of
+the claim. Of the same trainings, scored otherwise, the interval is over queries alone. On real
+photos it is over photos, and over seeds where training begins at random. A claim is decided where
+Holm's correction for all claims of its paper in its column leaves a p-value below 0.05. "Not
+observed" is said only where the paper's own effect could have been found.
+
+Claims of one's own are a YAML file (`--claims`); docs/compare.md says what stands in it.
 
 What PCME's sigma is said to tell is held against the reports of finished runs (sigma_claims.py),
 on real photos against those of a folder of runs of csv_pretrained (`--real-runs`).
 
     python benchmarks/claims.py --scenes saved_models --real data/real_features/results.jsonl
+    python benchmarks/claims.py --claims mine.yaml --runs saved_models
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import sigma_claims
+from claims_file import read_claims
 from paper_claims import (
+    ALPHA,
     BY,
     CLAIMS,
     FROM_SCRATCH,
@@ -38,16 +46,23 @@ from paper_claims import (
 )
 from real_tables import Result, Sides, mean_of_runs, read_results, resampled_photos
 
+from data_pipelines.errors import UserError
 from keras_xmr.comparison.resampling import Resampled, resample
 from keras_xmr.comparison.results import RunResult, read_runs
-from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, holm
+from keras_xmr.metrics import Table
+from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, Estimate, Seeds, holm
 
-Found = dict[tuple[Claim, str], tuple[np.ndarray, str]]
-"""Of a claim and a metric the difference in percent, then draws of it, and of what runs it is."""
+Found = dict[tuple[Claim, str], tuple[Estimate | None, str]]
+"""Of a claim and a metric the difference in percent, and of what runs it is.
+
+None where nothing tells what another seed changes.
+"""
+
+ALL = (*CLAIMS, *OF_SIGMA)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints tables in Markdown."""
+    """Prints tables in Markdown, or in LaTeX."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -57,10 +72,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--real-runs", type=Path, help="a folder that holds finished runs of photos"
     )
     parser.add_argument("--size", type=int, default=500, help="how many real photos trained")
+    parser.add_argument("--claims", type=Path, help="a YAML file of claims, about --runs")
+    parser.add_argument("--runs", type=Path, help="a folder that holds finished runs")
+    parser.add_argument("--latex", action="store_true", help="prints LaTeX in place of Markdown")
     options = parser.parse_args(arguments)
+    if bool(options.claims) != bool(options.runs):
+        parser.error("--claims and --runs go together: claims are held against runs")
     # Of what stands in several files the first one counts.
     results = {r.name: r for r in reversed(read_results(options.real)) if r.size == options.size}
     found: dict[str, Found] = {}
+    claims: Sequence[Claim] = ALL
+    if options.claims:
+        try:
+            claims = read_claims(options.claims)
+            found["--runs"] = of_scenes(options.runs, claims, str, "*-seed*")
+        except UserError as error:
+            parser.error(str(error))
     if options.scenes:
         found["--scenes"] = of_scenes(options.scenes) | of_sigma(options.scenes, config_on_scenes)
     if options.real:
@@ -72,45 +99,93 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for option, own in found.items():
         if not own:
             parser.error(f"{option}: there are no finished runs that a claim is about")
-    scenes = found.pop("--scenes", {})
-    photos = {key: values for own in found.values() for key, values in own.items()}
-    print("\n".join(table({"scenes": scenes, "real photos": photos})))
+    if options.claims:
+        columns = {"runs": found["--runs"]}
+    else:
+        photos = [own for name, own in found.items() if name != "--scenes"]
+        merged = {key: values for own in photos for key, values in own.items()}
+        columns = {"scenes": found.get("--scenes", {}), "real photos": merged}
+    if options.latex:
+        print("\n\n".join(own.latex() for own in tables(columns, claims)))
+    else:
+        print("\n".join(table(columns, claims)))
 
 
-def table(columns: dict[str, Found]) -> Iterable[str]:
-    """Lines of a table for each paper: a row for each claim and metric that was run."""
-    cells: dict[str, dict[tuple[Claim, str], str]] = {}
-    for name, found in columns.items():
-        tested = {key: _tested(*key, values) for key, (values, _) in found.items()}
-        corrected = holm([p_value for _, p_value in tested.values()])
-        cells[name] = {
-            key: f"{key[0].verdict(key[1], apart, p)} | {_text(apart)} ({found[key][1]})"
-            for (key, (apart, _)), p in zip(tested.items(), corrected, strict=True)
-        }
-    heads = " | ".join(f"{name} | difference" for name in columns)
-    claims = (*CLAIMS, *OF_SIGMA)
+def table(columns: dict[str, Found], claims: Sequence[Claim] = ALL) -> Iterable[str]:
+    """Lines in Markdown of a table for each paper."""
+    for own in tables(columns, claims):
+        yield from ("", f"**{own.title}**", "", f"| {' | '.join(own.header)} |")
+        rule = ["---" if "difference" not in name else "---:" for name in own.header]
+        yield f"| {' | '.join(rule)} |"
+        yield from (f"| {' | '.join(row)} |" for row in own.rows)
+
+
+def tables(columns: dict[str, Found], claims: Sequence[Claim] = ALL) -> Iterable[Table]:
+    """A table for each paper: a row for each claim and metric that was run."""
+    cells = {name: _cells(found) for name, found in columns.items()}
+    header = ["claim", "metric"]
+    for name in columns:
+        header += [name, "difference", "detectable difference"]
     for paper in dict.fromkeys(claim.paper for claim in claims):
-        yield from ("", f"**{paper}**", "", f"| claim | metric | {heads} |")
-        yield "| --- | --- |" + " --- | ---: |" * len(columns)
+        rows = []
         for claim in (claim for claim in claims if claim.paper == paper):
             for metric in claim.metrics:
                 if any((claim, metric) in own for own in cells.values()):
-                    row = [own.get((claim, metric), "not run | ") for own in cells.values()]
-                    yield f"| {claim.text} | {title_of(metric)} | {' | '.join(row)} |"
+                    told = [own.get((claim, metric), _NOT_RUN) for own in cells.values()]
+                    rows.append([claim.text, title_of(metric), *itertools.chain(*told)])
+        if rows or claims is ALL:
+            yield Table(paper, header, rows)
 
 
-def _tested(claim: Claim, metric: str, values: np.ndarray) -> tuple[Difference, float]:
-    """A difference, and the p-value of the claim."""
-    bound = claim.bound(metric)
-    tested = difference(float(values[0]) - bound, values[1:] - bound)
-    return difference(float(values[0]), values[1:]), tested.p_value
+_NOT_RUN = ("not run", "", "")
 
 
-def of_scenes(folder: Path) -> Found:
-    """What the finished runs of a folder have; R-Precision is that by the truth."""
-    scenes = Scenes(folder)
+def _cells(found: Found) -> dict[tuple[Claim, str], tuple[str, str, str]]:
+    """Verdict, difference and power of each claim; the claims of a paper are one family of tests.
+
+    What cannot be tested is not one of them: models that answer alike, and single trainings of
+    which nothing tells what another seed changes.
+    """
+    cells = {key: ("seeds unknown", f"({runs})", "") for key, (_, runs) in found.items()}
+    known = {key: (own, runs) for key, (own, runs) in found.items() if own is not None}
+    for paper in dict.fromkeys(claim.paper for claim, _ in known):
+        family = {key: values for key, values in known.items() if key[0].paper == paper}
+        apart = {key: estimate.difference() for key, (estimate, _) in family.items()}
+        bounds = [
+            (key, bound)
+            for key, d in apart.items()
+            if key[0].testable(d)
+            for bound in key[0].bounds(key[1])
+        ]
+        raw = [family[key][0].above(bound).difference().p_value for key, bound in bounds]
+        p_values: dict[tuple[Claim, str], tuple[float, ...]] = {}
+        for (key, _), p_value in zip(bounds, holm(raw), strict=True):
+            p_values[key] = (*p_values.get(key, ()), float(p_value))
+        for key, (estimate, runs) in family.items():
+            claim, metric = key
+            smallest = estimate.smallest_effect(ALPHA / max(len(bounds), 1))
+            verdict = claim.verdict(metric, apart[key], p_values.get(key, ()), smallest)
+            cells[key] = verdict, f"{_text(apart[key])} ({runs})", _number(smallest)
+    return cells
+
+
+def of_scenes(
+    folder: Path,
+    claims: Sequence[Claim] = CLAIMS,
+    config_of: Callable[[str], str] = config_on_scenes,
+    pattern: str = "scenes_*-seed*",
+) -> Found:
+    """What the finished runs of a folder have; R-Precision is that by the truth, if it is known.
+
+    Args:
+        folder: The folder.
+        claims: The claims.
+        config_of: The config of a method that a claim names.
+        pattern: Names of the folders of runs.
+    """
+    scenes = Scenes(folder, claims, config_of, pattern)
     found: Found = {}
-    for claim in CLAIMS:
+    for claim in claims:
         left, right = scenes.runs(claim.left), scenes.runs(claim.right)
         same = claim.left.partition(BY)[0] == claim.right.partition(BY)[0]
         if same:
@@ -118,12 +193,17 @@ def of_scenes(folder: Path) -> Found:
             left, right = ([run for run in own if run.folder in shared] for own in (left, right))
         if not left or not right:
             continue
+        known = set.intersection(*(scenes.kinds(run) for run in (*left, *right)))
         count = f"{len(left)}" if len(left) == len(right) else f"{len(left)} and {len(right)}"
         for metric in claim.metrics:
-            values = scenes.means(left, metric) - scenes.means(right, metric)
-            if not same:
-                values[1:] += scenes.of_seeds(left, metric, 1) - scenes.of_seeds(right, metric, 2)
-            found[claim, metric] = values, f"seeds: {count}{', queries alone' if same else ''}"
+            if metric.startswith("truth_") and "truth" not in known:
+                continue
+            apart = scenes.mean(left, metric) - scenes.mean(right, metric)
+            told = f"seeds: {count}{', queries alone' if same else ''}"
+            found[claim, metric] = (
+                apart if same else scenes.with_seeds(apart, left, right, metric),
+                told,
+            )
     return found
 
 
@@ -144,88 +224,102 @@ def of_sigma(folder: Path, config_of: Callable[[str], str]) -> Found:
 
 
 class Scenes:
-    """Finished runs on the scenes.
+    """Finished runs.
 
     Args:
         folder: The folder that holds them.
+        claims: The claims that are about them.
+        config_of: The config of a method that a claim names.
+        pattern: Names of the folders of runs.
     """
 
-    def __init__(self, folder: Path) -> None:
-        files = folder.glob("scenes_*-seed*/evaluation/test/metrics.json")
+    def __init__(
+        self,
+        folder: Path,
+        claims: Sequence[Claim] = CLAIMS,
+        config_of: Callable[[str], str] = config_on_scenes,
+        pattern: str = "scenes_*-seed*",
+    ) -> None:
+        files = folder.glob(f"{pattern}/evaluation/test/metrics.json")
+        self._config_of = config_of
+        sides = {side.partition(BY)[0] for claim in claims for side in (claim.left, claim.right)}
+        self._claimed = {config_of(method) for method in sides}
         runs = sorted(path.parents[2] for path in files)
         self._methods = read_runs(runs)["test"] if runs else {}
         self._resampled: dict[tuple[Path, str], dict[str, Resampled]] = {}
-        sides = {side.partition(BY)[0] for claim in CLAIMS for side in (claim.left, claim.right)}
-        self._claimed = {config_on_scenes(method) for method in sides}
 
     def runs(self, name: str) -> list[RunResult]:
         """The runs of a method, as they are or by another matcher, which comes first then."""
         method, _, other = name.partition(BY)
-        runs = self._methods.get(config_on_scenes(method), [])
+        runs = self._methods.get(self._config_of(method), [])
         if not other:
             return runs
         found = []
         for run in runs:
             matcher = f"{run.matcher} + {other}" if other in RERANKERS else other
             found.append(replace(run, figures={"matchers": {matcher: {}}}))
-        return [run for run in found if "truth" in run.queries.values]
+        return [run for run in found if run.queries.values]
 
-    def means(self, runs: Sequence[RunResult], metric: str) -> np.ndarray:
-        """The mean over runs of a metric in percent, then of draws of the queries."""
+    def kinds(self, run: RunResult) -> set[str]:
+        """The kinds of judgements that a run was measured against."""
+        return set(run.queries.values)
+
+    def mean(self, runs: Sequence[RunResult], metric: str) -> Estimate:
+        """The mean over runs of a metric in percent, over the queries."""
         name = metric.removeprefix("truth_")
         by_truth = metric == "truth_rsum" or metric in R_PRECISION
-        total = np.zeros(1 + RESAMPLES)
+        value, resampled = 0.0, np.zeros(RESAMPLES)
         for run in runs:
             key = run.folder, run.matcher
             if key not in self._resampled:
                 kinds = resample({run.method: [run]})
                 self._resampled[key] = {kind.judgements: kind for kind in kinds}
-            kind = self._resampled[key]["truth" if by_truth else "metrics"]
-            total[0] += 100 * kind.observed[name][0] / len(runs)
-            total[1:] += 100 * kind.resampled[name][0] / len(runs)
-        return total
+            known = self._resampled[key]
+            kind = known["truth" if by_truth and "truth" in known else "metrics"]
+            (estimate,) = kind.estimates[name]
+            value += 100 * estimate.value / len(runs)
+            resampled += 100 * estimate.resampled / len(runs)
+        return Estimate(value, resampled)
 
-    def of_seeds(self, runs: Sequence[RunResult], metric: str, seed: int) -> np.ndarray:
-        """Draws of what other seeds change in the mean of runs of one method.
+    def with_seeds(
+        self, apart: Estimate, left: Sequence[RunResult], right: Sequence[RunResult], metric: str
+    ) -> Estimate | None:
+        """A difference with what other seeds change; None where nothing is known of that.
 
-        Their standard deviation is that of methods of its family, whose names begin alike, or of
-        all methods where these have too few seeds: some families vary more than others. Methods
-        that no claim names do not count.
+        Their variance is that of the methods of a family, whose names begin alike. It is not
+        borrowed from other families, as some vary more than others. Methods that no claim names do
+        not count.
         """
-        family = _family(runs[0].method)
-        squares, freedom = self._deviations(metric, family)
-        if freedom < _LEAST_FREEDOM:
-            squares, freedom = self._deviations(metric, "")
-        return _drawn(squares, freedom, len(runs), seed)
+        seeds: list[Seeds] = []
+        for family in dict.fromkeys(_family(runs[0].method) for runs in (left, right)):
+            squares, freedom = self._deviations(metric, family)
+            if not freedom:
+                return None
+            counts = [len(own) for own in (left, right) if _family(own[0].method) == family]
+            # Both sides of one family share one estimate of the variance.
+            seeds.append(_seeds(squares, freedom, sum(1 / count for count in counts)))
+        return replace(apart, seeds=tuple(seeds))
 
     def _deviations(self, metric: str, family: str) -> tuple[float, int]:
         """The squares of deviations from the mean of each method, and degrees of freedom."""
         squares, freedom = 0.0, 0
         for method, runs in self._methods.items():
-            if method in self._claimed and family in ("", _family(method)):
-                each = np.array([self.means([run], metric)[0] for run in runs])
+            if method in self._claimed and family == _family(method):
+                each = np.array([self.mean([run], metric).value for run in runs])
                 squares += float(((each - each.mean()) ** 2).sum())
                 freedom += len(runs) - 1
         return squares, freedom
 
 
-def _drawn(squares: float, freedom: int, runs: int, seed: int) -> np.ndarray:
-    """Draws of what other seeds change in the mean of some runs.
+def _seeds(squares: float, freedom: int, share: float) -> Seeds:
+    """What other seeds change.
 
     Args:
         squares: The squares of deviations that were seen.
-        freedom: Their degrees of freedom; of none nothing is known, and nothing changes.
-        runs: How many runs the mean is of.
-        seed: Seed of the draws.
+        freedom: Their degrees of freedom.
+        share: The part of the variance of one run that is left in what is tested.
     """
-    if not freedom:
-        return np.zeros(RESAMPLES)
-    drawn = np.random.default_rng(seed).standard_t(freedom, RESAMPLES)
-    found: np.ndarray = drawn * np.sqrt(squares / freedom / runs)
-    return found
-
-
-_LEAST_FREEDOM = 3
+    return Seeds(squares / freedom * share, 0.0, float(freedom))
 
 
 def _family(method: str) -> str:
@@ -243,31 +337,37 @@ def of_real(results: Sequence[Result]) -> Found:
             right = _queries(results, claim.right, metric)
             if folds := sorted(left.keys() & right.keys()):
                 values = _apart([left[fold] for fold in folds], [right[fold] for fold in folds])
-                values[1:] += _of_real_seeds(results, claim.left, metric, folds, 1)
-                values[1:] -= _of_real_seeds(results, claim.right, metric, folds, 2)
-                found[claim, metric] = values, f"folds: {len(folds)}"
+                seeds = _of_real_seeds(results, (claim.left, claim.right), metric, folds)
+                apart = None if seeds is None else Estimate(float(values[0]), values[1:], seeds)
+                found[claim, metric] = apart, f"folds: {len(folds)}"
     return found
 
 
 def _of_real_seeds(
-    results: Sequence[Result], method: str, metric: str, folds: Sequence[int], seed: int
-) -> np.ndarray:
-    """Draws of what other seeds change in the mean of the runs of a method that begins at random.
+    results: Sequence[Result], sides: tuple[str, str], metric: str, folds: Sequence[int]
+) -> tuple[Seeds, ...] | None:
+    """What other seeds change in the means of two methods that begin at random; None if unknown.
 
-    Their standard deviation is that within the folds of all such methods. What begins at CCA hardly
+    Their variance is that within the folds of the methods of a family. What begins at CCA hardly
     leaves it, whatever the seed.
     """
-    if method not in FROM_SCRATCH:
-        return np.zeros(RESAMPLES)
-    squares, freedom, count = 0.0, 0, 0
-    for other in FROM_SCRATCH:
-        for fold, runs in _runs_of_folds(results, other, metric).items():
-            if fold in folds:
-                each = np.array([np.nanmean(images) + np.nanmean(caps) for images, caps in runs])
-                squares += float(((each - each.mean()) ** 2).sum())
-                freedom += len(runs) - 1
-                count += len(runs) if other == method else 0
-    return _drawn(squares, freedom, count, seed)
+    random = [side for side in sides if side in FROM_SCRATCH]
+    seeds: list[Seeds] = []
+    for family in dict.fromkeys(map(_family, random)):
+        squares, freedom, share = 0.0, 0, 0.0
+        for other in (name for name in FROM_SCRATCH if _family(name) == family):
+            count = 0
+            for fold, runs in _runs_of_folds(results, other, metric).items():
+                if fold in folds:
+                    each = np.array([np.nanmean(i) + np.nanmean(c) for i, c in runs])
+                    squares += float(((each - each.mean()) ** 2).sum())
+                    freedom += len(runs) - 1
+                    count += len(runs)
+            share += sides.count(other) / count if count else 0.0
+        if not freedom:
+            return None
+        seeds.append(_seeds(squares, freedom, share))
+    return tuple(seeds)
 
 
 def _apart(left: list[Sides], right: list[Sides]) -> np.ndarray:
@@ -326,6 +426,10 @@ def _measure(result: Result, name: str, other: str) -> Sides | None:
 def _text(apart: Difference) -> str:
     digits = 1 if max(abs(apart.low), abs(apart.high)) >= 1 else 2
     return f"{apart.value:+.{digits}f} [{apart.low:+.{digits}f}, {apart.high:+.{digits}f}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
 if __name__ == "__main__":

@@ -81,16 +81,17 @@ def _density(samples: np.ndarray, mean: Any, log_variance: Any) -> np.ndarray:
 
 
 def _jensen_shannon(image: Arrays, caption: Arrays) -> np.ndarray:
-    """By Monte-Carlo, on the samples of either."""
+    """By Monte-Carlo, on the samples of either, as the logarithm of what is missing to log 2."""
     captions = [x[:, None] for x in _gaussian(caption)]
-    total: Any = 0.0
+    missing = []
     for samples, own, other in (
         (image["samples"], _gaussian(image), captions),
         (caption["samples"], captions, _gaussian(image)),
     ):
-        mine, theirs = _density(samples, *own), _density(samples, *other)
-        total += (mine - np.logaddexp(mine, theirs) + np.log(2)).mean(-1)
-    return -0.5 * total
+        ratio = _density(samples, *other) - _density(samples, *own)
+        logs = np.where(ratio < -30, ratio, np.log(np.logaddexp(0, np.maximum(ratio, -30))))
+        missing.append(np.logaddexp.reduce(logs, -1) - np.log(logs.shape[-1]))
+    return np.logaddexp(*missing) - np.log(2)
 
 
 def _wasserstein(image: Arrays, caption: Arrays) -> np.ndarray:

@@ -179,7 +179,7 @@ def train(
         run.prepare()
     run.train()
     dev = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
-    evaluation = evaluate_split(run.model, run.records, "test", run.tokenizer, config)
+    evaluation = evaluate_split(run.model, run.embedded_records, "test", run.tokenizer, config)
     keras.backend.clear_session()
     shutil.rmtree(config.folder)
     own = evaluation.matchers[0].metrics
@@ -200,7 +200,7 @@ def _of_queries(metrics: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
 def read_photos(options: argparse.Namespace) -> Photos:
     """Features of the work folder, which are computed if it has none."""
     path = options.work / "features.npz"
-    photos = options.features or options.photos
+    photos = options.features or options.flickr8k or options.photos
     image, text, crop = _encoders(options)
     encoders = [vars(image), crop.model_dump(mode="json"), vars(text)]
     made_of = json.dumps([str(photos), options.splits, *encoders], default=str)
@@ -213,7 +213,7 @@ def read_photos(options: argparse.Namespace) -> Photos:
     if str(kept["made_of"]) != made_of:
         raise SystemExit(f"{path} was made of other photos or encoders; name another --work")
     captions = [list(each) for each in kept["captions"]]
-    given = options.splits or options.features
+    given = options.splits or options.features or options.flickr8k
     parts = _parts(kept["split"] if given else None, len(captions))
     layers = len(text.layers or (1,))
     return Photos(kept["features"], kept["sentences"], captions, parts, layers)
@@ -233,11 +233,13 @@ def _features(
     options: argparse.Namespace, image: Any, text: Any, crop: Any
 ) -> dict[str, np.ndarray]:
     """Features, sentences, captions and splits of the photos that can be read."""
-    from data_pipelines.sources import CsvSource, RegionsSource
+    from data_pipelines.sources import CsvSource, Flickr8kSource, RegionsSource
     from data_pipelines.sources.base import Problems, UnreadableError
 
     if options.features:
         source: Any = RegionsSource(root=options.features)
+    elif options.flickr8k:
+        source = Flickr8kSource(root=options.flickr8k)
     else:
         source = CsvSource(root=options.photos, splits=options.splits)
     read, captions, splits = [], [], []
@@ -339,6 +341,11 @@ def parser_of(description: str | None, work: str, methods: str) -> argparse.Argu
     parser.add_argument(
         "--features", type=Path, help="folder with {train,dev,test}_ims.npy and _caps.txt instead"
     )
+    parser.add_argument(
+        "--flickr8k",
+        type=Path,
+        help="folder of Flickr8K as released instead; test and val are parts",
+    )
     parser.add_argument("--splits", help="its file of splits, if test and val are to be parts")
     parser.add_argument("--work", type=Path, default=Path(work))
     parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
@@ -363,8 +370,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="PNG for a learning curve of baselines and the first of the methods",
     )
     options = parser.parse_args(arguments)
-    if not (options.photos or options.features or options.results):
-        parser.error("name a folder with --photos or --features, or finished runs with --results")
+    if not (options.photos or options.features or options.flickr8k or options.results):
+        parser.error(
+            "name a folder with --photos, --flickr8k or --features, or finished runs with --results"
+        )
     return options
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_xmr.metrics.bootstrap import RESAMPLES
+from keras_xmr.metrics.bootstrap import RESAMPLES, Estimate, Seeds
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ PROPERTIES = {
 """By name."""
 
 
-def over_runs(name: str, folders: Sequence[Path]) -> np.ndarray:
-    """The mean over runs of a property, then draws of it over queries and, of several, seeds.
+def over_runs(name: str, folders: Sequence[Path]) -> Estimate:
+    """The mean over runs of a property, over queries and, of several, seeds.
 
     Args:
         name: The property.
@@ -74,10 +74,8 @@ def over_runs(name: str, folders: Sequence[Path]) -> np.ndarray:
     """
     found = np.array([PROPERTIES[name].read(folder) for folder in folders])
     values, errors = found.T
-    random = np.random.default_rng(0)
     # All seeds are tested on the same queries, so their mean is as uncertain by these as one.
-    draws = values.mean() + errors.mean() * random.standard_normal(RESAMPLES)
-    if len(values) > 1:
-        of_seeds = values.std(ddof=1) / np.sqrt(len(values))
-        draws += of_seeds * random.standard_t(len(values) - 1, RESAMPLES)
-    return np.concatenate([[values.mean()], draws])
+    noise = errors.mean() * np.random.default_rng(0).standard_normal(RESAMPLES)
+    runs = len(values)
+    seeds = (Seeds(float(values.var(ddof=1)) / runs, 0.0, runs - 1.0),) if runs > 1 else ()
+    return Estimate(float(values.mean()), values.mean() + noise, seeds)

@@ -6,7 +6,6 @@ so a pipeline that starts at a later step goes on exactly as if it had never sto
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 
@@ -18,6 +17,7 @@ from data_pipelines.caption_ids import CaptionIds, Drop
 from data_pipelines.images import decode_for_evaluation, decode_for_training
 from data_pipelines.mixing import draw_mix, mix_image
 from data_pipelines.options import ImageOptions, TextOptions
+from data_pipelines.processors import processor_count
 from data_pipelines.records import SplitRecords, parse
 from data_pipelines.samplers import Sampler
 from data_pipelines.text import Tokenizer
@@ -34,7 +34,7 @@ _TOGETHER = 64  # images that are decoded together, to be kept
 # Autotuning of `tf.data` would find out about as much. Its thread does not always hear that a
 # pipeline has ended, and then ending one takes up to a minute. Twice as many calls as cores: those
 # that are done wait for their turn.
-_PARALLEL = {"num_parallel_calls": 2 * (os.cpu_count() or 1), "deterministic": True}
+_PARALLEL = {"num_parallel_calls": 2 * processor_count(), "deterministic": True}
 
 # What is mapped has no Python conditions on tensors, so there is nothing that AutoGraph, which
 # takes a second at every start of a process, could translate.
@@ -190,14 +190,10 @@ def _kept_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | N
         return None
 
     pixels, done = np.empty(shape, np.uint8), 0
-    try:
+    with records.naming_damage():
         for batch in image_batches(records, options, _TOGETHER).as_numpy_iterator():
             pixels[done : done + len(batch)] = batch
             done += len(batch)
-    except tf.errors.OpError:
-        for image in range(len(records)):
-            records.read(image)  # names the record, if that is what is damaged
-        raise
     return pixels
 
 

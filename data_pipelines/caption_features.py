@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_pipelines.columns import Strings
 from data_pipelines.disk import disk_message
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY, atomic_write
@@ -48,13 +49,13 @@ class CaptionFeatures:
         return padded
 
     @classmethod
-    def open(cls, folder: Path, split: str) -> CaptionFeatures | None:
+    def open(cls, folder: Path, name: str) -> CaptionFeatures | None:
         """The features that were written, or None if they were not.
 
         Raises:
             CaptionFeaturesError: If a file is damaged.
         """
-        tokens, first = _files(folder, split)
+        tokens, first = _files(folder, name)
         try:
             with np.load(first, allow_pickle=False) as file:
                 starts, width = file["first"], int(file["width"])
@@ -69,21 +70,26 @@ class CaptionFeatures:
             ) from None
 
 
+def features_name(split: str, texts: Strings) -> str:
+    """The name of the features of the captions of a split; other captions have another."""
+    return f"{split}-{texts.digest()}"
+
+
 def write_caption_features(
-    folder: Path, split: str, batches: Iterable[tuple[np.ndarray, np.ndarray]]
+    folder: Path, name: str, batches: Iterable[tuple[np.ndarray, np.ndarray]]
 ) -> None:
     """Writes the features of all captions of a split, whole or not at all.
 
     Args:
         folder: Where they go.
-        split: The split.
+        name: Their name, of `features_name`.
         batches: Features (B, L, F) and which of them count, boolean (B, L), in order.
 
     Raises:
         CaptionFeaturesError: If half precision cannot hold a feature, a token has none but 0, or
             the disk is full.
     """
-    tokens, first = _files(folder, split)
+    tokens, first = _files(folder, name)
     aside = tokens.with_name(f".{tokens.name}.{os.getpid()}.{threading.get_ident()}")
     lengths = []
     try:
@@ -122,5 +128,5 @@ def _half(features: np.ndarray, folder: Path) -> np.ndarray:
     return half
 
 
-def _files(folder: Path, split: str) -> tuple[Path, Path]:
-    return folder / f"{split}-tokens.f2", folder / f"{split}-first.npz"
+def _files(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / f"{name}-tokens.f2", folder / f"{name}-first.npz"

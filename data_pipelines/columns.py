@@ -6,6 +6,7 @@ columns one after another.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import shutil
@@ -143,6 +144,12 @@ class Strings(Lazy[str]):
 
     def __len__(self) -> int:
         return len(self._first) - 1
+
+    def digest(self) -> str:
+        """A digest of all texts in their order: 16 hexadecimal digits."""
+        digest = hashlib.sha256(self._first.astype("<i8").tobytes())
+        digest.update(self._content.tobytes())
+        return digest.hexdigest()[:16]
 
     def part(self, begin: int, end: int) -> list[str]:
         """The texts from one number up to another."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,9 @@ def write_features(
 ) -> Records:
     """Writes the features of images as records of regions, or what is still missing of them.
 
-    They have the same images and captions in the same order, and a shard for each shard. Numbers
-    are kept in half precision. Finished shards are never written again, and nothing half-written
-    is ever visible.
+    They have the same images and captions in the same order, and a shard for each shard. Splits
+    that were written before stay. Numbers are kept in half precision. Finished shards are never
+    written again, and nothing half-written is ever visible.
 
     Args:
         records: Records of images.
@@ -58,10 +57,21 @@ def write_features(
             disk is full.
         LockedError: If another process works in the folder.
     """
-    if (folder / MANIFEST).exists() and not missing_images(records, splits, folder):
-        return Records.open(folder)
+    features = open_features(folder)
+    missing = missing_images(records, splits, folder)
+    if features is not None and not missing and set(splits) <= set(features.splits):
+        return features
     with locked(folder):
         return _write_missing(records, splits, folder, encode, shape, options, batch)
+
+
+def open_features(folder: Path) -> Records | None:
+    """The features that were written, or None if none were.
+
+    Raises:
+        RecordsError: If their manifest is damaged.
+    """
+    return Records.open(folder) if (folder / MANIFEST).exists() else None
 
 
 def _write_missing(
@@ -81,7 +91,12 @@ def _write_missing(
                 index = read_index(records.folder, [shard])
                 part = SplitRecords(records.folder, split, [shard], index, None)
                 _write_shard(part, shard, folder, encode, options, batch, bar)
-    return _finish(records, shards, folder, shape)
+    written = {
+        split: told["shards"]
+        for split, told in records.manifest["splits"].items()
+        if not missing_images(records, [split], folder)
+    }
+    return _finish(records, written, folder, shape)
 
 
 def missing_images(records: Records, splits: Sequence[Split], folder: Path) -> int:
@@ -109,7 +124,7 @@ def _write_shard(
         bar.update(len(part))
         return
     entries = _entries(part)
-    with _writing(path) as writer:
+    with _writing(path) as writer, part.naming_damage():
         for pixels in image_batches(part, options, batch):
             for features in _half(encode(pixels), folder):
                 _on_disk(folder, writer.write, next(entries), Regions(features))
@@ -157,7 +172,8 @@ def _finish(
     splits: dict[str, Any] = {}
     files = [records.file(WORDS), *filter(None, (records.truth(split) for split in shards))]
     for file in files:
-        _on_disk(folder, shutil.copy, file, folder / file.name)
+        # Whole or not at all: other runs may read those of splits that were written before.
+        _on_disk(folder, atomic_write, folder / file.name, file.read_bytes())
     for split, found in shards.items():
         whole = records.manifest["splits"][split]
         splits[split] = {name: whole[name] for name in ("images", "captions")}

@@ -80,6 +80,19 @@ def put_in_place(aside: Path, path: Path) -> None:
     sync(path.parent)
 
 
+def reserve(path: Path, size: int) -> None:
+    """Makes a file of so many bytes, where the system can reserve them without writing.
+
+    For libraries that do not survive a disk that is full: they write into the file afterwards.
+
+    Raises:
+        OSError: If it does not fit on the disk, or is larger than a process may write.
+    """
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
 def sync(path: Path) -> None:
     """Waits until the disk has a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)

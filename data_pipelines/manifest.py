@@ -31,7 +31,7 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, found: Problem
 
     Raises:
         RecordsError: If a shard is missing.
-        SourceError: If region features do not go together.
+        SourceError: If region features do not go together, or no training image can be used.
         OSError: If the disk is full or cannot be written.
     """
     shapes: set[tuple[int, ...]] = set()
@@ -49,6 +49,9 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, found: Problem
                 shapes |= {tuple(item["regions"]) for item in sidecar["items"]}
                 labels = (label for item in sidecar["items"] for label in item["labels"])
                 num_labels = max(num_labels, 1 + max(labels, default=-1))
+    splits = {split: told for split, told in splits.items() if told["images"]}
+    if "train" not in splits:
+        raise SourceError(f"no training image can be used\n{found}")
     files = [folder / index_file(split) for split in splits]
     manifest = {
         "version": VERSION,

@@ -118,7 +118,7 @@ class TextOptions(Section):
 class PrepareOptions(Section):
     """Who writes the records. They are the same whoever does."""
 
-    workers: Annotated[int, Field(ge=1)] | None = None
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """How many processes of this machine write, one shard each. Null takes as many as there are
     processors, or none but this one where they would not be worth their start."""
 
@@ -140,8 +140,8 @@ class DataOptions(Section):
     """What is read, and how it becomes records and batches."""
 
     source: AnySource
-    """The data set, by its `name`: coco, flickr30k, cub, csv, photo_folder, regions, bottom_up,
-    webdataset, parquet, huggingface or scenes."""
+    """The data set, by its `name`: coco, flickr30k, flickr8k, cub, csv, photo_folder, regions,
+    bottom_up, webdataset, parquet, huggingface or scenes."""
 
     judgements: Literal["pairs", "classes"] = "pairs"
     """What counts as a right answer: the annotated pairs, or every pair of one class."""

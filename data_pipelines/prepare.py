@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
@@ -19,6 +19,7 @@ from data_pipelines.locks import locked
 from data_pipelines.manifest import finish_records
 from data_pipelines.options import DataOptions
 from data_pipelines.processes import Processes
+from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.ray_cluster import RayCluster
 from data_pipelines.records import Records
@@ -32,8 +33,10 @@ from data_pipelines.shard_tasks import (
     write_shard,
 )
 from data_pipelines.shards import VERSION, RecordsError, check_version, parse_object
-from data_pipelines.sources import Entry, Problems, SourceError
+from data_pipelines.source_changes import note_comparison
+from data_pipelines.sources import Entry, MissingFileError, Problems, SourceError
 from data_pipelines.sources.text_files import only_text
+from data_pipelines.tables import on_one_line
 
 PLAN = "plan.json"
 
@@ -53,9 +56,10 @@ class _Allowance:
     All of them are looked at before, so that they are named at once.
     """
 
-    def __init__(self, share: float, total: int) -> None:
+    def __init__(self, share: float, total: int, origin: str) -> None:
         few = min(_FEW, total // 4) if share else 0
         self.limit, self.total, self.share = max(few, int(share * total + 1e-9)), total, share
+        self.origin = origin
         self.skipped: list[str] = []
 
     @property
@@ -73,8 +77,7 @@ class _Allowance:
             skipped = job.result()
         except TooManyError as error:
             skipped = error.skipped
-        # Half of a character could not be printed.
-        self.skipped += [w.encode("utf-8", "backslashreplace").decode() for _, w in skipped]
+        self.skipped += [on_one_line(what) for _, what in skipped]
         if self.left < 0:
             raise self._error("at least ")
 
@@ -95,8 +98,15 @@ class _Allowance:
             f"{about}{count:,} of {self.total:,} images cannot be used, and {self.limit:,} may be "
             f"left out (data.max_skipped: {self.share:g}):\n  "
             + "\n  ".join(named)
-            + f"\nRepair them, or go on without them: --set data.max_skipped={needed:g}"
+            + (f"\n{self.origin}" if all(map(_is_missing, named)) else "")
+            + "\nRepair them"
+            + f", or go on without them: --set data.max_skipped={needed:g}" * (count < self.total)
         )
+
+
+def _is_missing(message: str) -> bool:
+    """Whether an image cannot be used because there is no such file."""
+    return "does not exist" in message or " is in none of " in message
 
 
 class _Executor(Protocol):
@@ -145,12 +155,14 @@ def prepare(options: DataOptions) -> Records:
     with locked(options.records):
         try:
             return _prepare(options)
+        except MissingFileError as error:
+            raise MissingFileError(f"{error}. {options.source.origin}") from None
         except (OSError, tf.errors.OpError) as error:
             raise RecordsError(disk_message(options.records, error)) from error
 
 
 def _prepare(options: DataOptions) -> Records:
-    folder = options.records
+    folder, begin = options.records, time.time_ns()
     found = Problems()
     with Progress("reading annotations", unit="images") as bar:
         entries = only_text(_watched(options.source.entries(found), bar), found)
@@ -161,7 +173,9 @@ def _prepare(options: DataOptions) -> Records:
     check_plan(options)
     atomic_write(folder / PLAN, json.dumps(_made_from(options), indent=2).encode())
     _write_all(plan, options)
-    return finish_records(folder, plan, options.source, found)
+    records = finish_records(folder, plan, options.source, found)
+    note_comparison(folder, begin)
+    return records
 
 
 def _watched(entries: Iterable[Entry], bar: Progress) -> Iterable[Entry]:
@@ -207,7 +221,7 @@ def _made_from(options: DataOptions) -> dict[str, Any]:
 
 
 def _write_all(plan: ShardPlan, options: DataOptions) -> None:
-    allowance = _Allowance(options.max_skipped, plan.images)
+    allowance = _Allowance(options.max_skipped, plan.images, options.source.origin)
     stop = threading.Event()
     with (
         Progress("writing records", plan.images, "images") as bar,
@@ -240,7 +254,7 @@ def _executor(plan: ShardPlan, options: DataOptions) -> _Executor:
     if options.prepare.cluster != "local":
         return RayCluster(options)
     missing = [shard for shard in plan.shards if not shard.path.with_suffix(".json").exists()]
-    processors = options.prepare.workers or os.cpu_count() or 1
+    processors = options.prepare.workers or processor_count()
     if options.prepare.workers is None and sum(shard.images for shard in missing) < _WORTH:
         return _Threads(options, processors)
     slots = min(processors, len(missing))

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 from pydantic import BaseModel, Field
 
-from data_pipelines.caption_features import CaptionFeatures
+from data_pipelines.caption_features import CaptionFeatures, features_name
 from data_pipelines.columns import Strings, Tuples
 from data_pipelines.files import checksum
 from data_pipelines.open_files import OpenFiles
@@ -109,6 +110,7 @@ class SplitRecords:
         self.region_dtype = region_dtype
         self.index = index
         self.shards = [folder / shard["file"] for shard in shards]
+        self._checksums = [shard["sha256"] for shard in shards]
         for shard, told in zip(self.shards, shards, strict=True):
             _check_size(shard, told["bytes"])
         self._files = OpenFiles()
@@ -175,10 +177,38 @@ class SplitRecords:
             )
         return record
 
+    @contextmanager
+    def naming_damage(self) -> Iterator[None]:
+        """Names the damaged record where TensorFlow, reading all shards, says only that one is.
+
+        Raises:
+            RecordsError: If TensorFlow fails at a record within the block, and one is damaged.
+        """
+        try:
+            yield
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+            for image in range(len(self)):
+                self.read(image)
+            # What frames the records may be damaged, too.
+            for shard, expected in zip(self.shards, self._checksums, strict=True):
+                if checksum(shard) != expected:
+                    raise RecordsError(
+                        f"{shard} is damaged: its checksum is not the one in {MANIFEST}. Delete "
+                        f"the shard and run the command `{command_for(shard.parent)}`, which "
+                        "writes it again"
+                    ) from None
+            raise
+
     def encoded(self, image: int) -> bytes:
         """The image file in the record of one image; the records must hold images."""
         found: bytes = parse(tf.constant(self.read(image)), None)["encoded"].numpy()
         return found
+
+    def regions(self, images: np.ndarray) -> np.ndarray:
+        """The regions of some images, float32 (N, R, F); all must have the same number of them."""
+        read = (tf.constant(self.read(int(image))) for image in images)
+        found = [parse(record, self.region_shape, self.region_dtype)["regions"] for record in read]
+        return np.stack(found)
 
 
 def _check_size(shard: Path, size: int) -> None:
@@ -254,7 +284,9 @@ class Records:
     Attributes:
         folder: Where they are.
         manifest: What `manifest.json` says.
-        caption_features: Where features of the captions are, if they were computed.
+        caption_features: Folder of the features of captions, if they were computed.
+        image_features: Records of the features of images, if they were computed. Splits that
+            these have are read from there, and the others from the images.
         more_captions: Captions of the training split beside those of the data set, by the key of
             their image: pairs of key and text.
     """
@@ -262,6 +294,7 @@ class Records:
     folder: Path
     manifest: dict[str, Any]
     caption_features: Path | None = None
+    image_features: Records | None = None
     more_captions: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
     @classmethod
@@ -316,12 +349,22 @@ class Records:
         """The splits that have images."""
         return list(self.manifest["splits"])
 
+    def without_features(self) -> Records:
+        """The same records, read from images and texts in place of their features."""
+        return replace(self, caption_features=None, image_features=None)
+
     def split(self, name: Split) -> SplitRecords:
         """The records of one split.
 
         Raises:
             RecordsError: If the data set has no such split, or a shard is missing or damaged.
         """
+        if self.image_features is not None and name in self.image_features.splits:
+            return replace(
+                self.image_features,
+                caption_features=self.caption_features,
+                more_captions=self.more_captions,
+            ).split(name)
         if name not in self.manifest["splits"]:
             raise RecordsError(
                 f"{self.folder} has no split {name!r}; it has {', '.join(self.splits)}"
@@ -337,7 +380,9 @@ class Records:
             index,
             self.region_shape,
             self.region_dtype,
-            None if features is None else CaptionFeatures.open(features, name),
+            None
+            if features is None
+            else CaptionFeatures.open(features, features_name(name, index.texts)),
         )
 
     def _index(self, split: Split, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:

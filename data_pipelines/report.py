@@ -14,7 +14,7 @@ from data_pipelines.files import atomic_write
 from data_pipelines.options import TextOptions
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import SPLITS, Problems, Split
-from data_pipelines.tables import table
+from data_pipelines.tables import on_one_line, table
 from data_pipelines.text import (
     SPECIAL,
     Tokenizer,
@@ -103,7 +103,7 @@ class DataReport:
         lines.append(f"vocabulary: {vocabulary}")
         if self.leaks:
             lines.append(f"LEAKS: {len(self.leaks):,} images stand in several splits, such as")
-            lines += [f"  {' = '.join(group)}" for group in self.leaks[:5]]
+            lines += [f"  {on_one_line(' = '.join(group))}" for group in self.leaks[:5]]
         if self.problems:
             lines.append(str(Problems(Counter(self.problems), self.examples)))
         return "\n".join(lines)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from keras_xmr.errors import ArgumentError
     from keras_xmr.evaluation.arrays import evaluate
     from keras_xmr.judgements import Judgements
+    from keras_xmr.metrics.compare import compare
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
     from keras_xmr.serving.load import LoadedRun, load
@@ -46,6 +47,7 @@ __all__ = [
     "LoadedRun",
     "Objective",
     "Retriever",
+    "compare",
     "embeddings",
     "encoders",
     "evaluate",
@@ -67,6 +69,7 @@ _FROM = {
     "LoadedRun": "serving.load",
     "Objective": "model.objective",
     "Retriever": "model.retriever",
+    "compare": "metrics.compare",
     "evaluate": "evaluation.arrays",
     "load": "serving.load",
 }

@@ -18,6 +18,8 @@ from absl import logging as absl_logging
 
 from data_pipelines.disk import disk_trouble
 from data_pipelines.errors import UserError
+from data_pipelines.memory import memory_trouble
+from data_pipelines.tables import on_one_line
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._options import choose_form
 from keras_xmr.commands._overview import overview
@@ -124,7 +126,7 @@ def _set_up_warnings() -> None:
 
 
 def _run(work: Callable[[], None]) -> None:
-    """Does something; mistakes of the user, and of the disk, end it without a traceback."""
+    """Does something; what a user can mend, as a full disk, ends it without a traceback."""
     try:
         work()
     except KeyboardInterrupt:
@@ -134,10 +136,12 @@ def _run(work: Callable[[], None]) -> None:
         print(f"\n{error}", file=sys.stderr)
         sys.exit(EXIT_CODE)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        # A name of a file may hold commands for the terminal.
+        lines = map(on_one_line, str(error).split("\n"))
+        print("error: " + "\n".join(lines), file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except Exception as error:
-        told = disk_trouble(error)
+        told = disk_trouble(error) or memory_trouble(error)
         if told is None and isinstance(error, OSError):
             told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             told = told or str(error)

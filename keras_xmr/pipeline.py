@@ -17,7 +17,10 @@ from data_pipelines.locks import locked
 from data_pipelines.prepare import check_plan, prepare
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
+from data_pipelines.shards import RecordsError
+from data_pipelines.source_changes import source_change
 from data_pipelines.sources.csv import CsvSource
+from data_pipelines.sources.flickr8k import Flickr8kSource
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.abilities import why_not_indexed
 from keras_xmr.config.schema import Config
@@ -53,6 +56,7 @@ from keras_xmr.serving.samples import some_inputs
 from keras_xmr.training.cluster import cluster_of
 from keras_xmr.training.distribution import LOST, Distribution, lost_worker
 from keras_xmr.training.initial_weights import check_initial_weights
+from keras_xmr.training.kept_features import with_features
 from keras_xmr.training.strategy import limit_threads
 from keras_xmr.training.train import load_trained, train
 
@@ -75,7 +79,10 @@ def run(config: Config, step: str) -> None:
     writes = step != "prepare" and cluster_of().is_chief
     try:
         with locked(config.folder) if writes else nullcontext():
-            getattr(Run(config), step)()
+            own = Run(config)
+            if writes:
+                own.folder.remove_temporary_files()
+            getattr(own, step)()
     except LOST as error:
         if cluster_of().count == 1:
             raise
@@ -190,18 +197,23 @@ class Run:
         for split in self.config.evaluation.splits:
             _LOGGER.info("== evaluate: %s", split)
             evaluation = evaluate_split(
-                self.model, self.records, split, self.tokenizer, self.config
+                self.model, self.embedded_records, split, self.tokenizer, self.config
             )
-            part = self.records.split(split)
-            evaluation.attention = attention_of(self.model, part, self.config)
+            part, kept = (r.split(split) for r in (self.records, self.embedded_records))
+            evaluation.attention = attention_of(self.model, part, self.config, kept)
             evaluation.gradients = count_gradients(
                 self.model, part, evaluation.embedded, self.config.train.batch_size
             )
             if self.config.model.dimension == 2:
                 evaluation.unknown = embed_unknown(self.model, self.tokenizer)
             if self.config.evaluation.report_card:
-                known = evaluation.embedded
-                evaluation.probes = probe(self.folder.path, self.model, self.records, split, known)
+                evaluation.probes = probe(
+                    self.folder.path,
+                    self.model,
+                    self.embedded_records,
+                    split,
+                    evaluation.embedded,
+                )
             next_step = advice(self.config, len(self.records.split("train")))
             folder = self.folder.evaluation(split)
             yield report(evaluation, part, self.config, folder, next_step, is_brief)
@@ -209,7 +221,7 @@ class Run:
     def tune_reranker(self) -> None:
         """Searches the scales of fast re-ranking on the validation split, and prints the best."""
         _LOGGER.info("== tune the re-ranker: val")
-        split, options = self.records.split("val"), self.config.evaluation
+        split, options = self.embedded_records.split("val"), self.config.evaluation
         embedded = embed_split(
             self.model, split, self.tokenizer, self.config.data.image, options.batch_size
         )
@@ -272,7 +284,7 @@ class Run:
         source = self.config.data.source
         run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
         images = "pictures" if source.name == "scenes" else "FOLDER"
-        if isinstance(source, CsvSource):
+        if isinstance(source, CsvSource | Flickr8kSource):
             images = shlex.quote(str(source.root / source.images))
         steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
         steps += [
@@ -293,8 +305,29 @@ class Run:
     @cached_property
     def records(self) -> Records:
         """The finished records."""
-        check_plan(self.config.data)
-        return Records.open(self.config.data.records)
+        data = self.config.data
+        check_plan(data)
+        records = Records.open(data.records)
+        if change := source_change(data, records):
+            if not (self.folder.has_begun or self.folder.done.exists()):
+                raise RecordsError(
+                    f"{change}. Delete {data.records} and start again, which writes the records of "
+                    "what is there now; or set data.source.root to a folder that does not exist, "
+                    "and the records serve as they are"
+                )
+            _LOGGER.warning("%s. This run goes on with the records that it began with", change)
+        return records
+
+    @cached_property
+    def embedded_records(self) -> Records:
+        """The records as the trained model embeds them; see `with_features`."""
+        return with_features(
+            self.records,
+            self.model,
+            self.tokenizer,
+            self.config,
+            self.config.evaluation.splits,
+        )
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -309,7 +342,9 @@ class Run:
         self._check_trained()
         self.folder.claim(self.config)
         model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
-        load_trained(model.without_optimizer(), self.config, self.folder)
+        bare = model.without_optimizer()
+        load_trained(bare, self.config, self.folder)
+        model.global_step.assign(bare.global_step)
         return model
 
     @cached_property

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from importlib import metadata
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, checksum
+from data_pipelines.files import atomic_write, checksum, remove_asides
 from data_pipelines.folders import check_folder
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.config.schema import Config
@@ -37,6 +40,13 @@ _FREE = (
 )
 
 
+# What may be edited in the config of a finished run, too: names, and where files lie. Records are
+# compared with their source on their own.
+_EDITABLE = (
+    *(*_FREE, "name", "data.source", "data.records"),
+    *("data.training_judgements", "train.initial_weights"),
+)
+
 EXTERNAL = "external_scores.yaml"
 """What the folder of an evaluation of external scores has in place of a config."""
 
@@ -44,6 +54,14 @@ BEST_IN_PART = "best.npz"
 """The best weights beside checkpoints, without what these leave out, while a model trains."""
 
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
+
+
+class _Summary(BaseModel):
+    """What `training.json` must hold. A training of an early version has no more than steps."""
+
+    steps: int
+    config: dict[str, Any] = {}
+    sha256: dict[str, str] = {}
 
 
 class RunFolder:
@@ -93,7 +111,8 @@ class RunFolder:
         A folder in which nothing has been trained yet is free for any.
 
         Raises:
-            ConfigError: If the folder holds a run with another config.
+            ConfigError: If the folder holds a run with another config, or with one that was
+                edited after the training.
             UserError: If it cannot be written to.
         """
         check_folder(self.path)
@@ -103,6 +122,22 @@ class RunFolder:
                 f"{self.path} holds a run with another config:\n  "
                 + "\n  ".join(changes[:10])
                 + "\nGive this run another name (--set name=...), or delete the folder"
+            )
+        self.check_trained(config)
+
+    def check_trained(self, config: Config) -> None:
+        """Checks that a finished training, if there is one, was made with this config.
+
+        Raises:
+            ConfigError: If it was not: its `config.yaml` was edited.
+            UserError: If the summary of the training is damaged.
+        """
+        trained = self._summary().config
+        if trained and (changes := _differences(trained, _fixed(config), ())):
+            raise ConfigError(
+                f"{self.config} was edited after the training, whose weights are for what was "
+                "there:\n  " + "\n  ".join(changes[:10]) + "\nRestore it, or train a run with "
+                "another name (--set name=...)"
             )
 
     def claim(self, config: Config) -> None:
@@ -172,6 +207,12 @@ class RunFolder:
             self.keep(files)
         self.claim(config)
 
+    def remove_temporary_files(self) -> None:
+        """Removes what killed processes have left in the folders of the run."""
+        inner = (path for name in ("evaluation", "audit") for path in self.path.glob(f"{name}/*"))
+        for folder in (self.logs, self.checkpoints, self.path / "relevance", *inner):
+            remove_asides(folder)
+
     def keep_judgements(self, config: Config) -> None:
         """Keeps the file of judgements that a training begins with, which people go on writing."""
         source = config.data.training_judgements
@@ -185,11 +226,14 @@ class RunFolder:
             path.parent.mkdir(exist_ok=True)
             atomic_write(path, content)
 
-    def finish(self, summary: Mapping[str, Any], files: Iterable[str], new: str = "") -> None:
-        """Writes that the training has ended, with the checksums of what it has made.
+    def finish(
+        self, summary: Mapping[str, Any], config: Config, files: Iterable[str], new: str = ""
+    ) -> None:
+        """Writes that the training has ended, with its config and the checksums of its files.
 
         Args:
             summary: What else to tell of it.
+            config: The config that it was made with.
             files: What is evaluated and exported, by path in the folder.
             new: A file of them that was written just now. The checksums of others stay, if they
                 were written before.
@@ -197,7 +241,7 @@ class RunFolder:
         known = {name: value for name, value in self._checksums().items() if name != new}
         missing = [f for f in files if f not in known and (self.path / f).exists()]
         sums = known | {name: checksum(self.path / name) for name in missing}
-        content = {**summary, "sha256": sums}
+        content = {**summary, "config": _fixed(config), "sha256": sums}
         atomic_write(self.done, json.dumps(content, indent=2).encode())
 
     def verify(self, path: Path) -> None:
@@ -239,14 +283,24 @@ class RunFolder:
 
     def _checksums(self) -> dict[str, str]:
         """SHA-256 of what the training has made, by path; a training of long ago has none."""
+        return self._summary().sha256
+
+    def _summary(self) -> _Summary:
+        """What `training.json` holds; no files before a training has ended.
+
+        Raises:
+            UserError: If it is damaged.
+        """
         if not self.done.exists():
-            return {}
+            return _Summary(steps=0)
         try:
-            return dict(json.loads(self.done.read_bytes()).get("sha256", {}))
-        except (ValueError, TypeError, AttributeError) as error:
+            return _Summary.model_validate_json(self.done.read_bytes())
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = "".join(f"{key}: " for key in fault["loc"])
             raise UserError(
-                f"{self.done} is damaged ({error}). Copy it back, or delete it and run "
-                "the command `train`, which writes it again"
+                f"{self.done} is damaged ({where}{fault['msg']}). Copy it back, or delete it and "
+                "run the command `train`, which writes it again"
             ) from None
 
     def is_evaluated(self, config: Config) -> bool:
@@ -293,7 +347,17 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
     config = load_config(path, overrides).model_copy(update={"output": folder.parent})
     if config.folder != folder:
         raise ConfigError(f"{folder} holds the run {config.name!r}; a run is in {_RUNS}")
+    RunFolder(config).check_trained(load_config(path) if overrides else config)
     return config
+
+
+def _fixed(config: Config) -> dict[str, Any]:
+    """Returns what may not be edited in the config of a finished run."""
+    kept = config.model_dump(mode="json")
+    for key in _EDITABLE:
+        *sections, name = key.split(".")
+        reduce(getitem, sections, kept).pop(name)
+    return kept
 
 
 def _differences(old: Any, new: Any, free: tuple[str, ...], key: str = "") -> list[str]:

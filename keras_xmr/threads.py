@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+
+from data_pipelines.processors import processor_count
 
 
 def in_threads(work: Callable[[int], None], count: int, step: int) -> None:
@@ -12,6 +13,6 @@ def in_threads(work: Callable[[int], None], count: int, step: int) -> None:
 
     NumPy lets go of the interpreter while it computes and sorts, so that threads are enough.
     """
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(processor_count()) as pool:
         for _ in pool.map(work, range(0, count, step)):
             pass

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from benchmark_modules import benchmark
@@ -12,6 +15,7 @@ from keras_xmr.evaluation import card_plots
 from keras_xmr.evaluation.damage import Damage
 from keras_xmr.evaluation.report_card import SigmaBins
 from keras_xmr.evaluation.uncertainty import Bins
+from keras_xmr.metrics.bootstrap import Estimate
 
 bench = benchmark("claims")
 
@@ -36,17 +40,23 @@ def test_every_method_has_a_config(bench):
         assert bench.config_on_photos(method) in known
 
 
+def estimate(value: float, deviation: float):
+    """A difference whose queries give it so much uncertainty."""
+    noise = np.random.default_rng(0).standard_normal(10_000)
+    return Estimate(value, value + deviation * noise)
+
+
 def test_verdicts(bench):
     more = bench.Claim("", "", "a", "b", ("rsum",))
-    not_more = bench.Claim("", "", "a", "b", ("rsum",), more=False)
-    random = np.random.default_rng(0)
+    not_more = bench.Claim("", "", "a", "b", ("rsum",), "no_more")
 
     def verdicts(value, deviation, correction=1):
-        values = value + deviation * np.r_[0, random.standard_normal(10_000)]
         told = []
         for claim in (more, not_more):
-            apart, p_value = bench._tested(claim, "rsum", values)
-            told.append(claim.verdict("rsum", apart, correction * p_value))
+            own = estimate(value, deviation)
+            (bound,) = claim.bounds("rsum")
+            p_value = correction * own.above(bound).difference().p_value
+            told.append(claim.verdict("rsum", own.difference(), (p_value,), own.smallest_effect()))
         return told
 
     unknown = "cannot tell"
@@ -57,23 +67,80 @@ def test_verdicts(bench):
     assert verdicts(0, 1) == [unknown, "**yes**"]
     assert verdicts(0, 9) == [unknown, unknown]
     assert verdicts(9, 3, correction=50) == [unknown, unknown]
-    assert verdicts(0, 0) == [unknown, unknown]  # Both are the same model.
+    assert verdicts(0, 0) == ["same model", "same model"]
+
+
+def test_nothing_is_not_observed_that_could_not_have_been(bench):
+    claim = bench.Claim("", "", "a", "b", ("rsum",), effects={"rsum": 10.0})
+
+    def verdict(value, deviation):
+        (text,) = verdicts_of(bench, {claim: estimate(value, deviation)})
+        return text
+
+    # Of ten, four of five tests find 2.8 standard errors.
+    assert verdict(1, 3) == "not observed"
+    assert verdict(1, 4) == "cannot tell"
+    assert verdict(12, 3) == "**yes**"
+    assert verdict(-12, 3) == "**no**"
+    assert estimate(0, 3).smallest_effect() == pytest.approx((1.96 + 0.84) * 3, rel=0.03)
+
+
+def verdicts_of(bench, estimates) -> list[str]:
+    found = {(claim, "rsum"): (own, "") for claim, own in estimates.items()}
+    return [verdict for verdict, *_ in bench._cells(found).values()]
+
+
+def test_what_differs_by_nothing_that_counts_is_alike(bench):
+    claim = bench.Claim("", "", "a", "b", ("rsum",), "alike")
+    expected = {(0, 1): "**yes**", (9, 1): "**no**", (-9, 1): "**no**", (4, 1): "cannot tell",
+                (0, 4): "cannot tell", (0, 0): "same model"}  # fmt: skip
+    for how, verdict in expected.items():
+        assert verdicts_of(bench, {claim: estimate(*how)}) == [verdict]
+
+
+def test_a_family_of_tests_is_a_paper_without_what_cannot_be_tested(bench):
+    def claims(paper, count):
+        return [bench.Claim(paper, str(n), "a", "b", ("rsum",)) for n in range(count)]
+
+    # 2.3 standard errors: p = 0.02, which two other claims of the paper make 0.06.
+    one, two, three = (claims("one", 1), claims("two", 3), claims("three", 3))
+    assert verdicts_of(bench, {one[0]: estimate(11.5, 5)}) == ["**yes**"]
+    assert "**yes**" not in verdicts_of(bench, {claim: estimate(11.5, 5) for claim in two})
+    both = {one[0]: estimate(11.5, 5)} | {claim: estimate(0, 5) for claim in two}
+    assert verdicts_of(bench, both)[0] == "**yes**"
+    zeros = {three[0]: estimate(11.5, 5)} | {claim: estimate(0, 0) for claim in three[1:]}
+    assert verdicts_of(bench, zeros) == ["**yes**", "same model", "same model"]
+
+
+def test_claims_have_no_mirrored_twins(bench):
+    sides = [(c.left, c.right, m) for c in bench.CLAIMS for m in c.metrics]
+    assert not {(right, left, metric) for left, right, metric in sides} & {*sides}
+
+
+def test_the_order_of_wang_is_the_claim_that_it_is(bench):
+    (claim,) = [claim for claim in bench.CLAIMS if "L_h matters more than L_d" in claim.text]
+    # Without L_h the paper loses more, so what is without L_d has more.
+    assert (claim.left, claim.right) == ("msrm_no_distribution", "msrm_no_hypergraph")
+    assert claim.effects == {"i2t_r_precision": 1.4, "t2i_r_precision": 1.6}
 
 
 def test_finished_runs_answer(bench, tmp_path):
     skills = {"scenes_vse0-seed1": 1.0, "scenes_vsepp-seed1": 3.0, "scenes_vsepp-seed2": 3.0}
+    skills |= {"scenes_vse0-seed2": 1.0, "scenes_vsepp-seed3": 3.0, "scenes_vse0-seed3": 1.0}
+    skills |= {"scenes_vsepp-seed4": 3.0}
     for name, skill in skills.items():
         finished_run(tmp_path, name, int(name[-1]), skill)
     finished_run(tmp_path, "scenes_dvse-seed1", 1, 1.0)
     found = rows(bench, {"scenes": bench.of_scenes(tmp_path)})
     for metric in ("RSUM by the truth", "annotated RSUM"):
-        verdict, difference = found["the hardest negative is above all negatives", metric]
+        verdict, difference, _ = found["the hardest negative is above all negatives", metric]
         assert verdict == "**yes**"
-        assert difference.endswith("(seeds: 2 and 1)")
+        assert difference.endswith("(seeds: 4 and 3)")
     # What was re-ranked has other scores in these runs.
-    verdict, difference = found["fast re-ranking raises RSUM", "RSUM by the truth"]
+    verdict, difference, detectable = found["fast re-ranking raises RSUM", "RSUM by the truth"]
     assert verdict == "**yes**"
     assert difference.endswith("(seeds: 1, queries alone)")
+    assert 0 < float(detectable) < 100
     assert ("DAA raises ASP", "i2t ASP") not in found
 
 
@@ -105,26 +172,36 @@ def test_the_table_of_finished_runs_is_printed(bench, tmp_path, capsys):
 
 def test_what_seeds_change_counts_where_a_method_has_one(bench, tmp_path):
     for seed, skill in enumerate((1.0, 2.0, 3.0)):  # Seeds change much,
-        finished_run(tmp_path, f"scenes_nt_xent-seed{seed}", seed, skill)
+        finished_run(tmp_path, f"scenes_msrm-seed{seed}", seed, skill)
     for seed in range(4):  # but not of another family,
         finished_run(tmp_path, f"scenes_pcme-seed{seed}", seed, 2.0)
+    finished_run(tmp_path, "scenes_msrm_alpha_0-seed0", 0, 3.0)
     finished_run(tmp_path, "scenes_vsepp-seed0", 0, 3.0)
     finished_run(tmp_path, "scenes_vse0-seed0", 0, 2.0)
     scenes = bench.Scenes(tmp_path)
-    each = [scenes.means([run], "rsum")[0] for run in scenes.runs("nt_xent")]
-    level = [scenes.means([run], "rsum")[0] for run in scenes.runs("pcme")]
-    freedom = 2 + 3  # NT-Xent alone has too few,
-    pooled = np.sqrt((2 * np.var(each, ddof=1) + 3 * np.var(level, ddof=1)) / freedom)
-    # Half of Student's draws are within 0.7267 of five degrees of freedom, 0.7649 of three.
-    drawn = scenes.of_seeds(scenes.runs("nt_xent"), "rsum", 1)
-    assert np.median(np.abs(drawn)) == pytest.approx(0.7267 * pooled / np.sqrt(3), rel=0.05)
-    drawn = scenes.of_seeds(scenes.runs("pcme")[:1], "rsum", 1)
-    assert np.median(np.abs(drawn)) == pytest.approx(0.7649 * np.std(level, ddof=1), rel=0.05)
+    each = [scenes.mean([run], "rsum").value for run in scenes.runs("msrm")]
+    level = [scenes.mean([run], "rsum").value for run in scenes.runs("pcme")]
+
+    def seeds(left, right):
+        left, right = scenes.runs(left), scenes.runs(right)
+        apart = scenes.mean(left, "rsum") - scenes.mean(right, "rsum")
+        found = scenes.with_seeds(apart, left, right, "rsum")
+        return None if found is None else found.seeds
+
+    # One family has one variance, of which both sides have a part;
+    (own,) = seeds("msrm", "msrm_alpha_0")
+    assert own.variance == pytest.approx(np.var(each, ddof=1) * (1 / 3 + 1))
+    assert own.freedom == 2
+    # two have one each,
+    first, second = seeds("msrm", "pcme")
+    assert first.variance == pytest.approx(np.var(each, ddof=1) / 3)
+    assert second.variance == pytest.approx(np.var(level, ddof=1) / 4)
+    assert (first.freedom, second.freedom) == (2, 3)
+    # and of one training each nothing is known: no other family lends its variance.
+    assert seeds("vsepp", "vse0") is None
     found = rows(bench, {"scenes": bench.of_scenes(tmp_path)})
-    # so of one each nothing can be told.
-    assert (
-        found["the hardest negative is above all negatives", "annotated RSUM"][0] == "cannot tell"
-    )
+    row = found["the hardest negative is above all negatives", "annotated RSUM"]
+    assert row[0] == "seeds unknown"
 
 
 def test_results_on_photos_answer(bench):
@@ -142,20 +219,20 @@ def test_results_on_photos_answer(bench):
 
     names = {"csv_pretrained_vsepp": (0, 0.5), "csv_pretrained_vse0": (10, 0.5),
              "csv_pretrained_dvse": (10, 0.5), "csv_pretrained_daa": (0, 0.7),
-             "csv_pretrained": (0, 0.6)}  # fmt: skip
+             "csv_pretrained_pcme": (0, 0.6)}  # fmt: skip
     found = bench.of_real(
         [result(name, fold, *how) for name, how in names.items() for fold in (0, 1)]
     )
     table = rows(bench, {"real": found})
-    verdict, difference = table["the hardest negative is above all negatives", "annotated RSUM"]
+    verdict, difference, _ = table["the hardest negative is above all negatives", "annotated RSUM"]
     assert (verdict, difference[-10:]) == ("**yes**", "(folds: 2)")
     better = found[claim_of(bench, "the hardest negative is above all negatives"), "rsum"][0]
     # Ranks of 1 to 3 against 11 to 13: only R@1 has chance in it.
-    assert 200 + 200 < better[0] < 600
-    assert better[1:].mean() == pytest.approx(better[0], rel=0.01)
+    assert 200 + 200 < better.value < 600
+    assert better.resampled.mean() == pytest.approx(better.value, rel=0.01)
     assert ("the hardest negative is above all negatives", "RSUM by the truth") not in table
     assert table["fast re-ranking raises RSUM", "annotated RSUM"][0] == "**yes**"
-    assert found[claim_of(bench, "DAA raises ASP"), "i2t_asp"][0][0] == pytest.approx(10)
+    assert found[claim_of(bench, "DAA raises ASP"), "i2t_asp"][0].value == pytest.approx(10)
     assert table["match probability is above the means", "i2t R-P"][0] == "**yes**"
     both = rows(bench, {"scenes": {}, "real": found})
     assert both["DAA raises ASP", "i2t ASP"][0] == "not run"
@@ -178,7 +255,7 @@ def report(folder, recalls, grown):
 
 
 def test_reports_say_what_sigma_tells(bench, tmp_path):
-    for name in ("scenes_pcme", "csv_pretrained"):
+    for name in ("scenes_pcme", "csv_pretrained_pcme"):
         for seed, grown in enumerate((1.5, 1.3)):
             folder = tmp_path / f"{name}-seed{seed}" / "evaluation" / "test"
             report(folder, [0.9, 0.8, 0.3, 0.2], grown)
@@ -191,33 +268,31 @@ def test_reports_say_what_sigma_tells(bench, tmp_path):
         "the half with the smaller sigma has the higher R@1 (Fig. 6)", "image_surer_recall_1"
     ]
     assert runs == "seeds: 2"
-    assert values[0] == pytest.approx(60)
+    assert values.value == pytest.approx(60)
     # Four bins, two a half, each with an error of 5.1; both seeds have the same queries.
-    assert values[1:].std() == pytest.approx(2 * 5.1 / 2, rel=0.05)
+    assert values.resampled.std() == pytest.approx(2 * 5.1 / 2, rel=0.05)
     values, _ = found["dropping 70 % of the words raises sigma (Fig. 7)", "caption_damage"]
-    assert values[0] == pytest.approx(40)
+    assert values.value == pytest.approx(40)
     # Student's t of one degree of freedom, of seeds that are 20 apart: half is within 10.
-    assert np.median(np.abs(values[1:] - 40)) == pytest.approx(10, rel=0.1)
+    assert values.half_width(0.5) == pytest.approx(10, rel=0.1)
     both = {
         "scenes": bench.of_sigma(tmp_path, bench.config_on_scenes),
         "real": bench.of_sigma(tmp_path, bench.config_on_photos),
     }
     table = rows(bench, both)
     row = table["the half with the smaller sigma has the higher R@1 (Fig. 6)", "i2t annotated R@1"]
-    assert row[0] == row[2] == "**yes**"
+    assert row[0] == row[3] == "**yes**"
     assert not bench.of_sigma(tmp_path / "nothing", bench.config_on_scenes)
 
 
 def test_siblings_that_no_claim_names_do_not_count(bench, tmp_path):
     for seed in range(4):
         finished_run(tmp_path, f"scenes_pcme-seed{seed}", seed, 2.0)
-    scenes = bench.Scenes(tmp_path)
-    alone = scenes.of_seeds(scenes.runs("pcme"), "rsum", 1)
+    alone = bench.Scenes(tmp_path)._deviations("rsum", "pcme")
+    assert alone[1] == 3
     for seed, skill in enumerate((0.0, 3.0)):  # An ablation of it that is a matter of luck.
         finished_run(tmp_path, f"scenes_pcme_unheard_of-seed{seed}", seed, skill)
-    beside = bench.Scenes(tmp_path)
-    found = beside.of_seeds(beside.runs("pcme"), "rsum", 1)
-    np.testing.assert_array_equal(alone, found)
+    assert bench.Scenes(tmp_path)._deviations("rsum", "pcme") == alone
 
 
 def test_seeds_count_on_photos_where_training_begins_at_random(bench):
@@ -229,10 +304,74 @@ def test_seeds_count_on_photos_where_training_begins_at_random(bench):
 
     claim = claim_of(bench, "the hardest negative is above NT-Xent (VSRN)")
     one = [result("csv_pretrained_vsrn_nt_xent", 0, 9), result("csv_pretrained_vsrn_hardest", 0, 0)]
-    known = bench.of_real(one)[claim, "rsum"][0][1:].std()  # of one seed nothing is known
+    assert bench.of_real(one)[claim, "rsum"][0] is None  # Of one seed nothing is known.
     more = [result("csv_pretrained_vsrn_hardest", 1, 9)]
-    assert bench.of_real([*one, *more])[claim, "rsum"][0][1:].std() > 10 * known
+    found = bench.of_real([*one, *more])[claim, "rsum"][0]
+    assert found.half_width(0.05) > 10 * 1.96 * found.resampled.std()
     cca = [result("csv_pretrained_vsepp", seed, 9 * seed) for seed in (0, 1)]
     cca.append(result("csv_pretrained_nt_xent", 0, 0))
     claim = claim_of(bench, "the hardest negative is above NT-Xent")
-    assert bench.of_real(cca)[claim, "rsum"][0][1:].std() < 10 * known
+    assert not bench.of_real(cca)[claim, "rsum"][0].seeds
+
+
+MINE = """
+claims:
+  - claim: mine is above theirs
+    source: my paper
+    more: my_method
+    less: theirs
+    metrics: [t2i_recall_1, rsum]
+    effects: {rsum: 5}
+"""
+
+
+def test_claims_of_ones_own_are_a_yaml_file(bench, tmp_path, capsys):
+    for name, skill in {"my_method": 3.0, "theirs": 1.0}.items():
+        for seed in range(4):
+            finished_run(tmp_path, f"{name}-seed{seed}", seed, skill)
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE)
+    bench.main(["--claims", str(path), "--runs", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert "**my paper**" in printed
+    assert "| mine is above theirs | annotated RSUM | **yes** | +" in printed
+    assert "| mine is above theirs | t2i annotated R@1 | **yes** | +" in printed
+    bench.main(["--claims", str(path), "--runs", str(tmp_path), "--latex"])
+    printed = capsys.readouterr().out
+    assert r"mine is above theirs & annotated RSUM & \textbf{yes} & +" in printed
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("metrics: [t2i", "metrics: [t2x"), "claims.0.metrics: Value error, unknown metric 't2x_"),
+        (("    less: theirs", ""), "claims.0.less: Field required"),
+        (("effects", "kind: better\n    effects"), "claims.0.kind: Input should be 'more', 'no_"),
+        (("source", "sauce"), "claims.0.sauce: Extra inputs are not permitted"),
+        (("claims:", "claims: ["), "is not valid YAML"),
+        ((MINE, ""), "file: Input should be a valid dictionary"),
+        (("more: my_method", "more: !!python/object:os.x {}"), "is not valid YAML"),
+    ],
+)
+def test_mistakes_in_a_file_of_claims_are_named(bench, change, says, tmp_path, capsys):
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE.replace(*change))
+    with pytest.raises(SystemExit):
+        bench.main(["--claims", str(path), "--runs", str(tmp_path)])
+    told = capsys.readouterr().err
+    assert says in told
+    assert str(path) in told
+
+
+def test_the_claims_of_the_docs_are_valid(bench, tmp_path):
+    page = (Path(__file__).parents[1] / "docs" / "compare.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    (tmp_path / "mine.yaml").write_text(block)
+    (claim,) = bench.read_claims(tmp_path / "mine.yaml")
+    assert (claim.left, claim.right, claim.kind) == ("my_method", "vse0", "more")
+
+
+def test_claims_need_runs(bench, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        bench.main(["--claims", str(tmp_path / "mine.yaml")])
+    assert "--claims and --runs go together" in capsys.readouterr().err

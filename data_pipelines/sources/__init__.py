@@ -7,6 +7,7 @@ from data_pipelines.sources.base import (
     Caption,
     EncodedImage,
     Entry,
+    MissingFileError,
     Problems,
     Regions,
     Source,
@@ -19,6 +20,7 @@ from data_pipelines.sources.choice import OneSource
 from data_pipelines.sources.coco import CocoSource
 from data_pipelines.sources.csv import CsvSource
 from data_pipelines.sources.cub import CubSource
+from data_pipelines.sources.flickr8k import Flickr8kSource
 from data_pipelines.sources.flickr30k import Flickr30kSource
 from data_pipelines.sources.huggingface import HuggingFaceSource
 from data_pipelines.sources.parquet import ParquetSource
@@ -32,6 +34,7 @@ AnySource = Annotated[
     OneSource(
         CocoSource,
         Flickr30kSource,
+        Flickr8kSource,
         CubSource,
         CsvSource,
         PhotoFolderSource,
@@ -51,6 +54,7 @@ __all__ = [
     "Caption",
     "EncodedImage",
     "Entry",
+    "MissingFileError",
     "Problems",
     "Regions",
     "Source",

@@ -55,16 +55,17 @@ class TableSource(ShardedSource):
                 yield Entry(name, self.split_of(name, split), found, file=file, position=row)
                 row += 1
 
-    def columns(self, names: Sequence[str], path: Path) -> list[str]:
+    def columns(self, schema: Any, path: Path) -> list[str]:
         """The columns that are read for the entries.
 
         Args:
-            names: The columns of a file.
+            schema: The Arrow schema of a file.
             path: The file, for the message.
 
         Raises:
-            SourceError: If one is not there.
+            SourceError: If one is not there, or that of the images cannot hold any.
         """
+        names = schema.names
         read = [self.caption_column, *filter(None, [self.key_column])]
         for field, column in (
             ("image", self.image_column),
@@ -76,6 +77,13 @@ class TableSource(ShardedSource):
                     f"{path} has no column {column!r}, but {', '.join(map(repr, names))}; "
                     f"name one with data.source.{field}_column"
                 )
+        kind = str(schema.field(self.image_column).type)
+        if "binary" not in kind and "extension" not in kind:
+            raise SourceError(
+                f"the column {self.image_column!r} of {path} holds {kind}, not the bytes of "
+                f"images; its columns are {', '.join(map(repr, names))}, and "
+                "data.source.image_column names the one with images"
+            )
         return read
 
 

@@ -6,7 +6,7 @@ import abc
 import errno
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from data_pipelines.errors import UserError
+from data_pipelines.tables import on_one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,6 +89,10 @@ class SourceError(UserError):
     """A data set cannot be read at all; the message says what to do."""
 
 
+class MissingFileError(SourceError):
+    """A file of a data set does not exist."""
+
+
 @dataclass
 class Problems:
     """Counts what had to be skipped, by reason, with a few examples of each."""
@@ -111,7 +116,7 @@ class Problems:
 
     def __str__(self) -> str:
         lines = (
-            f"skipped: {count:,} x {reason}, such as {self.examples[reason][0]}"
+            f"skipped: {count:,} x {reason}, such as {on_one_line(self.examples[reason][0])}"
             for reason, count in sorted(self.counts.items())
         )
         return "\n".join(lines)
@@ -126,12 +131,14 @@ class Source(BaseModel, abc.ABC):
     Attributes:
         holds: What `read` gives.
         label_kind: What the labels of an entry are: nothing, one class, or a set of labels.
+        origin: Where to get the files of the data set, for messages about those that are missing.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     holds: ClassVar[Literal["images", "regions"]] = "images"
     label_kind: ClassVar[Literal["none", "class", "set"]] = "none"
+    origin: ClassVar[str] = "docs/data.md shows the files of every kind of data set"
 
     name: str
 
@@ -153,6 +160,10 @@ class Source(BaseModel, abc.ABC):
         Raises:
             UnreadableError: If this one image is missing or broken.
         """
+
+    def judgement_files(self) -> Mapping[str, Path]:
+        """Files of further judgements of the test split that come with the data set, by name."""
+        return {}
 
     def truth(self, entries: Sequence[Entry]) -> scipy.sparse.csr_array | None:
         """The exhaustive truth, where a data set can know it.

@@ -14,6 +14,7 @@ from data_pipelines.sources.base import (
     SPLITS,
     Caption,
     Entry,
+    MissingFileError,
     Problems,
     Regions,
     Source,
@@ -133,7 +134,7 @@ class BottomUpSource(Source):
         paths = {name: self.root / name for name in self.features}
         for path in paths.values():
             if not path.is_file():
-                raise SourceError(
+                raise MissingFileError(
                     f"{path} does not exist; it should hold features of bottom-up attention (TSV "
                     f"with {', '.join(_COLUMNS)})"
                 )

@@ -12,6 +12,7 @@ from data_pipelines.sources.base import (
     Caption,
     EncodedImage,
     Entry,
+    MissingFileError,
     Problems,
     Source,
     SourceError,
@@ -29,6 +30,8 @@ from data_pipelines.sources.karpathy import (
 )
 
 _T = TypeVar("_T")
+
+_INSTANCES = "instance annotations, for labels (data.source.instances=[] does without)"
 
 
 @dataclass(slots=True)
@@ -49,6 +52,10 @@ class CocoSource(Source):
     """
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "set"
+    origin: ClassVar[str] = (
+        "docs/reproduce.md says where to get COCO Captions, and where to put them: "
+        "https://cocodataset.org/#download"
+    )
 
     name: Literal["coco"] = "coco"
 
@@ -117,7 +124,7 @@ class CocoSource(Source):
     def _read_labels(self, annotated: dict[str, _Annotated], problems: Problems) -> None:
         for name in self.instances:
             path = self.root / name
-            content = _annotation_file(path, "instance annotations", ("annotations", "categories"))
+            content = _annotation_file(path, _INSTANCES, ("annotations", "categories"))
             ids = sorted(_parsed(content, "categories", lambda c: _whole(c["id"]), path, problems))
             number = {category: position for position, category in enumerate(ids)}
             for key, category in _parsed(content, "annotations", _instance, path, problems):
@@ -132,7 +139,13 @@ class CocoSource(Source):
         if self.split_file is None:
             yield from ((key, image.split) for key, image in annotated.items())
             return
-        for image in karpathy_images(self.root / self.split_file, self.restval, problems):
+        path = self.root / self.split_file
+        if not path.exists():
+            raise MissingFileError(
+                f"{path} does not exist; it should hold the Karpathy split "
+                "(data.source.split_file=null takes the splits of COCO)"
+            )
+        for image in karpathy_images(path, self.restval, problems):
             if image.key in annotated:
                 yield image.key, image.split
             else:

@@ -36,6 +36,10 @@ class CubSource(Source):
     """
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "class"
+    origin: ClassVar[str] = (
+        "docs/reproduce.md says where to get CUB Captions, and where to put them: "
+        "https://data.caltech.edu/records/65de6-vp158"
+    )
 
     name: Literal["cub"] = "cub"
 
@@ -78,12 +82,16 @@ class CubSource(Source):
                 f"{self.test_classes}: {', '.join(sorted(both)[:5])}"
             )
         held_out = None if self.held_out is None else set(self._lines(self.held_out))
-        for key, name in self._table("images.txt"):
+        images = list(self._table("images.txt"))
+        self._check_classes({name.partition("/")[0] for _, name in images})
+        for key, name in images:
             label = labels.get(key)
             if label is None:
                 problems.add("image without a class", name)
                 continue
             bird = name.partition("/")[0]
+            if bird not in train | val | test:
+                problems.add("image of a class in no list", name)
             out = self._is_drawn(name) if held_out is None else name in held_out
             split = self._split(bird in train, bird in val, bird in test, out)
             if split is not None:
@@ -92,6 +100,23 @@ class CubSource(Source):
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo."""
         return read_image_file(self.root / "images", entry.file)
+
+    def _check_classes(self, of_images: set[str]) -> None:
+        """Refuses lists of classes that are empty, or name a class without images.
+
+        Raises:
+            SourceError: If one is such a list.
+        """
+        for list_name in filter(None, (self.train_classes, self.val_classes, self.test_classes)):
+            names = self._class_names(list_name)
+            if not names:
+                raise SourceError(f"{self.root / list_name} names no class")
+            if without := sorted(names - of_images):
+                raise SourceError(
+                    f"{self.root / list_name}: there is no image of {len(without):,} of its "
+                    f"{len(names):,} classes, such as {without[0]!r}, in {self.root / 'images.txt'}"
+                    ". Is one of the two files cut off, or of another data set?"
+                )
 
     def _split(self, train: bool, val: bool, test: bool, held_out: bool) -> Split | None:
         if val:

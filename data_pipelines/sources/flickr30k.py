@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from data_pipelines.sources.base import (
     Caption,
@@ -22,6 +22,11 @@ class Flickr30kSource(Source):
 
     Flickr8K in the same format (`dataset_flickr8k.json`) is read as well.
     """
+
+    origin: ClassVar[str] = (
+        "docs/reproduce.md says where to get Flickr30K, and where to put it: "
+        "https://shannon.cs.illinois.edu/DenotationGraph/"
+    )
 
     name: Literal["flickr30k"] = "flickr30k"
 

@@ -32,7 +32,7 @@ class HuggingFaceSource(TableSource):
         for split, path in self.files():
             try:
                 table = _table(path)
-                table = table.select(self.columns(table.column_names, path))
+                table = table.select(self.columns(table.schema, path))
                 name = str(path.relative_to(self.root))
                 yield from self.rows(table.to_batches(), split, name, problems)
             except (OSError, ValueError) as error:

@@ -37,7 +37,7 @@ class ParquetSource(TableSource):
         for split, path in self.files():
             try:
                 with pyarrow("pyarrow.parquet").ParquetFile(path) as file:
-                    columns = self.columns(file.schema_arrow.names, path)
+                    columns = self.columns(file.schema_arrow, path)
                     name = str(path.relative_to(self.root))
                     batches = file.iter_batches(columns=columns)
                     yield from self.rows(batches, split, name, problems)

@@ -13,6 +13,7 @@ from data_pipelines.files import NO_ARRAY
 from data_pipelines.sources.base import (
     Caption,
     Entry,
+    MissingFileError,
     Problems,
     Regions,
     Source,
@@ -41,6 +42,10 @@ class RegionsSource(Source):
     """
 
     holds: ClassVar[Literal["images", "regions"]] = "regions"
+    origin: ClassVar[str] = (
+        "docs/reproduce.md says where to get regions of COCO and Flickr30K, and where to put them: "
+        "https://github.com/kuanghuei/SCAN"
+    )
 
     name: Literal["regions"] = "regions"
 
@@ -160,7 +165,7 @@ def _load(path: Path, holds: str) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        raise SourceError(f"{path} does not exist; it should hold {holds}") from None
+        raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
     except NO_ARRAY as error:
         raise SourceError(
             f"{path} is not a whole .npy array ({error}); it may have been cut off while it was "

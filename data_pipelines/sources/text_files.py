@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from data_pipelines.json_entries import is_text
-from data_pipelines.sources.base import Entry, Problems, SourceError
+from data_pipelines.sources.base import Entry, MissingFileError, Problems, SourceError
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -70,7 +70,7 @@ def read_bytes(path: Path, holds: str) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise SourceError(f"{path} does not exist; it should hold {holds}") from None
+        raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
     except (OSError, ValueError) as error:
         raise SourceError(f"{path} cannot be read ({error}); it should hold {holds}") from None
 
@@ -125,7 +125,8 @@ def csv_rows(
                 else:
                     yield reader.line_num, dict(zip(header, row, strict=True))
     except FileNotFoundError:
-        raise SourceError(f"{path} does not exist; it should hold {','.join(columns)}") from None
+        holds = ",".join(columns)
+        raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:

@@ -51,6 +51,13 @@ class WebDatasetSource(ShardedSource):
                             image, captions = entry
                             own = self.split_of(key, split)
                             yield Entry(key, own, captions, file=name, position=image.offset_data)
+                    if not _ends(path, tar.offset):
+                        problems.add(
+                            "damaged tar file",
+                            f"{path} ends without an end-of-archive block: it was cut or damaged "
+                            f"at byte {tar.offset:,}, and what follows is not read. Download or "
+                            "copy it again",
+                        )
             except (tarfile.TarError, OSError, EOFError) as error:
                 problems.add(
                     "damaged tar file", f"{path}: {error}; compressed ones are not read, either"
@@ -93,6 +100,16 @@ class WebDatasetSource(ShardedSource):
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
         return found[self.caption]
+
+
+def _ends(path: Path, offset: int) -> bool:
+    """Whether a tar file has an end-of-archive block where `tarfile` stopped reading.
+
+    It also stops at a header that is damaged or cut, without an error.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
 
 
 def _key(member: tarfile.TarInfo) -> str:

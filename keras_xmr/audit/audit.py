@@ -59,7 +59,9 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     options = config.audit
     main = Run(config)
     split = main.records.split(options.split)
-    truth = ground_truth(main.records, split, config.data.judgements, config.evaluation.judgements)
+    truth = ground_truth(
+        main.records, split, config.data.judgements, config.judgements_of(options.split)
+    )
     # What is true is not what is labelled: it measures the list, and has no part in it.
     exhaustive = truth.extra.pop("truth", None)
     folder = main.folder.audit(options.split)

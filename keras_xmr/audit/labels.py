@@ -96,7 +96,8 @@ def judged_pairs(
     """What is judged already, as `find_candidates` takes it.
 
     A pair is right if any of the judgements says so, unless a label says otherwise. A pair that
-    somebody was unsure of is not asked again: it stands with those that are wrong.
+    partial judgements call wrong is judged, too. A pair that somebody was unsure of is not asked
+    again: it stands with those that are wrong.
 
     Args:
         judgements: One or several of the same shape.
@@ -105,10 +106,16 @@ def judged_pairs(
     Returns:
         Sparse float32 (images, captions); a stored 0 says that a pair is not right.
     """
-    first, *others = (found.grades for found in judgements)
-    for other in others:
-        first = first.maximum(other)
-    return _with_labels(first, labels)
+    all_judgements = list(judgements)
+    grades = all_judgements[0].grades
+    for other in all_judgements[1:]:
+        grades = grades.maximum(other.grades)
+    partial = [found.judged for found in all_judgements if found.judged is not None]
+    if partial:
+        known = scipy.sparse.coo_array(sum(partial[1:], start=partial[0]))
+        pairs = np.stack(known.coords, axis=1)
+        grades = _replaced(grades, pairs, np.asarray(grades[known.coords]).ravel())
+    return _with_labels(grades, labels)
 
 
 def write_labels(
@@ -168,17 +175,25 @@ def _with_labels(
     grades: scipy.sparse.csr_array, labels: Mapping[Pair, Label]
 ) -> scipy.sparse.csr_array:
     """The grades with those of labels in place of their own; a grade of 0 is stored."""
-    rows = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
     pairs = np.array(list(labels), np.int64).reshape(-1, 2)
+    return _replaced(grades, pairs, np.array([label.grade for label in labels.values()]))
+
+
+def _replaced(
+    grades: scipy.sparse.csr_array, pairs: np.ndarray, values: np.ndarray
+) -> scipy.sparse.csr_array:
+    """The grades with those of some pairs (pairs, 2) in place of their own; a 0 is stored."""
+    rows = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
     width = grades.shape[1]
     kept = ~np.isin(rows * width + grades.indices, pairs[:, 0] * width + pairs[:, 1])
-    values = np.array([label.grade for label in labels.values()], np.float32)
     places = (
         np.concatenate([rows[kept], pairs[:, 0]]),
         np.concatenate([grades.indices[kept], pairs[:, 1]]),
     )
     merged = scipy.sparse.csr_array(
-        (np.concatenate([grades.data[kept], values]), places), shape=grades.shape
+        (np.concatenate([grades.data[kept], values]), places),
+        shape=grades.shape,
+        dtype=np.float32,
     )
     merged.sort_indices()
     return merged

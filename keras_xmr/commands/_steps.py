@@ -38,4 +38,7 @@ def _check_folders(config: Config, step: str) -> None:
         check_folder(config.data.records)
         root = getattr(config.data.source, "root", None)
         if isinstance(root, Path) and not root.exists():
-            raise UserError(f"{root} does not exist; data.source.root names the folder of the data")
+            raise UserError(
+                f"{root} does not exist; data.source.root names the folder of the data. "
+                f"{config.data.source.origin}"
+            )

@@ -21,13 +21,13 @@ from pathlib import Path
 
 from keras_xmr.commands._options import Form, add_runs, add_yes, one_of, runs_of, whole
 from keras_xmr.commands._steps import do
-from keras_xmr.config.loader import ConfigError, load_rerankers
+from keras_xmr.config.loader import ConfigError, load_judgements, load_rerankers
 
 _FILES = {
     "ground-truth": "images and captions: captions as COCO has them (JSON), a split file of "
     "Karpathy (JSON), or CSV: image,caption[,grade]",
     "scores": ".npy or .npz: a row for each image, a column for each caption, in the order of the "
-    "ground truth; larger is better",
+    "ground truth; larger is better; or a run file of TREC, by the ids of the ground truth",
     "text-to-image-scores": "the same for ranking images, if those scores are others",
     "image-embeddings": "in place of scores: a row for each image, in the same order",
     "caption-embeddings": "a row for each caption",
@@ -60,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME|FILE",
         help="measures against further judgements: eccv_caption, cxc, CSV with "
-        "image,caption,grade, .npz, or the file of CIRCO, HierarCaps, INQUIRE or Marqo-GS; may be "
+        "image,caption,grade, .npz, qrels of TREC, or the file of CIRCO, Flickr8K, HierarCaps, "
+        "INQUIRE or Marqo-GS; with options '{source: judged.csv, unjudged: left_out}'; may be "
         "given several times",
     )
     scores.add_argument(
@@ -77,6 +78,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help='also the mean over N folds of the images ("1K" on COCO: 5)',
+    )
+    scores.add_argument(
+        "--trec", type=Path, metavar="FOLDER", help="also writes run files and qrels of TREC"
+    )
+    scores.add_argument(
+        "--trec-depth",
+        type=whole(1),
+        metavar="N",
+        help="documents per query in a run file; 1000 by default",
     )
     parser.add_argument(
         "--output",
@@ -114,9 +124,11 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
     """Evaluates scores that a user brings; TensorFlow is not needed."""
     if arguments.ground_truth is None:
         raise ConfigError("--ground-truth is needed: the images and captions in their order")
+    if arguments.trec_depth and not arguments.trec:
+        raise ConfigError("--trec-depth needs --trec, the folder of the run files")
     if arguments.scores and arguments.similarity:
         raise ConfigError("--similarity is for embeddings, and has no effect on --scores")
-    chosen = load_rerankers(arguments.rerank)
+    chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
 
     from keras_xmr import external_scores
     from keras_xmr.reranking import build_rerankers
@@ -125,8 +137,10 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         **{name.replace("-", "_"): getattr(arguments, name.replace("-", "_")) for name in _FILES},
         similarity=arguments.similarity or "cosine",
         split=arguments.split,
-        judgements=arguments.judgements,
+        judgements=judgements,
         folds=arguments.folds,
         output=arguments.output,
+        trec=arguments.trec,
+        trec_depth=arguments.trec_depth or external_scores.DEPTH,
     )
     external_scores.run(brought, build_rerankers(chosen))

@@ -35,9 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_folder(arguments.output)
 
     from data_pipelines.image_files import write_images
-    from data_pipelines.prepare import check_plan
-    from data_pipelines.records import Records
+    from keras_xmr.pipeline import Run
 
-    check_plan(config.data)
-    count = write_images(Records.open(config.data.records).split(arguments.split), arguments.output)
+    count = write_images(Run(config).records.split(arguments.split), arguments.output)
     print(f"{arguments.output}: {count:,} images", flush=True)

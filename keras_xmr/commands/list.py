@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from keras_xmr.config.differences import differences
 from keras_xmr.config.loader import (
     ConfigError,
     find_configs,
@@ -104,12 +105,17 @@ def _key(source: str) -> str:
 
 
 def _run_here(config: str, runs: Mapping[str, str]) -> str:
-    """What was run of a config, or of the same method on the embedded scenes."""
-    method = "_".join(part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES)
-    twin = f"scenes_{_ON_SCENES.get(method, method)}"
+    """Whether a config was run; if not, which relative on the scenes was, and what differs."""
     if config in runs:
         return f"run here: {runs[config]}"
-    return f"run here: as {twin}, {runs[twin]}" if twin in runs else "not run here"
+    method = "_".join(part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES)
+    twin = f"scenes_{_ON_SCENES.get(method, method)}"
+    if twin not in runs:
+        return "not run here"
+    found = f"not run here; a relative was: {twin}, {runs[twin]}"
+    if config.startswith("scenes_"):
+        return found
+    return f"{found}. It differs: {'; '.join(differences(config, twin))}"
 
 
 def _aims(paper: ReportedResults) -> Iterator[str]:

@@ -13,7 +13,7 @@ from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.summary_tables import kind_title
 from keras_xmr.metrics import Table
-from keras_xmr.metrics.bootstrap import Difference, difference, holm
+from keras_xmr.metrics.bootstrap import Difference, holm
 
 ALPHA = 0.05
 
@@ -31,6 +31,8 @@ class Pair:
         right: Another one.
         difference: left - right, over queries and runs.
         p_holm: Its p-value, corrected for all pairs of methods in this metric (Holm).
+        smallest_effect: The smallest difference that this test, uncorrected, would have found in
+            four cases of five.
     """
 
     judgements: str
@@ -39,6 +41,7 @@ class Pair:
     right: str
     difference: Difference
     p_holm: float
+    smallest_effect: float
 
     @property
     def is_real(self) -> bool:
@@ -78,22 +81,20 @@ def compare_pairs(compared: Sequence[Resampled]) -> list[Pair]:
     return [
         pair
         for of_kind in compared
-        for metric in of_kind.observed
+        for metric in of_kind.estimates
         for pair in _test(of_kind, metric)
     ]
 
 
 def _test(compared: Resampled, metric: str) -> Iterator[Pair]:
     names, kind = compared.methods, compared.judgements
-    observed, resampled = compared.observed[metric], compared.resampled[metric]
+    estimates = compared.estimates[metric]
     numbers = list(itertools.combinations(range(len(names)), 2))
-    apart = [
-        difference(float(observed[i] - observed[j]), resampled[i] - resampled[j])
-        for i, j in numbers
-    ]
-    corrected = holm([d.p_value for d in apart])
-    for (i, j), d, p_holm in zip(numbers, apart, corrected, strict=True):
-        yield Pair(kind, metric, names[i], names[j], d, float(p_holm))
+    minus = [estimates[i] - estimates[j] for i, j in numbers]
+    apart = [(own.difference(), own.smallest_effect()) for own in minus]
+    corrected = holm([d.p_value for d, _ in apart])
+    for (i, j), (d, smallest), p_holm in zip(numbers, apart, corrected, strict=True):
+        yield Pair(kind, metric, names[i], names[j], d, float(p_holm), smallest)
 
 
 def wins(methods: Methods, count: int = _WINS) -> list[Win]:

@@ -103,7 +103,7 @@ def _interval(
     found: Figure, metric: str, method: str, resampled: Resampled | None
 ) -> tuple[float, float]:
     """Where a metric lies: over queries and runs, or, if queries have none, over runs alone."""
-    if resampled and method in resampled.methods and metric in resampled.observed:
+    if resampled and method in resampled.methods and metric in resampled.estimates:
         interval = resampled.of(metric, method)
         return interval.low, interval.high
     return min(found.values), max(found.values)

@@ -26,6 +26,7 @@ from keras_xmr.config.registry import summaries
 from keras_xmr.metrics import RSUM, Table
 from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.metrics.glossary import glossary
+from keras_xmr.metrics.ties import tie_warning
 from keras_xmr.reporting.pages import definitions, gallery, html_table, page
 from keras_xmr.reporting.spreadsheets import csv_of
 
@@ -96,11 +97,24 @@ class Comparison:
             resamples = resamples_for(len(self.methods))
             lines.append(
                 f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
-                "captions, and of the runs of each method. A star marks a "
-                f"p-value below {ALPHA} after Holm's correction for all pairs of methods in one "
-                "metric. This is about other queries and other seeds; of a method with one run, "
-                "about that run."
+                "captions, and Student's t over the runs of a method that has several. A star "
+                f"marks a p-value below {ALPHA} after Holm's correction for all pairs of methods "
+                "in one metric. This is about other queries and other seeds; of a method with one "
+                "run, about that run. Detectable: the smallest difference that four tests of five "
+                "would have found, before the correction."
             )
+        return lines + self._ties()
+
+    def _ties(self) -> list[str]:
+        """A line for each matcher that ties many pairs in any run of a method."""
+        lines: list[str] = []
+        for method, runs in self.methods.items():
+            tied: dict[str, float] = {}
+            for run in runs:
+                for matcher, measured in run.figures["matchers"].items():
+                    tied[matcher] = max(tied.get(matcher, 0.0), measured.get("tied", 0.0))
+            warnings = (tie_warning(f"{method}: {name}", share) for name, share in tied.items())
+            lines += filter(None, warnings)
         return lines
 
 
@@ -133,7 +147,10 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         for table in comparison.summary_tables
     ]
     matrices = matrix_tables(comparison.pairs, split)
-    markdown = [comparison.verdict, *map(_markdown, [*tables, *matrices]), *comparison.notes]
+    shown = [*tables, *matrices]
+    markdown = [comparison.verdict, *(table.markdown() for table in shown), *comparison.notes]
+    latex = "\n\n".join(table.latex() for table in shown)
+    atomic_write(folder / "tables.tex", f"{latex}\n".encode())
     atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
     drawn = comparison_pictures(comparison.methods, comparison.summary_tables, comparison.resampled)
     title = f"{', '.join(comparison.methods)}: {split}"
@@ -172,11 +189,13 @@ def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[ob
 
 
 def _pair_rows(pairs: Sequence[Pair]) -> Iterable[Sequence[object]]:
-    yield ("judgements", "metric", "method", "other", "difference", "low", "high", "p", "p_holm")
+    header = ("judgements", "metric", "method", "other", "difference", "low", "high", "p")
+    yield (*header, "p_holm", "detectable")
     for pair in pairs:
         kind = "annotated" if pair.judgements == ANNOTATED else pair.judgements
         d = pair.difference
-        numbers = [f"{n:.6g}" for n in (d.value, d.low, d.high, d.p_value, pair.p_holm)]
+        numbers = [f"{n:.6g}" for n in (d.value, d.low, d.high, d.p_value)]
+        numbers += [f"{n:.6g}" for n in (pair.p_holm, pair.smallest_effect)]
         yield (kind, pair.metric, pair.left, pair.right, *numbers)
 
 
@@ -197,21 +216,6 @@ def _meanings(methods: Methods) -> dict[str, str]:
     return metrics | summaries(names, "matcher", "reranker")
 
 
-def _markdown(table: Table) -> str:
-    def text(place: int, cell: str) -> str:
-        plain = cell.replace("\n", " ").replace("|", "\\|").replace("*", "\\*")
-        return f"**{plain}**" if table.best.get(place) == cell else plain
-
-    def row(cells: Iterable[str]) -> str:
-        return f"| {' | '.join(text(*cell) for cell in enumerate(cells))} |"
-
-    rule = ["---", *["---:"] * (len(table.header) - 1)]
-    return "\n".join(
-        [f"### {table.title}", "", row(table.header), f"| {' | '.join(rule)} |"]
-        + [row(cells) for cells in table.rows]
-    )
-
-
 def _pair_details(comparison: Comparison) -> list[str]:
     """For each pair of methods, folded up if there are several: intervals, and where each wins."""
     if not comparison.pairs:
@@ -228,7 +232,7 @@ def _pair_details(comparison: Comparison) -> list[str]:
             pairs[pair.left, pair.right].append(pair)
     wins = by_pair(comparison.wins)
     for (left, right), own in pairs.items():
-        header = ["", "difference", "95 % interval", "p", "p (Holm)", ""]
+        header = ["", "difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
         rows = [_pair_cells(pair) for pair in own if pair.metric in HEADLINES]
         title = f"{left} minus {right}, {kind_title(kind)}"
         opened = " open" if len(pairs) == 1 else ""
@@ -249,6 +253,7 @@ def _pair_cells(pair: Pair) -> list[str]:
         f"{signed(100 * d.low, 2)} to {signed(100 * d.high, 2)}",
         f"{d.p_value:.4f}",
         f"{pair.p_holm:.4f}",
+        f"{100 * pair.smallest_effect:.2f}",
         "real" if pair.is_real else "not told apart",
     ]
 

@@ -12,7 +12,13 @@ import numpy as np
 from keras_xmr.comparison.results import Methods, Queries, RunResult
 from keras_xmr.comparison.summary_tables import ANNOTATED
 from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, metric_title
-from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, difference, resampled_means
+from keras_xmr.metrics.bootstrap import (
+    RESAMPLES,
+    Difference,
+    Estimate,
+    mean_of_runs,
+    resampled_means,
+)
 
 _COMPARED = [metric for metric in METRICS.values() if metric.compared]
 HEADLINES = {RSUM: metric_title(RSUM)} | {
@@ -31,36 +37,33 @@ class Resampled:
     Attributes:
         judgements: The kind of judgements.
         methods: The methods.
-        observed: For each metric the means over queries and runs (methods,).
-        resampled: The same over resamples (methods, resamples).
+        estimates: For each metric what each method has, over its runs, and over resamples of the
+            queries.
     """
 
     judgements: str
     methods: list[str]
-    observed: dict[str, np.ndarray]
-    resampled: dict[str, np.ndarray]
+    estimates: dict[str, list[Estimate]]
 
     def of(self, metric: str, method: str) -> Difference:
         """A metric of a method, as its difference to 0, with its interval."""
-        number = self.methods.index(method)
-        return difference(float(self.observed[metric][number]), self.resampled[metric][number])
+        return self.estimates[metric][self.methods.index(method)].difference()
 
 
 def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
-    """Resamples the queries, and the runs of each method, for each kind of judgements.
+    """Resamples the queries for each kind of judgements.
 
     Images are resampled, and their captions with them, so both directions and RSUM come from the
     same resamples. (Where it is not known which image a caption was written for, captions are
-    resampled on their own.) Of a method with several runs, these are resampled as well: what it
-    has then speaks of other queries and of other seeds; of a single run, of that run alone.
+    resampled on their own.) Of a method with several runs, what another seed changes counts as
+    well (see `Estimate`); of a single run the estimates speak of that run alone.
 
     Args:
         methods: The runs of each method.
         seed: Seed of the resamples.
     """
     resamples = resamples_for(len(methods))
-    weights = run_weights([len(runs) for runs in methods.values()], resamples, seed)
-    return [_of_kind(methods, kind, weights, seed) for kind in _common_kinds(methods)]
+    return [_of_kind(methods, kind, resamples, seed) for kind in _common_kinds(methods)]
 
 
 def resamples_for(methods: int) -> int:
@@ -71,32 +74,8 @@ def resamples_for(methods: int) -> int:
     return max(RESAMPLES, 100 * methods * (methods - 1) // 2)
 
 
-def run_weights(runs: Sequence[int], resamples: int, seed: int) -> list[np.ndarray]:
-    """What each run counts in the mean of its method, in every resample.
-
-    n runs are drawn from n with repetition. The variance of such a mean is too small by a factor
-    of (n - 1) / n, which for two runs is a half; so the weights are spread out to make up for it.
-
-    Args:
-        runs: How many runs each method has.
-        resamples: How many resamples there are.
-        seed: Seed of the draws.
-
-    Returns:
-        Float64 (resamples, runs) for each method; the rows add up to 1.
-    """
-    random = np.random.default_rng([seed, 1])
-    found = []
-    for count in runs:
-        drawn = random.multinomial(count, np.full(count, 1 / count), size=resamples) / count
-        spread = np.sqrt(count / (count - 1)) if count > 1 else 1.0
-        found.append(1 / count + spread * (drawn - 1 / count))
-    return found
-
-
-def _of_kind(methods: Methods, kind: str, weights: list[np.ndarray], seed: int) -> Resampled:
+def _of_kind(methods: Methods, kind: str, resamples: int, seed: int) -> Resampled:
     runs = [run for own in methods.values() for run in own]
-    ends = np.cumsum([len(own) for own in methods.values()])
     observed: dict[str, np.ndarray] = {}
     resampled: dict[str, np.ndarray] = {}
     tested = [name for metric in _COMPARED for name in metric.mean_of or (metric.name,)]
@@ -104,19 +83,24 @@ def _of_kind(methods: Methods, kind: str, weights: list[np.ndarray], seed: int) 
         found = {name: _per_query(runs, kind, f"{side}_{name}") for name in tested}
         values = {n: own for n, own in found.items() if not np.isnan(own).all()}
         flat = np.concatenate(list(values.values()), axis=1)
-        means = resampled_means(
-            flat, resamples=len(weights[0]), **_draws(runs[0].queries, side, seed)
-        )
+        means = resampled_means(flat, resamples=resamples, **_draws(runs[0].queries, side, seed))
         parts = np.split(means, len(values), axis=1)
         for (name, own), part in zip(values.items(), parts, strict=True):
-            by_method = np.split(np.nanmean(own, axis=0), ends[:-1])
-            observed[f"{side}_{name}"] = np.array([mean.mean() for mean in by_method])
-            several = zip(np.split(part, ends[:-1], axis=1), weights, strict=True)
-            columns = [(drawn * weight).sum(axis=1) for drawn, weight in several]
-            resampled[f"{side}_{name}"] = np.stack(columns)
+            observed[f"{side}_{name}"] = np.nanmean(own, axis=0)
+            resampled[f"{side}_{name}"] = part
     for whole in (observed, resampled):
         _combine(whole)
-    return Resampled(kind, list(methods), observed, resampled)
+    ends = np.cumsum([len(own) for own in methods.values()])[:-1]
+    estimates = {
+        metric: [
+            mean_of_runs(*own)
+            for own in zip(
+                np.split(of_runs, ends), np.split(resampled[metric], ends, axis=1), strict=True
+            )
+        ]
+        for metric, of_runs in observed.items()
+    }
+    return Resampled(kind, list(methods), estimates)
 
 
 def _combine(whole: dict[str, np.ndarray]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.metrics import (
     CHANCE,
+    CONDENSED,
     DIRECTIONS,
     METRICS,
     RSUM,
@@ -23,7 +24,6 @@ from keras_xmr.metrics import (
     reranked_title,
 )
 from keras_xmr.metrics.bootstrap import Difference
-from keras_xmr.metrics.semantic import ASP_CHANCE
 
 ANNOTATED = "metrics"
 """The kind of judgements that runs list without a name: those of the data set."""
@@ -88,6 +88,8 @@ class SummaryTable:
     def title(self, split: str) -> str:
         """What the table shows."""
         title = f"{split}, {kind_title(self.judgements)}"
+        if f"{DIRECTIONS[0]}_bpref" in self.columns:
+            title += f", {CONDENSED}"
         if self.matchers == "further":
             title += ", other matchers than that of the training"
         return title if self.reranker is None else reranked_title(title, self.reranker)
@@ -185,8 +187,12 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
     images, captions = (known.get(f"{side}_positives") for side in DIRECTIONS)
     if images is None or captions is None:
         return {}
-    asp = [known.get(f"{side}_{ASP_CHANCE}") for side in DIRECTIONS]
-    return chance_of(images, captions, asp)
+    further = [
+        {metric: known[name] for metric in METRICS if (name := f"{side}_{metric}_chance") in known}
+        for side in DIRECTIONS
+    ]
+    judged = [known.get(f"{side}_judged") for side in DIRECTIONS]
+    return chance_of(images, captions, further, judged)
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:

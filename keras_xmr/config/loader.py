@@ -6,6 +6,7 @@ import csv
 import difflib
 import fnmatch
 import glob
+import json
 import os
 import types
 import typing
@@ -30,6 +31,7 @@ from keras_xmr.config.yaml_file import (
     dotted,
     read_yaml,
 )
+from keras_xmr.judgements.extra import JudgementOptions
 
 _MISSING = object()
 _SHOWN = 20
@@ -153,15 +155,33 @@ def load_rerankers(texts: Sequence[str]) -> tuple[Choice, ...]:
     Raises:
         ConfigError: If one is not known, or has a wrong option.
     """
-    draft, key = Draft({"evaluation": {"rerankers": []}}), ("evaluation", "rerankers")
+    return _load_options("rerankers", texts, "--rerank").rerankers
+
+
+def load_judgements(texts: Sequence[str]) -> tuple[JudgementOptions, ...]:
+    """Judgements that are given without a config, by the option `--judgements`.
+
+    Args:
+        texts: The source of each, or its section as YAML: `{source: judged.csv, name: mine}`.
+
+    Raises:
+        ConfigError: If one has a wrong option.
+    """
+    sections = [text if text.lstrip().startswith("{") else json.dumps(text) for text in texts]
+    found = _load_options("judgements", sections, "--judgements").judgements
+    return tuple(section.options({}) for section in found)
+
+
+def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptions:
+    """The options of an evaluation, with a list of sections that are written as YAML."""
+    draft = Draft({"evaluation": {name: []}})
     for number, text in enumerate(texts):
-        assign_yaml(draft, (*key, number), text, f"--rerank {cut(text)}")
+        assign_yaml(draft, ("evaluation", name, number), text, f"{flag} {cut(text)}")
     try:
-        options = EvaluationOptions.model_validate(draft.data["evaluation"])
+        return EvaluationOptions.model_validate(draft.data["evaluation"])
     except ValidationError as error:
         items = [{**e, "loc": ("evaluation", *e["loc"])} for e in error.errors(include_url=False)]
         raise ConfigError(_several([_explain(draft, i, of=3) for i in items])) from None
-    return options.rerankers
 
 
 def _use_plugins(draft: Draft) -> None:
@@ -287,4 +307,4 @@ def section_name(model: type[BaseModel]) -> str | None:
     """The `name` by which a section is chosen."""
     field_info = model.model_fields.get("name")
     names = typing.get_args(field_info.annotation) if field_info else ()
-    return names[0] if names else None
+    return names[0] if names and isinstance(names[0], str) else None

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from data_pipelines.options import Section
 from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.metrics import metric_names
 
 
@@ -50,6 +51,10 @@ class ReportedResults(Section):
 
     row: str
     """Name of the row in the table."""
+
+    images: PositiveInt | None = None
+    """Images of the test split of the paper, of all its folds together. Tables of a split with
+    another number say that they are not comparable. Null where it is not known."""
 
     figures: tuple[ReportedFigures, ...] = ()
     """What is printed there; the report sets our figures beside them. None where the paper

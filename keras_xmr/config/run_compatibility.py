@@ -92,7 +92,8 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
     if constant("encoder", config.model.image.encoder, "INPUT") != "pixels":
         yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
         return
-    if not any(phase.freezes_encoder("image") for phase in config.train.phases):
+    phases = config.train.phases
+    if phases and not any(phase.freezes_encoder("image") for phase in phases):
         yield (
             key,
             "every phase trains image.encoder, so features change with every step; freeze it in a "
@@ -115,7 +116,8 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
     if not config.train.precompute_captions:
         return
     key = ("train", "precompute_captions")
-    if not any(phase.freezes_encoder("text") for phase in config.train.phases):
+    phases = config.train.phases
+    if phases and not any(phase.freezes_encoder("text") for phase in phases):
         yield (
             key,
             "every phase trains text.encoder, so features change with every step; freeze it in a "
@@ -142,6 +144,7 @@ def _start(config: Config) -> Iterator[Mistake]:
                 ("model", side, "head", "name"),
                 f"{head.name!r} is computed where training starts; write train.start: {needed}",
             )
+    yield from _closed_form(config)
     if config.train.start != "cca":
         return
     if config.train.initial_weights is not None:
@@ -169,6 +172,31 @@ def _start(config: Config) -> Iterator[Mistake]:
                 f"'cca' sets the mean, which `keep_mean` of model.{side}.head leaves as it is; "
                 "leave out one of the two",
             )
+
+
+def _closed_form(config: Config) -> Iterator[Mistake]:
+    """A part of embeddings in closed form is in both towers, and is set."""
+    widths = {
+        side: getattr(getattr(config.model, side).pooling, "closed_form", 0)
+        for side in ("image", "text")
+    }
+    for side, width in widths.items():
+        key = ("model", side, "pooling", "closed_form")
+        if width >= config.model.dimension:
+            yield (
+                key,
+                f"{width} leaves none of the {config.model.dimension} numbers of an embedding to "
+                "learn; choose fewer, or a larger model.dimension",
+            )
+        if not width:
+            continue
+        if len(set(widths.values())) > 1:
+            yield key, "both towers need the same number, since both parts are compared"
+        if config.train.start != "cca" and config.train.initial_weights is None:
+            yield key, "nothing sets the closed form; write train.start: cca"
+        head = getattr(config.model, side).head
+        if constant("head", head, "READS_POOLING"):
+            yield key, f"{head.name!r} reads the whole matrix of its pooling; write 0"
 
 
 def _gradient_caching(config: Config) -> Iterator[Mistake]:
@@ -221,21 +249,26 @@ def _batch_norms(config: Config, side: str) -> Iterator[tuple[tuple[str, ...], s
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:
-    for number, source in enumerate(config.evaluation.judgements):
-        key = ("evaluation", "judgements", number)
-        if source not in EXTENDED_COCO:
+    files = config.data.source.judgement_files()
+    for number, own in enumerate(config.evaluation.judgements):
+        key, source = ("evaluation", "judgements", number), own.source
+        if source in files:
+            # Data may come later; a folder that is there without the file is a mistake.
+            if files[source].parent.is_dir() and not files[source].is_file():
+                yield key, f"{source!r} comes from {files[source]}, which does not exist"
+        elif source not in EXTENDED_COCO:
             if not os.path.isfile(source):
                 yield (
                     key,
                     f"there is no file {cut(repr(source))}; it should be a CSV file, or one of "
-                    f"{', '.join(EXTENDED_COCO)}",
+                    f"{', '.join([*files, *EXTENDED_COCO])}",
                 )
         elif config.data.source.name != "coco":
             yield key, f"{source!r} judges COCO, not the source {config.data.source.name!r}"
         elif find_spec("eccv_caption") is None:
             yield key, f"{source!r} needs a package: pip install 'keras-xmr[eccv]'"
     knows_truth = type(config.data.source).truth is not Source.truth
-    for number, clash in name_clashes(config.evaluation.judgements, [TRUTH] if knows_truth else ()):
+    for number, clash in name_clashes(config.judgements_of("test"), [TRUTH] if knows_truth else ()):
         yield ("evaluation", "judgements", number), clash
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,6 +22,8 @@ from keras_xmr.config.option_types import (
 )
 from keras_xmr.config.registry import FAMILIES, Choice, components
 from keras_xmr.config.reported_results import ReportedResults
+from keras_xmr.judgements.extra import JudgementOptions
+from keras_xmr.judgements.files import Unjudged
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -65,6 +69,11 @@ def _by_name(value: Any) -> Any:
 _BY_NAME = BeforeValidator(_by_name)
 
 
+def _by_source(value: Any) -> Any:
+    """Lets judgements without options be written as their source alone."""
+    return {"source": value} if isinstance(value, str) else value
+
+
 class TowerOptions(Section):
     """A tower: local features, how they are pooled, and what kind of embedding comes out."""
 
@@ -94,7 +103,12 @@ class ModelOptions(Section):
     """Makes the score matrix of a batch of images and a batch of captions."""
 
 
-_WEIGHT = (float, Field(default=1.0, ge=0, description="Factor of this loss in the objective."))
+# What is larger overflows float32 in the first steps.
+_FASTEST = 1000.0
+_WEIGHT = (
+    float,
+    Field(default=1.0, ge=0, le=1e9, description="Factor of this loss in the objective."),
+)
 
 
 class PhaseOptions(Section):
@@ -105,10 +119,12 @@ class PhaseOptions(Section):
     sampler `images_with_all_captions` every training image. What fills no batch is left out, and
     `one_per_class` draws as many pairs as there are captions."""
 
-    learning_rate: PositiveFloat
+    learning_rate: Annotated[float, Field(gt=0, le=_FASTEST)]
     """Learning rate at its highest."""
 
-    learning_rates: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    learning_rates: dict[str, Annotated[float, Field(ge=0, le=_FASTEST)]] = Field(
+        default_factory=dict
+    )
     """Other learning rates for parts of the model, for instance `{image.encoder: 1.0e-5}`."""
 
     freeze: tuple[str, ...] = ()
@@ -205,13 +221,14 @@ class TrainOptions(Section):
     """Whether the features of the images are computed once, and training reads them in place of
     pixels in the phases that freeze `image.encoder`. They are kept in half precision, beside the
     records; images are seen as in evaluation, in all phases. What is trained and exported is the
-    same as without, up to rounding."""
+    same as without, up to rounding. Where every phase freezes the encoder, evaluation reads them
+    too."""
 
     precompute_captions: bool = False
     """Whether the features of the captions are computed once, and training reads them in place of
     word ids in the phases that freeze `text.encoder`. They are kept in half precision, beside the
     records; no words are dropped, in any phase. What is trained and exported is the same as
-    without, up to rounding."""
+    without, up to rounding. Where every phase freezes the encoder, evaluation reads them too."""
 
     start: Literal["random", "cca"] = "random"
     """Where what is not pretrained begins: at random, or, with `pooling: projection` in both
@@ -229,7 +246,7 @@ class TrainOptions(Section):
     devices: PositiveInt | None = None
     """How many devices of this machine share a batch; null takes all GPUs."""
 
-    operation_threads: PositiveInt | None = None
+    operation_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """How many threads of a CPU share one operation, in all steps of a run; null takes all cores.
     Small networks are faster with 1: their operations are too short to be shared, and both towers
     still run beside each other. TF_NUM_INTRAOP_THREADS in the environment takes precedence."""
@@ -297,6 +314,35 @@ class RelevanceOptions(Section):
     or `java`, the program that `pycocoevalcap` calls; it needs that package and Java."""
 
 
+class JudgementSection(Section):
+    """Judgements to measure against."""
+
+    source: str
+    """`eccv_caption` or `cxc`, a name that comes with the data set, or a file."""
+
+    name: str | None = None
+    """What figures against them are called; by default the name of the source, or that of the file
+    without its ending."""
+
+    unjudged: Unjudged | None = None
+    """How pairs that the source does not name are taken: `left_out`, so that lists are condensed
+    to the judged pairs; `wrong`; or `wrong_in_pool`, which is wrong among the images and captions
+    that the source names, and left out beyond them. By default they are left out for Flickr8K's
+    human judgements, and wrong for all others."""
+
+    annotated: bool | None = None
+    """Whether annotated pairs are right, too, whatever the source says; with `left_out` and
+    `wrong_in_pool`, those of images and captions that the source names. By default they are for
+    Flickr8K's human judgements, and not for others."""
+
+    def options(self, files: Mapping[str, Path]) -> JudgementOptions:
+        """The options, with the files that come with the data set in place of their names."""
+        options = JudgementOptions(self.source, self.name, self.unjudged, self.annotated)
+        if self.source not in files:
+            return options
+        return replace(options, source=str(files[self.source]), name=self.name or self.source)
+
+
 class EvaluationOptions(Section):
     """How the model is evaluated."""
 
@@ -344,11 +390,12 @@ class EvaluationOptions(Section):
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
     on COCO, for "1K test images". 0 for none."""
 
-    judgements: tuple[str, ...] = ()
-    """Further judgements to measure against, beside those of `data.judgements`: `eccv_caption`
-    or `cxc` on COCO's test split (they need `pip install 'keras-xmr[eccv]'`), or a CSV file
-    with the columns `image,caption,grade`, which goes by the ids of the data set, or the file of a
-    benchmark: CIRCO, HierarCaps, INQUIRE, Marqo-GS."""
+    judgements: tuple[Annotated[JudgementSection, BeforeValidator(_by_source)], ...] = ()
+    """Further judgements to measure against, beside those of `data.judgements`, by their source or
+    with options: `eccv_caption` or `cxc` on COCO's test split (they need
+    `pip install 'keras-xmr[eccv]'`), `experts` or `crowd` on Flickr8K's, or a CSV file with the
+    columns `image,caption,grade`, which goes by the ids of the data set, or the file of a
+    benchmark: CIRCO, Flickr8K, HierarCaps, INQUIRE, Marqo-GS."""
 
     report_card: bool = True
     """Whether the report has a card of what match probabilities, and the sigma of a Gaussian
@@ -448,6 +495,18 @@ class Config(Section):
     def folder(self) -> Path:
         """Where everything that the run makes is kept."""
         return self.output / self.name
+
+    def judgements_of(self, split: str) -> tuple[JudgementOptions, ...]:
+        """`evaluation.judgements` of a split, with files in place of names of the data set.
+
+        Those that come with the data set judge test, and are left out elsewhere.
+        """
+        files = self.data.source.judgement_files()
+        return tuple(
+            own.options(files)
+            for own in self.evaluation.judgements
+            if split == "test" or own.source not in files
+        )
 
 
 def rebuild() -> None:

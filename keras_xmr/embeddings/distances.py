@@ -7,6 +7,7 @@ up in slices of the dimension. `mean` and `log_variance` are float32 (N, D).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -202,12 +203,24 @@ def bhattacharyya(
     return total - own_1 - own_2
 
 
-def sampled_kl_to_mixture(left: Embedding, right: Embedding) -> Tensor:
-    """Monte-Carlo KL of each left Gaussian to the even mixture of it with each right one.
+def log_jensen_shannon_shortfall(left: Embedding, right: Embedding) -> Tensor:
+    """log(log 2 - JS) of all pairs of Gaussians (N, M), JS by Monte-Carlo: larger is nearer.
+
+    Between Gaussians that hardly overlap, JS itself is log 2 in every float; the logarithm of what
+    is missing to that bound still tells them apart.
 
     Args:
-        left: Gaussian embedding with `samples` (N, J, D).
-        right: Gaussian embedding (M, D).
+        left: Gaussian embedding (N, D) with `samples` (N, J, D).
+        right: Gaussian embedding (M, D) with `samples` (M, J', D).
+    """
+    there, back = _log_shortfall(left, right), _log_shortfall(right, left)
+    return ops.logaddexp(there, ops.transpose(back)) - _LOG_TWO
+
+
+def _log_shortfall(left: Embedding, right: Embedding) -> Tensor:
+    """log(log 2 - KL) of the KL of each left Gaussian to its even mixture with each right one.
+
+    With r = log q(x) - log p(x), KL is the mean over samples x of p of log 2 - softplus(r).
     """
     samples = left["samples"]
     n, j, dimension = _shape(samples)
@@ -218,9 +231,15 @@ def sampled_kl_to_mixture(left: Embedding, right: Embedding) -> Tensor:
     other = mahalanobis_squared(flat, right["mean"], right["log_variance"])
     log_right = -0.5 * (other + ops.sum(right["log_variance"], axis=1)[None, :])
     log_ratio = ops.reshape(log_right, (n, j, -1)) - log_left[..., None]
-    return ops.mean(_LOG_TWO - ops.softplus(log_ratio), axis=1)
+    return ops.logsumexp(_log_softplus(log_ratio), axis=1) - math.log(j)
 
 
+def _log_softplus(values: Tensor) -> Tensor:
+    """log(log(1 + exp(x))), which is x to the last digit where softplus would be rounded to 0."""
+    return ops.where(values < -_FAR, values, ops.log(ops.softplus(ops.maximum(values, -_FAR))))
+
+
+_FAR = 20.0
 _LOG_TWO = 0.6931471805599453
 _LOG_TWO_PI = 1.8378770664093453
 

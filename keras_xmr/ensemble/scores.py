@@ -47,7 +47,11 @@ def scores_of_runs(
             )
         options = run.config.evaluation
         embedded = embed_split(
-            run.model, part, run.tokenizer, run.config.data.image, options.batch_size
+            run.model,
+            run.embedded_records.split(split.split),
+            run.tokenizer,
+            run.config.data.image,
+            options.batch_size,
         )
         unique = names.count(run.config.name) == 1
         name = run.config.name if unique else str(run.folder.path)

@@ -16,13 +16,16 @@ PHOTOS = 4
 """So many photos are shown."""
 
 
-def attention_of(model: Retriever, part: SplitRecords, config: Config) -> Attention | None:
+def attention_of(
+    model: Retriever, part: SplitRecords, config: Config, kept: SplitRecords | None = None
+) -> Attention | None:
     """Where the head of the images looks, on photos from all over a split.
 
     Args:
         model: The model.
         part: The split.
         config: The config of the run.
+        kept: The split with the features of its images in place of these, if they are kept.
 
     Returns:
         The maps; None of a model that looks at regions, or attends to no places.
@@ -31,5 +34,9 @@ def attention_of(model: Retriever, part: SplitRecords, config: Config) -> Attent
         return None
     chosen = np.linspace(0, len(part) - 1, min(PHOTOS, len(part))).round().astype(int).tolist()
     seen = [decode_for_evaluation(part.encoded(i), config.data.image).numpy() for i in chosen]
-    maps = ImageAttention(model.image_tower)(np.stack(seen))
+    attention = ImageAttention(model.image_tower)
+    if kept is not None and kept.holds == "regions":
+        maps = attention.of_features(kept.regions(np.array(chosen)))
+    else:
+        maps = attention(np.stack(seen))
     return Attention([part.image_keys[i] for i in chosen], np.stack(seen), maps) if maps else None

@@ -6,6 +6,7 @@ TensorFlow.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from keras_xmr.evaluation.results import (
@@ -16,7 +17,10 @@ from keras_xmr.evaluation.results import (
 )
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import ScoreMatrices, measure
+from keras_xmr.metrics.ties import tie_warning, tied_share
 from keras_xmr.reranking import Reranker, measure_reranked
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def evaluate_known(
@@ -26,7 +30,7 @@ def evaluate_known(
     folds: int = 0,
     rerankers: Mapping[str, Reranker] | None = None,
 ) -> Evaluation:
-    """Measures scores as they are, and what re-rankers make of each.
+    """Measures scores as they are, and what re-rankers make of each. Many ties are a warning.
 
     Args:
         split: The split.
@@ -39,9 +43,12 @@ def evaluate_known(
         ValueError: As `measure` raises it.
     """
     found = [
-        MatcherEvaluation(name, matrices, measure(matrices, truth, folds))
+        MatcherEvaluation(name, matrices, measure(matrices, truth, folds), tied_share(matrices))
         for name, matrices in scores
     ]
+    for own in found:
+        if warning := tie_warning(own.name, own.tied):
+            _LOGGER.warning("%s: %s", split, warning)
     reranked = [
         RerankedEvaluation(
             own.name,

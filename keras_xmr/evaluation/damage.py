@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -66,35 +66,45 @@ class Probes:
     mixtures: Any = None
 
 
-def erase_images(model: Embedder, pixels: np.ndarray, seed: int = 0) -> Damage | None:
+def erase_images(
+    model: Embedder,
+    pixels: np.ndarray,
+    seed: int = 0,
+    whole: Mapping[str, np.ndarray] | None = None,
+) -> Damage | None:
     """Erases squares, each somewhere else, and every larger one around the smaller.
 
     Args:
         model: Embeds them.
         pixels: Images uint8 (N, size, size, 3).
         seed: Seed of where the squares lie.
+        whole: The embeddings of the images as they are, if these are known.
 
     Returns:
         What it does to sigma; None if the model has none.
     """
     centres = np.random.default_rng(seed).uniform(size=(len(pixels), 2))
-    return _damage(
-        [log_sigma(model.embed_pixels(erased(pixels, share, centres))) for share in SHARES]
-    )
+    return _damage(lambda share: model.embed_pixels(erased(pixels, share, centres)), whole)
 
 
-def drop_from_captions(model: Embedder, texts: Sequence[str], seed: int = 0) -> Damage | None:
+def drop_from_captions(
+    model: Embedder,
+    texts: Sequence[str],
+    seed: int = 0,
+    whole: Mapping[str, np.ndarray] | None = None,
+) -> Damage | None:
     """Drops random words, and for a larger share the same ones and others.
 
     Args:
         model: Embeds them.
         texts: Captions.
         seed: Seed of the order in which words go.
+        whole: The embeddings of the captions as they are, if these are known.
 
     Returns:
         What it does to sigma; None if the model has none.
     """
-    return _damage([log_sigma(model.embed_texts(dropped(texts, s, seed))) for s in SHARES])
+    return _damage(lambda share: model.embed_texts(dropped(texts, share, seed)), whole)
 
 
 def erased(pixels: np.ndarray, share: float, centres: np.ndarray) -> np.ndarray:
@@ -125,10 +135,15 @@ def dropped(texts: Sequence[str], share: float, seed: int = 0) -> list[str]:
     return left
 
 
-def _damage(uncertainties: Sequence[np.ndarray | None]) -> Damage | None:
-    if uncertainties[0] is None:
+def _damage(
+    embed: Callable[[float], Mapping[str, np.ndarray]], whole: Mapping[str, np.ndarray] | None
+) -> Damage | None:
+    """Sigma of items of which `embed` takes a share away; `whole` are those of which none is."""
+    first = log_sigma(embed(SHARES[0]) if whole is None else whole)
+    if first is None:
         return None
-    found = np.stack([values for values in uncertainties if values is not None])
+    others: list[Any] = [log_sigma(embed(share)) for share in SHARES[1:]]
+    found = np.stack([first, *others])
     growth = found - found[0]
     mean = growth.mean(axis=1)
     error = growth.std(axis=1, ddof=1) / np.sqrt(growth.shape[1]) if growth.shape[1] > 1 else np.inf

@@ -21,6 +21,9 @@ from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation.ragged import Ragged, join
 from keras_xmr.evaluation.results import Arrays, EmbeddedSplit
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import tower_on_features
+
+_RANK_OF_IMAGES = 4
 
 
 class _Bar(keras.callbacks.Callback):
@@ -47,9 +50,12 @@ class _Bar(keras.callbacks.Callback):
 def embed_images(
     model: Retriever, records: SplitRecords, options: ImageOptions, batch: int
 ) -> Arrays:
-    """Embeds the images of a split in order."""
+    """Embeds the images of a split in order, or of the features of them that the split has."""
     dataset, tower = image_batches(records, options, batch), model.image_entrance
-    return embed_batches(tower, dataset, "embedding images", len(records), batch, "images")
+    if records.holds == "regions" and len(tower.input.shape) == _RANK_OF_IMAGES:
+        tower = tower_on_features(tower)
+    with records.naming_damage():
+        return embed_batches(tower, dataset, "embedding images", len(records), batch, "images")
 
 
 def embed_captions(
@@ -68,16 +74,16 @@ def embed_captions(
         texts: The captions.
         tokenizer: Makes word ids of them.
         batch: How many are embedded at once.
-        features: What the model is called on in place of word ids, if that is what it wants.
+        features: The features of the captions, which are embedded in place of their words.
     """
     order = np.argsort([len(text.split()) for text in texts], kind="stable")
+    tower = model.caption_entrance
     if features is not None:
         dataset = caption_feature_batches(features, order, batch)
+        tower = tower_on_features(tower) if tower is model.text_tower else tower
     else:
         dataset = caption_batches([texts[caption] for caption in order], tokenizer, batch)
-    embedded = embed_batches(
-        model.caption_entrance, dataset, "embedding captions", len(texts), batch, "captions"
-    )
+    embedded = embed_batches(tower, dataset, "embedding captions", len(texts), batch, "captions")
     back = np.argsort(order)
     return {name: reordered(values, back) for name, values in embedded.items()}
 
@@ -93,7 +99,8 @@ def embed_split(
 
     Args:
         model: The model.
-        records: The split.
+        records: The split. Features that it has in place of images or captions are those of the
+            model's encoders.
         tokenizer: Makes word ids of the captions.
         options: How photos become pixels.
         batch: How many are embedded at once.

@@ -22,6 +22,7 @@ from keras_xmr.evaluation.uncertainty import bins, few_words, log_sigma, rank_co
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
+    JudgementOptions,
     Judgements,
     add_judgements,
     judge,
@@ -35,7 +36,10 @@ from keras_xmr.reranking import build_rerankers
 
 
 def ground_truth(
-    records: Records, split: SplitRecords, kind: str, extra: Sequence[str] = ()
+    records: Records,
+    split: SplitRecords,
+    kind: str,
+    extra: Sequence[str | JudgementOptions] = (),
 ) -> GroundTruth:
     """What is known of a split.
 
@@ -43,7 +47,7 @@ def ground_truth(
         records: The records of the data set.
         split: The split.
         kind: What counts as right: "pairs" or "classes".
-        extra: Further judgements, by name or file; see `find_judgements`.
+        extra: Further judgements; see `add_judgements`.
     """
     found = GroundTruth(
         image_ids=split.image_keys,
@@ -139,7 +143,8 @@ def evaluate_matrices(
         brief: Whether only metrics that are quickly computed are asked for, as while one trains.
     """
     options = config.evaluation
-    known = ground_truth(records, part, config.data.judgements, () if brief else options.judgements)
+    extra = () if brief else config.judgements_of(part.split)
+    known = ground_truth(records, part, config.data.judgements, extra)
     known.measures = {} if brief else build_metrics(options.metrics)
     if brief or (known.has_label_vectors and not options.plausible_match):
         known.labels = ()

@@ -31,12 +31,15 @@ class Mixtures:
     divergence: dict[str, np.ndarray]
 
 
-def mix_images(model: Embedder, pixels: np.ndarray) -> Mixtures | None:
+def mix_images(
+    model: Embedder, pixels: np.ndarray, whole: Mapping[str, np.ndarray] | None = None
+) -> Mixtures | None:
     """Puts halves of two images together, and erases the right half of the first.
 
     Args:
         model: Embeds them.
         pixels: Images uint8 (N, size, size, 3), of which every two are mixed.
+        whole: The embeddings of the images as they are, if these are known.
 
     Returns:
         What covers what; None of a model without sigma, or of fewer than 6 images.
@@ -49,11 +52,12 @@ def mix_images(model: Embedder, pixels: np.ndarray) -> Mixtures | None:
     half, mixture = first.copy(), first.copy()
     half[:, :, middle:] = GREY
     mixture[:, :, middle:] = second[:, :, middle:]
-    whole = model.embed_pixels(np.concatenate([first, second]))
+    if whole is None:
+        whole = model.embed_pixels(pixels[: 2 * count])
     if "log_variance" not in whole:
         return None
     outer = {"mixture": model.embed_pixels(mixture), "half": model.embed_pixels(half)}
-    a, b = np.arange(count), count + np.arange(count)
+    a, b = 2 * np.arange(count), 2 * np.arange(count) + 1
     others = np.roll(a, 1)
     inner = [(a, b), (others, np.roll(b, 1)), (a,), (others,)]
     return Mixtures(

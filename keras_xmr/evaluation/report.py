@@ -22,7 +22,7 @@ from keras_xmr.evaluation.shape_plots import shape_pictures
 from keras_xmr.evaluation.tables import embedding_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
-from keras_xmr.metrics import Table
+from keras_xmr.metrics import CONDENSED, Table
 from keras_xmr.metrics.glossary import glossary
 from keras_xmr.reporting.pages import (
     ANSWERS,
@@ -101,7 +101,14 @@ def _card(evaluation: Evaluation, folder: Path) -> list[str]:
 
 def _meanings(evaluation: Evaluation) -> dict[str, str]:
     """A sentence for each metric and matcher that the report names."""
-    metrics = glossary(evaluation.matchers[0].metrics.summary)
+    measured = evaluation.matchers[0].measured
+    every = [measured.metrics, *measured.extra.values()]
+    metrics = glossary({name for found in every for name in found.summary})
+    if not all(found.fully_judged for found in every):
+        metrics[CONDENSED] = (
+            "rankings of the judged answers alone: those that nobody judged are left out, since "
+            "they are neither right nor wrong"
+        )
     matchers = summaries((own.name for own in evaluation.matchers), "matcher")
     words = WORDS if "log_variance" in evaluation.embedded.captions else {}
     rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")

@@ -107,13 +107,21 @@ def reported_tables(evaluation: Evaluation, paper: ReportedResults) -> list[Tabl
         title = title if reranker is None else reranked_title(title, reranker)
         rows = ", ".join(dict.fromkeys(compared.row for compared in group))
         title = f"{title}, beside {paper.source}: {rows}"
-        if evaluation.images < _IMAGES:
+        if not _is_of_papers_size(evaluation, paper):
+            known = f"at least {_IMAGES:,}" if paper.images is None else f"{paper.images:,}"
             title += (
-                f" (not comparable: measured on {evaluation.images:,} images, and a paper on at "
-                f"least {_IMAGES:,})"
+                f" (not comparable: measured on {evaluation.images:,} images, and a paper on "
+                f"{known})"
             )
         tables.append(_table(title, group))
     return tables
+
+
+def _is_of_papers_size(evaluation: Evaluation, paper: ReportedResults) -> bool:
+    """Whether a split has as many images as the paper's; of validation splits nothing is known."""
+    if paper.images is None or evaluation.split != "test":
+        return evaluation.images >= _IMAGES
+    return evaluation.images == paper.images
 
 
 def _table(title: str, group: list[Compared]) -> Table:

@@ -88,11 +88,13 @@ class MatcherEvaluation(_Result):
         name: Its name in the config.
         scores: Its scores.
         measured: What was measured of them.
+        tied: Share of the pairs that it ties; see `tied_share`.
     """
 
     name: str
     scores: ScoreMatrices
     measured: Measured
+    tied: float = 0.0
 
 
 @dataclass
@@ -181,7 +183,7 @@ class Evaluation:
             "split": self.split,
             "images": self.images,
             "captions": self.captions,
-            "matchers": {name: measured.as_dict() for name, measured in self.measured.items()},
+            "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
             "reranked": {found.name: found.measured.as_dict() for found in self.reranked},
             "uncertainty": {
                 side: {

@@ -19,6 +19,7 @@ from keras_xmr.metrics import (
     verdict,
 )
 from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.metrics.ties import tie_warning
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:
@@ -66,6 +67,7 @@ def verdict_line(evaluation: Evaluation) -> str:
     """Whether the model's own matcher is better than chance, in a sentence.
 
     By the annotated answers; and where all that is right is known, and says otherwise, by that too.
+    Matchers that tie many pairs are named.
     """
     own, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
     found = verdict(own.metrics, images)
@@ -74,7 +76,8 @@ def verdict_line(evaluation: Evaluation) -> str:
         known = verdict(truth, images)
         if known.is_better_than_chance != found.is_better_than_chance:
             line += f" By the {judgements_title('truth')}: {known}"
-    return line
+    warnings = (tie_warning(matcher.name, matcher.tied) for matcher in evaluation.matchers)
+    return " ".join([line, *filter(None, warnings)])
 
 
 def embedding_lines(evaluation: Evaluation) -> list[str]:

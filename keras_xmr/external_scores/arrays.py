@@ -108,27 +108,43 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
         Float32 (N, M).
 
     Raises:
-        ScoresError: If the embeddings differ in width.
+        ScoresError: If the embeddings differ in width, have none, or are not finite, or an inner
+            product does not fit into float32.
     """
     if images.shape[1] != captions.shape[1]:
         raise ScoresError(
             f"the image embeddings have {images.shape[1]} numbers, those of captions "
             f"{captions.shape[1]}; they must be of one space"
         )
-    columns = _prepared(captions, kind).T
+    if not images.shape[1]:
+        raise ScoresError("the embeddings have no numbers: their width is 0")
+    columns = _prepared(captions, kind, "caption").T
     scores = np.empty((len(images), len(captions)), np.float32)
     for first in range(0, len(images), _ROWS):
         rows = slice(first, first + _ROWS)
-        np.matmul(_prepared(images[rows], kind), columns, out=scores[rows])
+        np.matmul(_prepared(images[rows], kind, "image"), columns, out=scores[rows])
+        if not np.isfinite(scores[rows]).all():
+            raise ScoresError(
+                "the embeddings are too large for an inner product in float32; divide them by a "
+                "constant, which changes no order, or take --similarity=cosine"
+            )
     return scores
 
 
-def _prepared(embeddings: np.ndarray, kind: Similarity) -> np.ndarray:
-    vectors = np.asarray(embeddings, np.float32)
+def _prepared(embeddings: np.ndarray, kind: Similarity, item: str) -> np.ndarray:
+    if not np.isfinite(embeddings).all():
+        raise ScoresError(f"some {item} embeddings are NaN or infinite")
     if kind == "dot":
-        return vectors
+        with np.errstate(over="ignore"):
+            return np.asarray(embeddings, np.float32)
+    if embeddings.dtype.kind != "f":
+        embeddings = np.asarray(embeddings, np.float32)
+    # Norms of numbers of any magnitude would overflow or vanish; those of numbers to 1 do not.
+    largest = np.abs(embeddings).max(axis=1, keepdims=True)
+    zeros = np.zeros(embeddings.shape, np.float32)
+    vectors = np.divide(embeddings, largest, out=zeros, where=largest != 0, casting="same_kind")
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms != 0)
+    return np.divide(vectors, norms, out=vectors, where=norms != 0)
 
 
 def _size(matrix: np.ndarray) -> str:

@@ -17,8 +17,10 @@ from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.tables import result_tables, verdict_line
 from keras_xmr.external_scores.arrays import Similarity, load_embeddings, load_scores, similarity
+from keras_xmr.external_scores.trec import DEPTH, is_run, read_run, write_trec
 from keras_xmr.judgements import (
     GroundTruth,
+    JudgementOptions,
     add_judgements,
     read_ground_truth,
     read_labels,
@@ -44,12 +46,14 @@ class ExternalScores:
         caption_embeddings: File of embeddings (captions, D).
         similarity: How embeddings are scored.
         split: The split, if the ground truth is a split file of Karpathy.
-        judgements: Further judgements: names or files; see `find_judgements`.
+        judgements: Further judgements: names, files or options; see `add_judgements`.
         labels: File of instance annotations, for Plausible-Match R-Precision; see `read_labels`.
         relevance: File of semantic relevance (images, captions), for ASP; the CIDEr of the
             captions if None, and their TF-IDF beside it.
         folds: Over how many folds means are taken besides.
         output: Folder of what is written; beside the scores if None.
+        trec: Folder for run files and qrels of TREC, if they are wanted; see `write_trec`.
+        trec_depth: How many documents of a query a run file has.
     """
 
     ground_truth: Path
@@ -59,11 +63,13 @@ class ExternalScores:
     caption_embeddings: Path | None = None
     similarity: Similarity = "cosine"
     split: str | None = None
-    judgements: Sequence[str] = ()
+    judgements: Sequence[str | JudgementOptions] = ()
     labels: Path | None = None
     relevance: Path | None = None
     folds: int = 0
     output: Path | None = None
+    trec: Path | None = None
+    trec_depth: int = DEPTH
 
     @property
     def folder(self) -> Path:
@@ -114,6 +120,9 @@ def run(own: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) ->
     settings = yaml.safe_dump(own.as_dict(), sort_keys=False, allow_unicode=True)
     atomic_write(own.folder / EXTERNAL, settings.encode("utf-8"))
     print(f"figures: {path}", flush=True)
+    if own.trec is not None:
+        written = write_trec(own.trec, split, scores[0][1], truth, own.trec_depth)
+        print(f"run files and qrels: {', '.join(map(str, written))}", flush=True)
     return evaluation
 
 
@@ -139,7 +148,14 @@ def _scores(own: ExternalScores, truth: GroundTruth) -> ScoreMatrices:
         raise UserError("--text-to-image-scores needs --scores, which rank captions")
     if own.scores:
         files = filter(None, (own.scores, own.text_to_image_scores))
-        return ScoreMatrices(*(load_scores(f, truth.shape, own.ground_truth) for f in files))
+        return ScoreMatrices(
+            *(
+                read_run(file, truth.image_ids, truth.caption_ids)
+                if is_run(file)
+                else load_scores(file, truth.shape, own.ground_truth)
+                for file in files
+            )
+        )
     if not own.image_embeddings or not own.caption_embeddings:
         raise UserError("give --scores, or both --image-embeddings and --caption-embeddings")
     images, captions = truth.shape

@@ -26,7 +26,8 @@ class Head(keras.layers.Layer):
     pooling beside it. One that takes a certain L says so in `POSITIONS`. One that attends to the
     positions says so in `ATTENDS` (it does not where it has an option `local_attention` that is
     off), and adds to `attention_maps`. One that is computed where training starts says in
-    `NEEDS_START` which `train.start` does it.
+    `NEEDS_START` which `train.start` does it. One that reads more of its pooling than the vector it
+    makes, so that the vector must be one linear map, says so in `READS_POOLING`.
 
     Args:
         dimension: D of the embedding.
@@ -41,6 +42,7 @@ class Head(keras.layers.Layer):
     POSITIONS: ClassVar[int | None] = None
     ATTENDS: ClassVar[bool] = False
     NEEDS_START: ClassVar[str | None] = None
+    READS_POOLING: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -102,7 +102,9 @@ class Gaussian(Head):
 
     def _variance_pooling(self, name: str) -> Pooling:
         if self.variance_pooling == "same":
-            return self.new_pooling(name)
+            pooling = self.new_pooling(name).for_variance()
+            pooling.name = name
+            return pooling
         return BiGRU(self.dimension, dtype=self.dtype_policy, name=name)
 
     @property

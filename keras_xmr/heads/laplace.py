@@ -38,6 +38,7 @@ class Laplace(Head):
     """
 
     KIND = "gaussian"
+    READS_POOLING = True
     NEEDS_START = "cca"
 
     def __init__(

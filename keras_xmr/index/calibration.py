@@ -28,6 +28,7 @@ from keras_xmr.index.verdict import (
     unit_vectors,
 )
 from keras_xmr.index.vocabulary import Vocabulary, split_words
+from keras_xmr.training.kept_features import with_features
 
 REFERENCE = 256
 """So many training photos are the reference of scores."""
@@ -93,7 +94,8 @@ def calibrate_run(model: RunModel) -> Calibration:
         model: Its model.
     """
     records = Records.open(model.config.data.records)
-    return calibrate_split(model, records, "val")
+    with_kept = with_features(records, model, model.tokenizer, model.config)
+    return calibrate_split(model, with_kept, "val")
 
 
 def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibration:
@@ -188,8 +190,8 @@ def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
 
 def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of captions of the training split, drawn with a seed."""
-    captions = records.split("train").captions
-    return embed_texts(model, [captions[int(c)].text for c in _some(len(captions), CAPTIONS)])
+    train = records.split("train")
+    return _embed_captions(model, train, _some(train.num_captions, CAPTIONS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +239,7 @@ class SplitQueries:
         else:
             doing = f"  embedding photos of {split}"
             photos = _embed_images(model, records, split, images, doing)
-            texts = embed_texts(model, words)
+            texts = _embed_captions(model, part, captions)
         own = np.searchsorted(images, part.caption_image[captions])
         return cls(photos, texts, right, annotated, own, words, "truth" in known.extra)
 
@@ -272,10 +274,11 @@ def _some(count: int, most: int) -> np.ndarray:
 def _embed_images(
     model: RunModel, records: Records, split: str, images: np.ndarray, description: str
 ) -> dict[str, np.ndarray]:
+    part = records.split(split)  # type: ignore[arg-type]
     with Progress(description, len(images), "photos") as bar:
 
         def embed(some: np.ndarray) -> dict[str, np.ndarray]:
-            found = model.embed_pixels(model.pixels_of_records(records, split, some))
+            found = model.embed_records(part, some)
             bar.update(len(some))
             return found
 
@@ -286,6 +289,18 @@ def embed_split_images(model: RunModel, records: Records, split: str) -> dict[st
     """Embeddings of all photos of a split."""
     images = np.arange(len(records.split(split)))  # type: ignore[arg-type]
     return _embed_images(model, records, split, images, f"  embedding photos of {split}")
+
+
+def _embed_captions(
+    model: RunModel, part: SplitRecords, captions: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Embeddings of captions of a split, by their features where they are kept."""
+    features = part.caption_features
+    if features is None:
+        return embed_texts(model, [part.texts[int(caption)] for caption in captions])
+    return in_batches(
+        lambda some: model.embed_caption_features(features.read(some)), captions, model
+    )
 
 
 def embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:

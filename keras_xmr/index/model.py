@@ -17,7 +17,7 @@ import tensorflow as tf
 from data_pipelines.errors import UserError
 from data_pipelines.files import checksum
 from data_pipelines.images import decode_for_evaluation, to_jpeg
-from data_pipelines.records import Records
+from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
 from keras_xmr.config.abilities import why_not_indexed
@@ -34,6 +34,7 @@ from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.model.attention import ImageAttention
 from keras_xmr.model.build import build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import tower_on_features
 from keras_xmr.run_folder import RunFolder, load_run
 from keras_xmr.training.train import load_trained
 
@@ -149,6 +150,19 @@ class RunModel:
         with self._lock:
             return _arrays(self._image_graph(tf.constant(pixels)))
 
+    def embed_records(self, part: SplitRecords, images: np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of images of a split, by their features where the split has these."""
+        if part.holds == "images":
+            return self.embed_pixels(self.pixels_of(part, images))
+        features = part.regions(images)
+        with self._lock:
+            return _arrays(self._image_feature_graph(tf.constant(features)))
+
+    def embed_caption_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of captions of which the text encoder has made features (N, L, F)."""
+        with self._lock:
+            return _arrays(self._caption_feature_graph(tf.constant(features)))
+
     def pixels(self, data: bytes, name: str) -> np.ndarray:
         """What the model sees of an image file, as evaluation does: uint8 (size, size, 3).
 
@@ -158,9 +172,8 @@ class RunModel:
         found: np.ndarray = self._decode(to_jpeg(data, name)).numpy()
         return found
 
-    def pixels_of_records(self, records: Records, split: str, images: np.ndarray) -> np.ndarray:
-        """What the model sees of some images of its records."""
-        part = records.split(split)  # type: ignore[arg-type]
+    def pixels_of(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
+        """What the model sees of some images of a split."""
         return np.stack([self._decode(part.encoded(int(i))).numpy() for i in images])
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
@@ -237,6 +250,23 @@ class RunModel:
     @cached_property
     def _image_graph(self) -> Any:
         return self._function(self.image_tower)
+
+    @cached_property
+    def _image_rest(self) -> Any:
+        """What of the image tower comes after its encoder. A graph does not keep it."""
+        return tower_on_features(self.image_tower)
+
+    @cached_property
+    def _caption_rest(self) -> Any:
+        return tower_on_features(self.text_tower)
+
+    @cached_property
+    def _image_feature_graph(self) -> Any:
+        return self._function(self._image_rest)
+
+    @cached_property
+    def _caption_feature_graph(self) -> Any:
+        return self._function(self._caption_rest)
 
     @cached_property
     def _attention(self) -> ImageAttention:

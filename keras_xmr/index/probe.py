@@ -10,7 +10,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
-from keras_xmr.evaluation.damage import Damage, Probes, drop_from_captions, erase_images
+from keras_xmr.evaluation.damage import Probes, drop_from_captions, erase_images
 from keras_xmr.evaluation.mixtures import mix_images
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.calibration import in_batches
@@ -30,7 +30,8 @@ def probe(
     Args:
         run: The folder of the run.
         model: Its model.
-        records: Its records.
+        records: Its records, with the features of its frozen encoders where they are kept.
+            Damaged items have none.
         split: The split.
         embedded: Its embeddings, if they are there.
 
@@ -46,13 +47,24 @@ def probe(
         return Probes()
     again.image_tower, again.text_tower = model.image_tower, model.text_tower
     again.matcher = model.matcher
-    found = {"image": _erase(again, records, split), "caption": _drop(again, records, split)}
+    plain = records.without_features().split(split)
+    images, captions = _some(len(plain)), _some(plain.num_captions)
+    whole_images = whole_captions = None
+    if embedded is not None:
+        whole_images = _rows(embedded.images, images)
+        whole_captions = _rows(embedded.captions, captions)
+    embedder, pixels = _InBatches(again), again.pixels_of(plain, images)
+    texts = [plain.texts[int(caption)] for caption in captions]
+    found = {
+        "image": erase_images(embedder, pixels, whole=whole_images),
+        "caption": drop_from_captions(embedder, texts, whole=whole_captions),
+    }
     damage = {side: growth for side, growth in found.items() if growth is not None}
     other = split != "val" and len(records.split("val")) > 0
     return Probes(
         damage=damage,
         coverage=measure_coverage(again, records, split, embedded) if other else None,
-        mixtures=mix_images(_InBatches(again), _pixels(again, records, split)),
+        mixtures=mix_images(embedder, pixels, whole_images),
     )
 
 
@@ -69,18 +81,8 @@ class _InBatches:
         return in_batches(self._model.embed_texts, texts, self._model)
 
 
-def _erase(model: RunModel, records: Records, split: Any) -> Damage | None:
-    return erase_images(_InBatches(model), _pixels(model, records, split))
-
-
-def _pixels(model: RunModel, records: Records, split: Any) -> np.ndarray:
-    return model.pixels_of_records(records, split, _some(len(records.split(split))))
-
-
-def _drop(model: RunModel, records: Records, split: Any) -> Damage | None:
-    captions = records.split(split).captions
-    texts = [captions[int(number)].text for number in _some(len(captions))]
-    return drop_from_captions(_InBatches(model), texts)
+def _rows(embedding: Mapping[str, Any], items: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values[items] for name, values in embedding.items()}
 
 
 def _some(count: int) -> np.ndarray:

@@ -165,7 +165,7 @@ class Answer:
         confidence: For what part of the queries.
         verdict: Whether there is a right photo at all.
         right: How many of the hits are right; None unless the verdict is "some".
-        unfamiliar: Words that captions of training do not have, if they make the verdict unknown.
+        unfamiliar: Words that no training caption has, where they keep it from being known.
         sentence: The verdict for people; empty where nothing is known of any query.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_pipelines.processors import processor_count
 from data_pipelines.progress import Progress
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index.calibration import join
+from keras_xmr.index.kept_photos import KeptPhotos
 from keras_xmr.index.photos import read_photo
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Readers:
 
     def __init__(self, root: Path, model: RunModel) -> None:
         self._root, self._model = root, model
-        self._pool = ThreadPoolExecutor(max(2, os.cpu_count() or 1))
+        self._kept = KeptPhotos(model)
+        self._pool = ThreadPoolExecutor(max(2, processor_count()))
 
     def read(self, paths: Sequence[str]) -> Iterator[tuple[str, Seen]]:
         """Some photos in order: the path of each, and what gives it once it was read."""
@@ -63,7 +65,7 @@ class Readers:
         found = []
         for start in range(0, len(paths), size):
             batch = paths[start : start + size]
-            pixels = []
+            files, pixels = [], []
             for path, read in self.read(batch):
                 try:
                     data, seen = read()
@@ -71,9 +73,10 @@ class Readers:
                 except UnreadableError as error:
                     pass_over(path, str(error))
                     continue
+                files.append(data)
                 pixels.append(seen)
             if pixels:
-                found.append(self._model.embed_pixels(np.stack(pixels)))
+                found.append(self._kept.embed(files, pixels))
             bar.update(len(batch))
         return join(found) if found else {}
 

@@ -6,16 +6,25 @@ from keras_xmr.judgements.caption_files import (
     write_ground_truth,
 )
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
-from keras_xmr.judgements.extra import TRUTH, add_judgements, name_clashes
-from keras_xmr.judgements.files import JudgementsError, find_judgements, read_judgements
+from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.extra import (
+    TRUTH,
+    JudgementOptions,
+    add_judgements,
+    judgement_options,
+    name_clashes,
+)
+from keras_xmr.judgements.files import find_judgements, read_judgements
 from keras_xmr.judgements.given import as_judgements, checked_image_of
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements, multi_hot
+from keras_xmr.judgements.trec import write_qrels
 
 __all__ = [
     "EXTENDED_COCO",
     "TRUTH",
     "GroundTruth",
+    "JudgementOptions",
     "Judgements",
     "JudgementsError",
     "add_judgements",
@@ -24,10 +33,12 @@ __all__ = [
     "extended_coco",
     "find_judgements",
     "judge",
+    "judgement_options",
     "multi_hot",
     "name_clashes",
     "read_ground_truth",
     "read_judgements",
     "read_labels",
     "write_ground_truth",
+    "write_qrels",
 ]

@@ -11,7 +11,8 @@ import numpy as np
 
 from data_pipelines.files import atomic_write
 from data_pipelines.json_entries import fault, identifier, is_text, karpathy_keys, string
-from keras_xmr.judgements.files import JudgementsError, read_csv
+from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.files import check_some_right, read_csv
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements
 
@@ -201,11 +202,12 @@ def _from_csv(path: Path) -> GroundTruth:
         raise JudgementsError(f"{path} has no rows")
     pairs = np.array(list(grades))
     shape = (len(images), len(captions))
+    judgements = Judgements.from_grades(pairs, np.array(list(grades.values())), shape)
     return GroundTruth(
         list(images),
         list(captions),
         np.array([right.get(column, row) for column, row in named.items()], np.int64),
-        Judgements.from_grades(pairs, np.array(list(grades.values())), shape),
+        check_some_right(path, judgements),
         texts=list(captions),
     )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from keras_xmr.judgements.coco import EXTENDED_COCO
-from keras_xmr.judgements.files import JudgementsError, find_judgements
+from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.files import Unjudged, find_judgements
+from keras_xmr.judgements.flickr8k import is_flickr8k
 from keras_xmr.judgements.ground_truth import GroundTruth
 
 TRUTH = "truth"
@@ -16,27 +19,55 @@ _TAKEN = ("annotated", "folds", "metrics")
 """What figures against the annotated pairs are called, beside those of further judgements."""
 
 
-def judgements_name(source: str) -> str:
-    """What judgements are called in figures: a name as it is, a file without its ending."""
-    return source if source in EXTENDED_COCO else Path(source).stem
+@dataclass(frozen=True)
+class JudgementOptions:
+    """Judgements to measure against.
+
+    Attributes:
+        source: `eccv_caption` or `cxc`, or a file.
+        name: What figures against them are called; by default the name of the source, or that of
+            the file without its ending.
+        unjudged: How pairs that the source does not name are taken; see `read_judgements`.
+        annotated: Whether annotated pairs are right, too; see `Judgements.with_annotated`. By
+            default they are for Flickr8K's human judgements, and not for others.
+    """
+
+    source: str
+    name: str | None = None
+    unjudged: Unjudged | None = None
+    annotated: bool | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of figures against them."""
+        source = self.source
+        return self.name or (source if source in EXTENDED_COCO else Path(source).stem)
 
 
-def name_clashes(sources: Iterable[str], taken: Iterable[str] = ()) -> Iterator[tuple[int, str]]:
+def judgement_options(source: str | JudgementOptions) -> JudgementOptions:
+    """The options of judgements that are written as their source alone."""
+    return source if isinstance(source, JudgementOptions) else JudgementOptions(source=source)
+
+
+def name_clashes(
+    sources: Iterable[JudgementOptions], taken: Iterable[str] = ()
+) -> Iterator[tuple[int, str]]:
     """Yields the number of each source whose figures have no name of their own, and what to do.
 
     Args:
-        sources: Names and files of judgements, as `find_judgements` takes them.
+        sources: The judgements.
         taken: Names of other judgements that are there.
     """
     names = {*_TAKEN, *taken}
     for number, source in enumerate(sources):
-        name = judgements_name(source)
+        name = source.title
         if name in names:
-            yield number, f"there are other figures named {name!r}; rename the file {source!r}"
+            what = "give another name to" if source.name else "rename the file"
+            yield number, f"there are other figures named {name!r}; {what} {source.source!r}"
         names.add(name)
 
 
-def add_judgements(truth: GroundTruth, sources: Sequence[str]) -> None:
+def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]) -> None:
     """Adds further judgements to what is known of images and captions.
 
     Args:
@@ -46,8 +77,15 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str]) -> None:
     Raises:
         JudgementsError: If a file cannot be read, or a name stands twice.
     """
-    for _, clash in name_clashes(sources, truth.extra):
+    options = [judgement_options(source) for source in sources]
+    for _, clash in name_clashes(options, truth.extra):
         raise JudgementsError(f"judgements: {clash}")
-    for source in sources:
-        found = find_judgements(source, truth.image_ids, truth.caption_ids, truth.texts)
-        truth.extra[judgements_name(source)] = found
+    for own in options:
+        ids = truth.image_ids, truth.caption_ids, truth.texts
+        found = find_judgements(own.source, *ids, own.unjudged)
+        annotated = own.annotated
+        if annotated is None:
+            annotated = is_flickr8k(Path(own.source))
+        if annotated:
+            found = found.with_annotated(truth.caption_image)
+        truth.extra[own.title] = found

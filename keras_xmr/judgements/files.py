@@ -8,23 +8,32 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY
 from data_pipelines.json_entries import fault
 from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
+from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.flickr8k import is_flickr8k, read_grades
 from keras_xmr.judgements.names import CaptionNames, known_name
 from keras_xmr.judgements.relation import Judgements
+from keras_xmr.judgements.trec import is_qrels, read_qrels
 
 _COLUMNS = ("image", "caption")
+_NOTHING_WRONG = (
+    "names no wrong pairs, so nothing can be measured if all other pairs are left out; use "
+    "`unjudged: wrong`"
+)
+_SMALLEST, _LARGEST = 1e-30, 1e30
 
 
-class JudgementsError(UserError):
-    """Judgements cannot be read; the message names the file, the line and the way out."""
+Unjudged = Literal["left_out", "wrong", "wrong_in_pool"]
+"""How pairs that a file does not name are taken: as not judged, as wrong, or as wrong if the file
+names both their image and their caption, in whatever pairs."""
 
 
 def find_judgements(
@@ -32,6 +41,7 @@ def find_judgements(
     image_ids: Sequence[str],
     caption_ids: Sequence[str],
     texts: Sequence[str] = (),
+    unjudged: Unjudged | None = None,
 ) -> Judgements:
     """Judgements by a name or from a file.
 
@@ -40,10 +50,13 @@ def find_judgements(
         image_ids: The ids of the images.
         caption_ids: The ids of the captions.
         texts: The captions themselves, if they are known.
+        unjudged: See `read_judgements`.
     """
-    if source in EXTENDED_COCO:
-        return extended_coco(source, image_ids, caption_ids)
-    return read_judgements(Path(source), image_ids, caption_ids, texts)
+    if source not in EXTENDED_COCO:
+        return read_judgements(Path(source), image_ids, caption_ids, texts, unjudged)
+    if unjudged not in (None, "wrong"):
+        raise JudgementsError(f"{source!r} {_NOTHING_WRONG}")
+    return extended_coco(source, image_ids, caption_ids)
 
 
 def read_judgements(
@@ -51,36 +64,74 @@ def read_judgements(
     image_ids: Sequence[str],
     caption_ids: Sequence[str],
     texts: Sequence[str] = (),
+    unjudged: Unjudged | None = None,
 ) -> Judgements:
     """Reads judgements from a file.
 
     A CSV file has the columns `image,caption` and perhaps `grade`, a row for each pair that is
     judged. Pairs may stand in any order; a grade of 0 says that a pair is wrong, as leaving it
-    out does. A caption goes by its id, or by its text, which then stands for every caption that
-    says the same. A column `caption_id` names captions in place of the column `caption`. A `.npz`
-    file is a sparse matrix (images, captions) that `scipy.sparse.save_npz` wrote.
+    out does by default. A caption goes by its id, or by its text, which then stands for every
+    caption that says the same. A column `caption_id` names captions in place of the column
+    `caption`. A `.npz` file is a sparse matrix (images, captions) that `scipy.sparse.save_npz`
+    wrote.
 
     Files of public benchmarks are read as they are: the annotations of CIRCO (`val.json`), and the
     CSV files of HierarCaps, INQUIRE and Marqo-GS, which are known by their columns. What they
     judge beyond these images and captions is left out, and of several grades of a pair the
     highest counts. Captions go by the id of the query in CIRCO and INQUIRE, and by their text in
-    the others; images by COCO's ids in CIRCO and HierarCaps.
+    the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
+    judgements are read as they are too, see `keras_xmr.judgements.flickr8k`, and so are qrels of
+    TREC, see `keras_xmr.judgements.trec`.
 
     Args:
         path: The file.
         image_ids: The ids of the images, as the column `image` names them.
         caption_ids: The ids of the captions.
         texts: The captions themselves, if they are known.
+        unjudged: How pairs that the file does not name are taken; see `Unjudged`. By default they
+            are left out for Flickr8K's files, and wrong for all others.
 
     Raises:
         JudgementsError: If the file is not such a file, names an id that is not known, has a
-            grade that is not a number from 0 on, or judges a pair twice and differently; or a
-            benchmark judges none of the images and captions.
+            grade that is not a number from 0 on, judges a pair twice and differently, or calls
+            no pair right; or a benchmark judges none of the images and captions; or pairs that
+            are not named are to be left out and no pair is named as wrong.
     """
+    unjudged = unjudged or ("left_out" if is_flickr8k(path) else "wrong")
+    judgements = _read(path, image_ids, caption_ids, texts, unjudged == "wrong")
+    if unjudged == "wrong_in_pool":
+        judgements = judgements.with_pool_wrong()
+    if judgements.judged is not None and judgements.judged.nnz == judgements.grades.nnz:
+        raise JudgementsError(f"{path} {_NOTHING_WRONG}")
+    return check_some_right(path, judgements)
+
+
+def check_some_right(path: Path, judgements: Judgements) -> Judgements:
+    """Refuses judgements that call no pair right: every metric of them would be 0.
+
+    Raises:
+        JudgementsError: If they do.
+    """
+    if not judgements.grades.nnz:
+        raise JudgementsError(
+            f"{path} calls no pair right, so nothing can be measured; it needs rows with a grade "
+            "above 0, or without a column grade"
+        )
+    return judgements
+
+
+def _read(
+    path: Path,
+    image_ids: Sequence[str],
+    caption_ids: Sequence[str],
+    texts: Sequence[str],
+    fully_judged: bool,
+) -> Judgements:
     if path.suffix == ".npz":
-        return _read_matrix(path, (len(image_ids), len(caption_ids)))
-    if path.suffix == ".json" or _layout(path) is not OWN:
-        return _of_benchmark(path, image_ids, caption_ids)
+        return _read_matrix(path, (len(image_ids), len(caption_ids)), fully_judged)
+    is_benchmark = path.suffix == ".json" or is_flickr8k(path) or is_qrels(path)
+    if is_benchmark or _layout(path) is not OWN:
+        return _of_benchmark(path, image_ids, caption_ids, fully_judged)
     images = {id_: number for number, id_ in enumerate(image_ids)}
     captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
     found: dict[tuple[int, int], float] = {}
@@ -104,16 +155,25 @@ def read_judgements(
                 )
     pairs = np.array(list(found), np.int64).reshape(-1, 2)
     grades = np.array(list(found.values()))
-    return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)))
+    return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)), fully_judged)
 
 
-def _of_benchmark(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> Judgements:
+def _of_benchmark(
+    path: Path, image_ids: Sequence[str], caption_ids: Sequence[str], fully_judged: bool
+) -> Judgements:
     """Judgements of a benchmark, as far as they are of these images and captions."""
     image_of = {id_: number for number, id_ in enumerate(image_ids)}
     caption_of = {id_: number for number, id_ in enumerate(caption_ids)}
     grades: dict[tuple[int, int], float] = {}
     example = ("none", "none")
-    for _, example, grade in _read_circo(path) if path.suffix == ".json" else read_csv(path):
+    rows: Iterator[tuple[int, tuple[str, str], float]]
+    if is_flickr8k(path):
+        rows = read_grades(path)
+    elif is_qrels(path):
+        rows = read_qrels(path, image_ids, caption_ids)
+    else:
+        rows = _read_circo(path) if path.suffix == ".json" else read_csv(path)
+    for _, example, grade in rows:
         image, caption = image_of.get(example[0]), caption_of.get(example[1])
         if image is not None and caption is not None:
             grades[image, caption] = max(grade, grades.get((image, caption), 0.0))
@@ -123,7 +183,8 @@ def _of_benchmark(path: Path, image_ids: Sequence[str], caption_ids: Sequence[st
             f"and {caption_ids[0]!r}; it names such as {example[0]!r} and {example[1]!r}"
         )
     shape = (len(image_ids), len(caption_ids))
-    return Judgements.from_grades(np.array(list(grades)), np.array(list(grades.values())), shape)
+    pairs, values = np.array(list(grades)), np.array(list(grades.values()))
+    return Judgements.from_grades(pairs, values, shape, fully_judged)
 
 
 def _read_circo(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
@@ -150,7 +211,7 @@ def _layout(path: Path) -> Layout:
         return OWN
 
 
-def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
+def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judgements:
     try:
         matrix = scipy.sparse.csr_array(scipy.sparse.load_npz(path), dtype=np.float32)
         matrix.check_format(full_check=True)
@@ -165,8 +226,9 @@ def _read_matrix(path: Path, shape: tuple[int, int]) -> Judgements:
             f"{path} judges {matrix.shape[0]:,} images and {matrix.shape[1]:,} captions, but "
             f"there are {shape[0]:,} and {shape[1]:,}"
         )
+    pairs = np.stack([np.repeat(np.arange(shape[0]), np.diff(matrix.indptr)), matrix.indices], 1)
     try:
-        return Judgements(matrix)
+        return Judgements.from_grades(pairs, matrix.data, shape, fully_judged)
     except ValueError as error:
         raise JudgementsError(f"{path}: {error}") from None
 
@@ -215,6 +277,10 @@ def read_rows(
                     f"{path} has no column {missing[0]!r}: its first line is "
                     f"{','.join(header)!r}, and should be {usual!r}"
                 )
+            if twice := [name for name in header if name and header.count(name) > 1]:
+                raise JudgementsError(
+                    f"{path} has two columns {twice[0]!r}; rename or remove one of them"
+                )
             for row in reader:
                 if not row:
                     continue
@@ -238,11 +304,14 @@ def read_rows(
 def parse_grade(text: str, where: str) -> float:
     """A grade as a number from 0 on; `where` names the line in messages."""
     try:
-        grade = float(text)
+        # Python reads 1_0 as 10.
+        grade = math.nan if "_" in text else float(text)
     except ValueError:
         grade = math.nan
-    if not 0 <= grade < math.inf:
+    # Grades are kept in float32, where others become infinite, or 0.
+    if grade != 0 and not _SMALLEST <= grade <= _LARGEST:
         raise JudgementsError(
-            f"{where}: the grade is {text!r}; a grade is a number from 0 (wrong) on"
+            f"{where}: the grade is {text!r}; a grade is 0 (wrong) or a number from "
+            f"{_SMALLEST:g} to {_LARGEST:g}"
         )
     return grade

@@ -50,8 +50,8 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
 
     Args:
         judgements: `Judgements`; the row of each caption's image, int (captions,); a matrix
-            (images, captions) of grades, or of true and false, dense or sparse; or None if
-            caption i is of image i.
+            (images, captions) of grades, or of true and false, dense or sparse, where NaN says
+            that a pair was not judged; or None if caption i is of image i.
         shape: Images, captions.
 
     Raises:
@@ -82,6 +82,9 @@ def _of_matrix(grades: Any) -> Judgements:
                 f"captions) of grades, not {grades.dtype} of shape {grades.shape}"
             )
     try:
+        if isinstance(grades, np.ndarray) and (judged := ~np.isnan(grades)).sum() < grades.size:
+            pairs, shape = np.argwhere(judged), (grades.shape[0], grades.shape[1])
+            return Judgements.from_grades(pairs, grades[judged], shape, fully_judged=False)
         return Judgements(scipy.sparse.csr_array(grades))
     except ValueError as error:
         raise ArgumentError(f"judgements: {error}") from None

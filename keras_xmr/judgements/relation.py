@@ -16,30 +16,45 @@ class Judgements:
     """Which captions are right for which images, and how right.
 
     An image can have any number of right captions, a caption any number of right images, and
-    either may have none. Whatever is not named is wrong.
+    either may have none. A pair is right (with a grade), wrong, or not judged: whatever `judged`
+    leaves out. Without `judged`, every pair was judged, and whatever has no grade is wrong.
 
     Attributes:
         grades: Sparse float32 (images, captions), in rows; a stored number is above 0.
         image_query_mask: Bool (images,): the images that are asked as queries. The others are
             candidates only. None asks all.
         caption_query_mask: Bool (captions,): the same of captions.
+        judged: Sparse bool (images, captions): the judged pairs. The right ones are added to it.
+            None if every pair was judged.
     """
 
     grades: scipy.sparse.csr_array
     image_query_mask: np.ndarray | None = None
     caption_query_mask: np.ndarray | None = None
+    judged: scipy.sparse.csr_array | None = None
 
     def __post_init__(self) -> None:
         grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
         grades.sum_duplicates()
         grades.eliminate_zeros()
-        if grades.nnz and not grades.data.min() > 0:
-            raise ValueError("a grade is below 0 or NaN; what is wrong is not named at all")
+        if grades.nnz and not 0 < grades.data.min() <= grades.data.max() < np.inf:
+            raise ValueError("a grade is below 0, infinite or NaN; pairs that are wrong have none")
         object.__setattr__(self, "grades", grades)
+        if self.judged is not None:
+            judged = scipy.sparse.csr_array(self.judged, dtype=bool)
+            if judged.shape != grades.shape:
+                raise ValueError(f"grades of shape {grades.shape}, judged pairs of {judged.shape}")
+            judged = (judged + (grades > 0)).tocsr()
+            judged.eliminate_zeros()
+            object.__setattr__(self, "judged", judged)
 
     @classmethod
     def from_grades(
-        cls, pairs: np.ndarray, grades: np.ndarray, shape: tuple[int, int]
+        cls,
+        pairs: np.ndarray,
+        grades: np.ndarray,
+        shape: tuple[int, int],
+        fully_judged: bool = True,
     ) -> Judgements:
         """Pairs that were graded one by one.
 
@@ -47,9 +62,18 @@ class Judgements:
             pairs: Image and caption of each pair, int (pairs, 2); each pair once.
             grades: The grade of each, from 0 (wrong) on: (pairs,).
             shape: Images, captions.
+            fully_judged: Whether all other pairs are wrong. Otherwise they were not judged, and
+                only images and captions with a judged pair are queries.
         """
         places = (pairs[:, 0], pairs[:, 1])
-        return cls(scipy.sparse.csr_array((grades.astype(np.float32), places), shape=shape))
+        graded = scipy.sparse.csr_array((grades.astype(np.float32), places), shape=shape)
+        if fully_judged:
+            return cls(graded)
+        judged = scipy.sparse.csr_array((np.ones(len(pairs), bool), places), shape=shape)
+        images, captions = (
+            np.bincount(own, minlength=count) > 0 for own, count in zip(places, shape, strict=True)
+        )
+        return cls(graded, images, captions, judged)
 
     @classmethod
     def from_pairs(cls, image_of_caption: np.ndarray, num_images: int) -> Judgements:
@@ -112,13 +136,69 @@ class Judgements:
         """Images, captions."""
         return self.grades.shape
 
+    @property
+    def fully_judged(self) -> bool:
+        """Whether every pair was judged, so that whatever has no grade is wrong."""
+        return self.judged is None
+
+    def with_unjudged_wrong(self) -> Judgements:
+        """The same, with every pair that was not judged as a wrong one."""
+        return Judgements(self.grades, self.image_query_mask, self.caption_query_mask)
+
+    def with_pool_wrong(self) -> Judgements:
+        """The same, with pairs of the pool that were not judged as wrong ones.
+
+        The pool is that of all images with all captions of which any pair was judged.
+        """
+        if self.judged is None:
+            return self
+        images, captions = (
+            np.bincount(places, minlength=count) > 0
+            for places, count in zip(self.judged.nonzero(), self.shape, strict=True)
+        )
+        pool = scipy.sparse.csr_array(images[:, None]) @ scipy.sparse.csr_array(captions[None])
+        return Judgements(self.grades, self.image_query_mask, self.caption_query_mask, pool)
+
+    def with_annotated(self, image_of_caption: np.ndarray) -> Judgements:
+        """The same, with annotated pairs as right ones.
+
+        An annotated pair that was judged right keeps its grade; the others have the highest grade
+        that there is. Pairs of images or captions that are not queries, since nobody judged any
+        pair of them, stay as they are.
+
+        Args:
+            image_of_caption: The image that each caption was written for, int (captions,).
+        """
+        captions = np.arange(len(image_of_caption))
+        if self.caption_query_mask is not None:
+            captions = captions[self.caption_query_mask]
+        if self.image_query_mask is not None:
+            captions = captions[self.image_query_mask[image_of_caption[captions]]]
+        image_of_caption = image_of_caption[captions]
+        given = np.asarray(self.grades[image_of_caption, captions]).ravel()
+        added = np.where(given > 0, 0, self.grades.data.max() if self.grades.nnz else 1.0)
+        pairs = np.stack([image_of_caption, captions], axis=1)
+        grades = self.grades + Judgements.from_grades(pairs, added, self.shape).grades
+        return Judgements(grades, self.image_query_mask, self.caption_query_mask, self.judged)
+
     def transpose(self) -> Judgements:
         """The same with captions as rows and images as columns."""
-        return Judgements(self.grades.T.tocsr(), self.caption_query_mask, self.image_query_mask)
+        return Judgements(
+            self.grades.T.tocsr(),
+            self.caption_query_mask,
+            self.image_query_mask,
+            None if self.judged is None else self.judged.T.tocsr(),
+        )
 
     def counts(self) -> np.ndarray:
         """How many right captions each image has, int (images,)."""
         return np.diff(self.grades.indptr)
+
+    def candidate_counts(self) -> np.ndarray:
+        """How many captions were judged for each image, int (images,)."""
+        if self.judged is None:
+            return np.full(self.shape[0], self.shape[1])
+        return np.diff(self.judged.indptr)
 
     def queries(self) -> scipy.sparse.csr_array:
         """The grades, without those of images that are not asked: sparse (images, captions)."""
@@ -137,6 +217,7 @@ class Judgements:
             self.grades[images][:, captions],
             None if self.image_query_mask is None else self.image_query_mask[images],
             None if self.caption_query_mask is None else self.caption_query_mask[captions],
+            None if self.judged is None else self.judged[images][:, captions],
         )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.judgements.files import JudgementsError, read_csv
+from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.files import read_csv
 from keras_xmr.judgements.names import CaptionNames, known_name
 
 Pair = tuple[str, str]

@@ -6,17 +6,27 @@ retrieval ranks the columns of a row, text-to-image retrieval the rows of a colu
 Ties count against the model: among equal scores, what is wrong stands before what is right. A
 matrix of equal scores is thus never better than chance.
 
+Where judgements say which pairs were judged, rankings are condensed to those (Sakai 2007): a pair
+that nobody judged is neither right nor wrong.
+
 `Recall` is a metric of Keras, for `compile(metrics=...)`; it alone imports TensorFlow.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from keras_xmr.metrics.agreement import (
+    alpha_of_counts,
+    krippendorff_alpha,
+    pairwise_agreement,
+    weighted_kappa,
+)
 from keras_xmr.metrics.base import QueryMetric
+from keras_xmr.metrics.bootstrap import paired_bootstrap
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import Verdict, chance, chance_of, chance_recall, verdict
 from keras_xmr.metrics.files import write_queries
-from keras_xmr.metrics.functions import recall, retrieval
+from keras_xmr.metrics.functions import bpref, ndcg, recall, retrieval
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
 from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
@@ -24,7 +34,9 @@ from keras_xmr.metrics.ranking import (
     PRECISION_AT,
     QueryMetrics,
     Ranks,
+    binary_preference,
     evaluate_direction,
+    ndcg_at,
     positive_ranks,
     summarize,
 )
@@ -38,6 +50,7 @@ from keras_xmr.metrics.score_tiles import ScoreTiles
 from keras_xmr.metrics.semantic import semantic_precision
 from keras_xmr.metrics.tables import (
     CHANCE,
+    CONDENSED,
     Table,
     best_cell,
     cell,
@@ -51,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANCE",
+    "CONDENSED",
     "DIRECTIONS",
     "METRICS",
     "PRECISION_AT",
@@ -69,7 +83,10 @@ __all__ = [
     "Table",
     "Verdict",
     "all_metrics",
+    "alpha_of_counts",
     "best_cell",
+    "binary_preference",
+    "bpref",
     "by_positives",
     "cell",
     "chance",
@@ -79,11 +96,16 @@ __all__ = [
     "evaluate_scores",
     "fold_members",
     "judgements_title",
+    "krippendorff_alpha",
     "mean_over_folds",
     "measure",
     "measured_tables",
     "metric_names",
     "metric_title",
+    "ndcg",
+    "ndcg_at",
+    "paired_bootstrap",
+    "pairwise_agreement",
     "plausible_match",
     "positive_ranks",
     "recall",
@@ -92,6 +114,7 @@ __all__ = [
     "semantic_precision",
     "summarize",
     "verdict",
+    "weighted_kappa",
     "write_queries",
 ]
 

@@ -21,7 +21,7 @@ class QueryMetric(abc.ABC):
     constructor, and its name that of the class in snake case.
     """
 
-    TITLE: ClassVar[str]
+    TITLE: str
     UNIT: ClassVar[Literal["fraction", "count", "rank"]] = "fraction"
 
     @abc.abstractmethod
@@ -34,11 +34,20 @@ class QueryMetric(abc.ABC):
         """
 
 
-def measure_chosen(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
-    """The metrics that a config has chosen; None if it has chosen none."""
+def measure_chosen(
+    scores: ScoreMatrices, truth: GroundTruth, judgements: Judgements | None = None
+) -> RetrievalMetrics | None:
+    """The metrics that a config has chosen; None if it has chosen none.
+
+    Args:
+        scores: Scores (images, captions).
+        truth: What is known of the images and captions.
+        judgements: What is right, if it is not what the ground truth says.
+    """
     if not truth.measures:
         return None
-    both = truth.judgements, truth.judgements.transpose()
+    judgements = judgements or truth.judgements
+    both = judgements, judgements.transpose()
     i2t, t2i = (
         QueryMetrics({name: of(rows, own) for name, of in truth.measures.items()}, own.counts())
         for rows, own in zip(scores.by_query, both, strict=True)

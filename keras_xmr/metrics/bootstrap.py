@@ -1,18 +1,23 @@
 """Paired bootstrap: which differences between two systems the queries can tell from chance.
 
 Both systems answer the same queries, so a resample of the queries is drawn once and both are
-measured on it: what makes a query hard for both cancels out of their difference.
+measured on it: what makes a query hard for both cancels out of their difference. Of systems that
+were trained with several seeds, what another seed changes counts with Student's t.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtri, stdtrit
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+POWER = 0.8
 
 # Numbers drawn at once: a block of resamples with as many counts, 8 bytes each.
 _BLOCK = 1 << 21
@@ -110,6 +115,157 @@ def difference(value: float, resampled: np.ndarray) -> Difference:
     rarer = min(np.count_nonzero(resampled <= 0), np.count_nonzero(resampled >= 0))
     p_value = min(1.0, 2 * (rarer + 1) / (len(resampled) + 1))
     return Difference(value, float(low), float(high), p_value)
+
+
+def paired_bootstrap(
+    left: np.ndarray,
+    right: np.ndarray,
+    groups: np.ndarray | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Difference:
+    """Compares two systems by what each of the same queries has of a metric.
+
+    Args:
+        left: A metric of every query (queries,). A query is left out that is NaN on either side.
+        right: The same of the other system.
+        groups: The group of each query, int (queries,); see `resampled_means`.
+        resamples: How often the queries are resampled.
+        seed: Seed of the draws.
+
+    Returns:
+        left - right.
+    """
+    apart = (np.asarray(left, np.float64) - right)[:, None]
+    resampled = resampled_means(apart, groups, None, resamples, seed)
+    return difference(float(np.nanmean(apart)), resampled[:, 0])
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What the runs of one system say of other seeds.
+
+    Attributes:
+        variance: Variance of the mean over the runs: s^2 / n.
+        interaction: The part of it that is there because seeds differ on other queries, which the
+            resamples of the queries hold already.
+        freedom: Its degrees of freedom, n - 1.
+    """
+
+    variance: float
+    interaction: float
+    freedom: float
+
+    @classmethod
+    def of(cls, values: np.ndarray, resampled: np.ndarray) -> Seeds | None:
+        """What runs say of other seeds; None of a single run.
+
+        Args:
+            values: The metric of each run (runs,).
+            resampled: The same over resamples of the queries (resamples, runs).
+        """
+        runs = len(values)
+        if runs < 2:
+            return None
+        interaction = np.nanmean((resampled - values).var(axis=1, ddof=1))
+        return cls(float(values.var(ddof=1)) / runs, float(interaction) / runs, runs - 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A difference, and how uncertain it is by the queries and by the seeds.
+
+    A mixed model: queries and seeds are both drawn from many. With Q the variance by queries (that
+    of the resamples, without what seeds change on single queries), S = s^2 / n by seeds, and nu
+    their degrees of freedom (Welch and Satterthwaite where two systems have some), the half-width
+    of an interval is the root of
+
+        z^2 (Q + S) + (t^2 - z^2) S^2 / (S + Q),
+
+    with z and t the quantiles of the normal and of Student's distribution: where seeds decide
+    alone, that is Student's interval, and where queries do, the normal one. By simulation it holds
+    92 to 97 % with 2, 3 and 4 seeds (tests/keras_xmr/metrics/test_coverage.py), where the t of
+    Welch and Satterthwaite for Q + S holds 87 %, and resampled seeds 61. Without seeds the interval
+    and the p-value are those of `difference`.
+
+    Attributes:
+        value: The difference.
+        resampled: The same over resamples of the queries (resamples,).
+        seeds: Of each system that has several runs.
+    """
+
+    value: float
+    resampled: np.ndarray
+    seeds: tuple[Seeds, ...] = ()
+
+    def __sub__(self, other: Estimate) -> Estimate:
+        """The difference of two systems that were resampled with the same queries."""
+        resampled = self.resampled - other.resampled
+        return Estimate(self.value - other.value, resampled, self.seeds + other.seeds)
+
+    def above(self, bound: float) -> Estimate:
+        """How far it is above a bound."""
+        return replace(self, value=self.value - bound, resampled=self.resampled - bound)
+
+    def difference(self) -> Difference:
+        """Interval of `LEVEL` and two-sided p-value."""
+        if not self._variances[1]:
+            return difference(self.value, self.resampled)
+        half = self.half_width(1 - LEVEL)
+        return Difference(self.value, self.value - half, self.value + half, self._p_value())
+
+    def half_width(self, alpha: float) -> float:
+        """Half of the width of the interval of 1 - alpha."""
+        queries, seeds, freedom = self._variances
+        normal = ndtri(1 - alpha / 2) ** 2
+        squares = normal * (queries + seeds)
+        if seeds:
+            student = stdtrit(freedom, 1 - alpha / 2) ** 2
+            share = seeds / (seeds + queries)
+            squares += (student - normal) * seeds * share
+        return float(np.sqrt(squares))
+
+    def smallest_effect(self, alpha: float = 1 - LEVEL) -> float:
+        """The smallest true difference that a test would find with a probability of `POWER`.
+
+        Args:
+            alpha: The level of the test.
+        """
+        return self.half_width(alpha) + self.half_width(2 * (1 - POWER))
+
+    @cached_property
+    def _variances(self) -> tuple[float, float, float]:
+        """By queries, by seeds, and the degrees of freedom of the latter."""
+        known = self.resampled[~np.isnan(self.resampled)]
+        queries = float(known.var()) if len(known) else np.nan
+        seeds = sum(own.variance for own in self.seeds)
+        if not seeds:
+            return queries, 0.0, np.inf
+        queries = max(queries - sum(own.interaction for own in self.seeds), 0.0)
+        freedom = seeds**2 / sum(own.variance**2 / own.freedom for own in self.seeds)
+        return queries, seeds, freedom
+
+    def _p_value(self) -> float:
+        """The alpha whose interval ends at 0."""
+
+        def beyond(log_alpha: float) -> float:
+            return self.half_width(float(np.exp(log_alpha))) - abs(self.value)
+
+        least, most = np.log(1e-12), np.log(1 - 1e-12)
+        if beyond(least) <= 0:
+            return float(np.exp(least))
+        return float(np.exp(brentq(beyond, least, most))) if beyond(most) < 0 else 1.0
+
+
+def mean_of_runs(values: np.ndarray, resampled: np.ndarray) -> Estimate:
+    """The mean of a metric over the runs of a system.
+
+    Args:
+        values: Of each run (runs,).
+        resampled: The same over resamples of the queries (resamples, runs).
+    """
+    seeds = Seeds.of(values, resampled)
+    return Estimate(float(values.mean()), resampled.mean(axis=1), (seeds,) if seeds else ())
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:

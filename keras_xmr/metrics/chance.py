@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,22 +63,43 @@ def chance(metrics: RetrievalMetrics) -> dict[str, float]:
     """
     sides = metrics.image_to_text, metrics.text_to_image
     images, captions = (queries.positives for queries in sides)
-    return chance_of(images, captions, [queries.values.get(ASP_CHANCE) for queries in sides])
+    further = [dict(queries.chance) for queries in sides]
+    for own, queries in zip(further, sides, strict=True):
+        if ASP_CHANCE in queries.values:
+            own["asp"] = queries.values[ASP_CHANCE]
+    return chance_of(images, captions, further, [queries.judged for queries in sides])
 
 
 def chance_of(
-    images: np.ndarray, captions: np.ndarray, asp: Sequence[np.ndarray | None] = (None, None)
+    images: np.ndarray,
+    captions: np.ndarray,
+    further: Sequence[Mapping[str, np.ndarray]] = ({}, {}),
+    judged: Sequence[np.ndarray | None] = (None, None),
 ) -> dict[str, float]:
     """The same as `chance`, by how many right answers each image and each caption has.
 
     Args:
         images: Right captions of each image (images,).
         captions: Right images of each caption (captions,).
-        asp: What a random ranking has of ASP, for each image and for each caption, which is not a
-            matter of right answers; None where it was not measured.
+        further: What a random ranking has of further metrics, by name, for each image and for each
+            caption: those that are not a matter of the number of right answers, such as ASP.
+        judged: How many candidates of each image and of each caption were judged, where lists are
+            condensed to those; None where all were.
     """
-    found = both_directions(_expected(images, len(captions)), _expected(captions, len(images)))
-    return found | both_directions(*map(_expected_asp, asp)) | {"rsum": rsum(found)}
+    candidates = [
+        np.full(len(queries), len(others)) if known is None else known
+        for queries, others, known in zip(
+            (images, captions), (captions, images), judged, strict=True
+        )
+    ]
+    i2t, t2i = (
+        _expected(right, number, known is None) | _means(own)
+        for right, number, own, known in zip(
+            (images, captions), candidates, further, judged, strict=True
+        )
+    )
+    found = both_directions(i2t, t2i)
+    return found | {"rsum": rsum(found)}
 
 
 def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndarray:
@@ -119,28 +140,46 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
     return Verdict(total, found.low, found.high, chance(metrics)["rsum"], count)
 
 
-def _expected_asp(asp: np.ndarray | None) -> dict[str, float]:
-    return {} if asp is None or np.isnan(asp).all() else {"asp": float(np.nanmean(asp))}
+def _means(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Means over the queries that have a value."""
+    return {name: float(np.nanmean(own)) for name, own in values.items() if not np.isnan(own).all()}
 
 
-def _expected(right: np.ndarray, candidates: int) -> dict[str, float]:
-    """Means over the queries that have right answers, of which `right` (queries,) says how many."""
-    right, n = right[right > 0].astype(np.float64), candidates
+def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> dict[str, float]:
+    """Means over the queries that have right answers.
+
+    Args:
+        right: How many right answers each query has (queries,).
+        candidates: How many candidates each has (queries,).
+        fully_judged: Whether these are all, so that bpref is not measured.
+    """
+    right, n = right[right > 0].astype(np.float64), candidates[right > 0].astype(np.float64)
     if not len(right):
         return {}
-    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])[right.astype(int)]
-    others = (right - 1) / max(n - 1, 1)  # how often another right answer stands at a place
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, right.max() + 1))])
+    harmonic = harmonic[right.astype(int)]
+    others = (right - 1) / np.maximum(n - 1, 1)  # how often another right answer is at a place
     found = {
         "r_precision": right / n,
         "map_at_r": (harmonic * (1 - others) + right * others) / n,
         "mean_rank": (n + 1) / (right + 1),
     }
+    if not fully_judged:
+        found["bpref"] = _expected_preference(right, n - right)
     for k in RECALL_AT:
-        places = np.arange(min(k, n))
-        missed = np.maximum(n - right[:, None] - places, 0) / (n - places)
+        left = n[:, None] - np.arange(k)
+        # With more places than candidates, a right answer is among them.
+        missed = np.maximum(left - right[:, None], 0) / np.maximum(left, 1)
         found[f"recall_{k}"] = 1 - missed.prod(axis=1)
     for k in {*FOUND_AT, *PRECISION_AT}:
-        among = min(k, n) * right / n
+        among = np.minimum(k, n) * right / n
         found |= {f"found_{k}": among} if k in FOUND_AT else {}
         found |= {f"precision_{k}": among / k} if k in PRECISION_AT else {}
     return {name: float(values.mean()) for name, values in found.items()}
+
+
+def _expected_preference(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """bpref of a random ranking: before a right answer, 0 to all wrong ones come equally often."""
+    counted = np.minimum(right, wrong)  # beyond so many wrong ones, bpref counts no more
+    before = counted * (counted - 1) / 2 + (wrong - counted + 1) * counted
+    return 1 - before / np.maximum((wrong + 1) * counted, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from data_pipelines.files import atomic_write
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.measure import Measured
+from keras_xmr.metrics.ranking import QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 
 
@@ -21,7 +22,9 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
     caption was written for, and the `captions` themselves, if they are known; and for each
     matrix and metric a float32 array in their order: `<matrix>/i2t_<metric>` (images,) and
     `<matrix>/t2i_<metric>` (captions,), and `<matrix>/<judgements>/...` for further judgements.
-    NaN says that a query has no value. `positives` stands among the metrics.
+    NaN says that a query has no value. Among the metrics are `positives`, `<metric>_chance` of a
+    random ranking where the number of right answers does not determine it, and `judged`, the number
+    of judged candidates, where some were not judged.
 
     Args:
         path: The `.npz` file.
@@ -49,5 +52,13 @@ def _arrays(prefix: str, metrics: RetrievalMetrics) -> dict[str, np.ndarray]:
     return {
         f"{prefix}/{direction}_{name}": values.astype(np.float32)
         for direction, queries in directions.items()
-        for name, values in (*queries.values.items(), ("positives", queries.positives))
+        for name, values in _with_counts(queries)
     }
+
+
+def _with_counts(queries: QueryMetrics) -> Iterator[tuple[str, np.ndarray]]:
+    yield from queries.values.items()
+    yield "positives", queries.positives
+    yield from ((f"{name}_chance", values) for name, values in queries.chance.items())
+    if queries.judged is not None:
+        yield "judged", queries.judged

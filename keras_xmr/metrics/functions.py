@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,13 @@ import numpy as np
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import as_judgements
 from keras_xmr.metrics.names import DIRECTIONS
-from keras_xmr.metrics.ranking import PRECISION_AT, positive_ranks
+from keras_xmr.metrics.ranking import (
+    PRECISION_AT,
+    Ranks,
+    binary_preference,
+    ndcg_at,
+    positive_ranks,
+)
 from keras_xmr.metrics.retrieval import evaluate_scores
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 
@@ -24,7 +30,8 @@ def recall(
         scores: Scores (images, captions), larger is better; or what a re-ranker returns, or
             `ScoreMatrices`, if images are ranked by others.
         judgements: What is right, as `keras_xmr.judgements.as_judgements` takes it: `Judgements`,
-            the row of each caption's image, or a matrix; None if caption i is of image i.
+            the row of each caption's image, or a matrix; None if caption i is of image i. Where
+            some pairs were not judged, the lists are condensed to those that were (Sakai 2007).
         k: One K or several, from 1.
 
     Returns:
@@ -36,15 +43,9 @@ def recall(
         ArgumentError: If shapes do not fit, or K is not a whole number from 1.
         ValueError: If a score is NaN.
     """
-    at = np.atleast_1d(np.asarray(k))
-    if at.ndim != 1 or not np.issubdtype(at.dtype, np.integer) or at.min(initial=1) < 1:
-        raise ArgumentError(f"k must be a whole number from 1 on, or several such, not {k!r}")
-    matrices = _matrices(scores)
-    right = as_judgements(judgements, matrices.image_to_text.shape)
     found: dict[str, float] = {}
-    relations = (right, right.transpose())
-    for side, rows, own in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
-        ranks = positive_ranks(rows, own)
+    at = _checked_k(k)
+    for side, ranks in _ranks(scores, judgements):
         best = ranks.ranks[ranks.starts[:-1][ranks.counts > 0]]
         if len(best):
             found |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
@@ -63,12 +64,76 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    matrices = _matrices(scores)
+    matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     return evaluate_scores(matrices, right, PRECISION_AT).summary
 
 
-def _matrices(scores: Any) -> ScoreMatrices:
+def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) -> dict[str, float]:
+    """Normalized discounted cumulative gain at K of both directions; see `ndcg_at`.
+
+    Args:
+        scores: Scores, as `recall` takes them.
+        judgements: What is right, and how right; see `recall`.
+        k: One K or several, from 1.
+
+    Returns:
+        Fractions from 0 to 1: `i2t_ndcg_10`, `t2i_ndcg_10` and so on. Queries without a right
+        answer do not count; a direction without any query that has one is left out.
+
+    Raises:
+        ArgumentError: If shapes do not fit, or K is not a whole number from 1.
+        ValueError: If a score is NaN.
+    """
+    at = _checked_k(k)
+    return {
+        f"{side}_ndcg_{n}": float(np.nanmean(ndcg_at(ranks, int(n))))
+        for side, ranks in _ranks(scores, judgements)
+        for n in at
+        if len(ranks.ranks)
+    }
+
+
+def bpref(scores: Any, judgements: Any) -> dict[str, float]:
+    """Binary preference of both directions; see `binary_preference`.
+
+    Args:
+        scores: Scores, as `recall` takes them.
+        judgements: What is right; see `recall`. Where every pair was judged, whatever is not right
+            is wrong.
+
+    Returns:
+        Fractions from 0 to 1: `i2t_bpref` and `t2i_bpref`. Queries without a right answer do not
+        count; a direction without any query that has one is left out.
+
+    Raises:
+        ArgumentError: If shapes do not fit.
+        ValueError: If a score is NaN.
+    """
+    return {
+        f"{side}_bpref": float(np.nanmean(binary_preference(ranks)))
+        for side, ranks in _ranks(scores, judgements)
+        if len(ranks.ranks)
+    }
+
+
+def _checked_k(k: int | Sequence[int]) -> np.ndarray:
+    at = np.atleast_1d(np.asarray(k))
+    if at.ndim != 1 or not np.issubdtype(at.dtype, np.integer) or at.min(initial=1) < 1:
+        raise ArgumentError(f"k must be a whole number from 1 on, or several such, not {k!r}")
+    return at
+
+
+def _ranks(scores: Any, judgements: Any) -> Iterator[tuple[str, Ranks]]:
+    """The ranks of the right answers, of images as queries and of captions."""
+    matrices = score_matrices_of(scores)
+    right = as_judgements(judgements, matrices.image_to_text.shape)
+    relations = (right, right.transpose())
+    for side, rows, own in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
+        yield side, positive_ranks(rows, own)
+
+
+def score_matrices_of(scores: Any) -> ScoreMatrices:
     """Both score matrices of what a caller has; a tuple may be two of them, or rows of one."""
     if isinstance(scores, ScoreMatrices):
         return scores

@@ -18,6 +18,16 @@ _MEANINGS = {
     "mean_rank": ("mean r", "the mean place of the first right answer; 1 is best"),
     "found_K": ("found@K", "how many different right answers are among the first K, on average"),
     "precision_K": ("P@K", "the share of right answers among the first K"),
+    "ndcg_K": (
+        "nDCG@K",
+        "the grades of the first K, discounted by log2(1 + rank), as a part of the most that K "
+        "answers can have",
+    ),
+    "bpref": (
+        "bpref",
+        "how rarely a judged wrong answer comes before a right one; pairs that were not judged do "
+        "not count",
+    ),
     "pmrp_K": ("PMRP, zeta", "R-Precision if labels may differ in up to zeta entries"),
     "pmrp": ("PMRP", "the mean of PMRP over zeta = 0, 1, 2: plausible matches count as right"),
     "asp": (

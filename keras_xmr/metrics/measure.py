@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.judgements.relation import Judgements
+from keras_xmr.metrics.base import measure_chosen
 from keras_xmr.metrics.breakdown import by_positives
 from keras_xmr.metrics.names import MEASURES
 from keras_xmr.metrics.rank_counter import Groups, count_ranks
@@ -80,7 +81,9 @@ def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
 
         measured.folds = mean_over_folds(truth, folds, of_fold)
     for name, judgements in truth.extra.items():
-        measured.extra[name] = evaluate_scores(scores, judgements, PRECISION_AT)
+        metrics = evaluate_scores(scores, judgements, PRECISION_AT)
+        chosen = measure_chosen(scores, truth, judgements)
+        measured.extra[name] = metrics if chosen is None else metrics.and_also(chosen)
     return measured
 
 

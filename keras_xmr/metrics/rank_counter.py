@@ -41,12 +41,14 @@ class RankCounter:
     ) -> None:
         right = judgements.queries()
         query = np.repeat(np.arange(right.shape[0]), np.diff(right.indptr))
-        candidate = right.indices
+        candidate, grades = right.indices, right.data
         if groups is not None:
             same = groups[0][query] == groups[1][candidate]
-            query, candidate = query[same], candidate[same]
+            query, candidate, grades = query[same], candidate[same], grades[same]
         self._queries, self._candidates, self._groups = queries, candidates, groups
         self._query = query
+        self._grades = grades
+        self._judgements, self._judged = judgements, judgements.judged
         self._starts = np.searchsorted(query, np.arange(right.shape[0] + 1))
         (row, place), (column, place_2) = place_in(queries), place_in(candidates)
         tile = row[query] * len(candidates) + column[candidate]
@@ -70,27 +72,31 @@ class RankCounter:
 
     def settle(self) -> None:
         """Ends `note`; the scores of every right answer are known."""
-        self._own = self._own[np.lexsort((self._own, self._query))]
+        order = np.lexsort((-self._grades, self._own, self._query))
+        self._own, self._grades = self._own[order], self._grades[order]
 
     def count(self, row: int, column: int, scores: np.ndarray) -> None:
         """Counts the candidates of a tile (queries, candidates) that score as high."""
         queries, candidates = self._queries[row], self._candidates[column]
         if self._groups is None:
-            self._count(queries, scores)
+            self._count(queries, candidates, scores)
             return
         of_query, of_candidate = self._groups[0][queries], self._groups[1][candidates]
         for group in np.intersect1d(of_query, of_candidate):
-            own = of_query == group
-            self._count(queries[own], scores[np.ix_(own, of_candidate == group)])
+            own = np.ix_(of_query == group, of_candidate == group)
+            self._count(queries[own[0].ravel()], candidates[own[1].ravel()], scores[own])
 
-    def _count(self, queries: np.ndarray, scores: np.ndarray) -> None:
+    def _count(self, queries: np.ndarray, candidates: np.ndarray, scores: np.ndarray) -> None:
         begins = self._starts[queries]
         counts = self._starts[queries + 1] - begins
         known = np.arange(counts.max(initial=0)) < counts[:, None]
         right = (begins[:, None] + np.arange(known.shape[1]))[known]
         least = np.full(known.shape, np.inf, scores.dtype)
         least[known] = self._own[right]
-        self._ahead[right] += _at_least(scores, least)[known]
+        judged = self._judged
+        if judged is not None:
+            judged = judged[queries][:, candidates].toarray()
+        self._ahead[right] += _at_least(scores, least, judged)[known]
 
     def ranks(self) -> Ranks:
         """The ranks, once all tiles are counted; as `positive_ranks` gives them."""
@@ -103,7 +109,22 @@ class RankCounter:
         ranks = np.empty_like(self._ahead)
         backwards = self._starts[:-1][self._query] + ends - 1 - number
         ranks[backwards] = self._ahead - right_ones + ends - number
-        return Ranks(ranks, self._starts)
+        grades = np.empty(len(ranks), np.float32)
+        grades[backwards] = self._grades
+        candidates, fully_judged = self._candidate_counts(), self._judged is None
+        return Ranks(ranks, self._starts, grades, candidates, fully_judged)
+
+    def _candidate_counts(self) -> np.ndarray:
+        """How many candidates of its own group were judged for each query."""
+        counts = self._judgements.candidate_counts()
+        if self._groups is None:
+            return counts
+        if self._judged is None:
+            sizes = np.bincount(self._groups[1], minlength=1 + self._groups[0].max(initial=0))
+            return sizes[self._groups[0]]
+        query = np.repeat(np.arange(len(counts)), counts)
+        same = self._groups[0][query] == self._groups[1][self._judged.indices]
+        return np.bincount(query[same], minlength=len(counts))
 
 
 def count_ranks(
@@ -165,12 +186,14 @@ def _count(tiles: ScoreTiles, i2t: Sequence[RankCounter], t2i: Sequence[RankCoun
     tiles.for_each(count, tiles.places(), "ranking")
 
 
-def _at_least(scores: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """How many scores (queries, candidates) of a row reach each of `least` (queries, R)."""
-    if least.shape[1] <= _COMPARED:
+def _at_least(scores: np.ndarray, least: np.ndarray, judged: np.ndarray | None) -> np.ndarray:
+    """How many judged scores (queries, candidates) of a row reach each of `least` (queries, R)."""
+    if least.shape[1] <= _COMPARED or judged is not None:
         found = np.empty(least.shape, np.int64)
         for number in range(least.shape[1]):
             reach = scores >= least[:, number, None]
+            if judged is not None:
+                reach &= judged
             found[:, number] = np.add.reduce(reach.view(np.uint8), axis=1, dtype=np.int32)
         return found
     ordered = np.sort(scores, axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ _ROWS = 256
 RECALL_AT = (1, 5, 10)
 FOUND_AT = (5, 10)
 PRECISION_AT = (5, 10)
+NDCG_AT = (10,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,10 +26,16 @@ class Ranks:
         ranks: Ranks of the right answers of all queries, from 1, ascending within a query:
             int64 (right answers,).
         starts: Where those of each query begin: int64 (queries + 1,).
+        grades: Their grades, float32 (right answers,).
+        candidates: How many judged candidates each query has, int64 (queries,).
+        fully_judged: Whether every candidate was judged; otherwise ranks are among those that were.
     """
 
     ranks: np.ndarray
     starts: np.ndarray
+    grades: np.ndarray
+    candidates: np.ndarray
+    fully_judged: bool = True
 
     @property
     def counts(self) -> np.ndarray:
@@ -39,8 +46,9 @@ class Ranks:
         """The ranks of some queries, in their order."""
         counts = self.counts[queries]
         starts = np.concatenate([[0], np.cumsum(counts)])
-        moved = np.repeat(self.starts[queries] - starts[:-1], counts)
-        return Ranks(self.ranks[np.arange(starts[-1]) + moved], starts)
+        places = np.arange(starts[-1]) + np.repeat(self.starts[queries] - starts[:-1], counts)
+        own = self.ranks[places], starts, self.grades[places], self.candidates[queries]
+        return Ranks(*own, self.fully_judged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +58,16 @@ class QueryMetrics:
     Attributes:
         values: An array (queries,) for each metric.
         positives: How many right answers each query has, int64 (queries,).
+        judged: How many candidates of each query were judged, int64 (queries,), where the metrics
+            are of condensed lists; None if every candidate was judged.
+        chance: For metrics that these counts do not determine at chance, such as `ndcg_10`, what a
+            random ranking has on the average (queries,).
     """
 
     values: dict[str, np.ndarray]
     positives: np.ndarray
+    judged: np.ndarray | None = None
+    chance: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
@@ -61,7 +75,8 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
 
     The rank of an answer is one more than the number of candidates before it: those with a
     higher score, wrong ones with the same score, and right ones with the same score that have
-    been counted already.
+    been counted already, of which those with a lower grade come first. Candidates that were not
+    judged do not count: the list is condensed to the judged ones (Sakai 2007).
 
     Args:
         scores: Scores (queries, candidates): an array, a transposed one, or a memory map. It
@@ -73,9 +88,9 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     """
     if scores.shape != judgements.shape:
         raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
-    queries = judgements.queries()
+    queries, judged = judgements.queries(), judgements.judged
     starts, columns = queries.indptr.astype(np.int64), queries.indices
-    ranks = np.empty(len(columns), np.int64)
+    ranks, grades = np.empty(len(columns), np.int64), np.empty(len(columns), np.float32)
 
     def rank_rows(first: int) -> None:
         block = np.ascontiguousarray(scores[first : first + _ROWS])
@@ -85,7 +100,12 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
             raise ValueError(f"a score of query {row} is NaN")
         for row, (values, ordered) in enumerate(zip(block, in_order, strict=True), first):
             own = slice(starts[row], starts[row + 1])
-            right = np.sort(values[columns[own]])
+            if judged is not None:
+                known = judged.indices[judged.indptr[row] : judged.indptr[row + 1]]
+                ordered = np.sort(values[known])
+            order = np.lexsort((-queries.data[own], values[columns[own]]))
+            right = values[columns[own]][order]
+            grades[own] = queries.data[own][order][::-1]
             # At least as high: all candidates, and the right ones among them.
             everyone = len(ordered) - np.searchsorted(ordered, right, side="left")
             right_ones = len(right) - np.searchsorted(right, right, side="left")
@@ -93,7 +113,7 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
             ranks[own] = (everyone - right_ones + place)[::-1]
 
     in_threads(rank_rows, len(scores), _ROWS)
-    return Ranks(ranks, starts)
+    return Ranks(ranks, starts, grades, judgements.candidate_counts(), judgements.fully_judged)
 
 
 def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryMetrics:
@@ -106,6 +126,11 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryM
       (Musgrave et al. 2020).
     * `map_at_r`: (1/R) sum over k <= R of [the k-th is right] * precision at k.
     * `precision_K`: the part of right answers among the first K.
+    * `ndcg_K`: see `ndcg_at`.
+    * `bpref`: see `binary_preference`; only where some candidates were not judged.
+
+    Ranks in condensed lists give the metrics of condensed lists (Sakai 2007); `recall_K` is then
+    what Hodosh et al. 2013 call the success at K.
 
     Args:
         ranks: Ranks of the right answers.
@@ -113,29 +138,98 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryM
     """
     counts = ranks.counts
     answered = counts > 0
-    query = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(query)) - np.repeat(ranks.starts[:-1], counts) + 1
+    query, number = _queries_and_numbers(ranks)
     within = ranks.ranks <= counts[query]
 
     def total(weights: np.ndarray) -> np.ndarray:
         return np.bincount(query, weights, minlength=len(counts))
-
-    def share(sums: np.ndarray) -> np.ndarray:
-        return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=answered)
 
     best = np.full(len(counts), np.nan)
     best[answered] = ranks.ranks[ranks.starts[:-1][answered]]
     values = {f"recall_{k}": np.where(answered, best <= k, np.nan) for k in RECALL_AT}
     values |= {
         "rank": best,
-        "r_precision": share(total(within)),
-        "map_at_r": share(total(within * number / ranks.ranks)),
+        "r_precision": _part(total(within), counts),
+        "map_at_r": _part(total(within * number / ranks.ranks), counts),
     }
     for k in sorted({*FOUND_AT, *precision_at}):
         found = np.where(answered, total(ranks.ranks <= k), np.nan)
         values |= {f"found_{k}": found} if k in FOUND_AT else {}
         values |= {f"precision_{k}": found / k} if k in precision_at else {}
-    return QueryMetrics(values, counts)
+    values |= {f"ndcg_{k}": ndcg_at(ranks, k) for k in NDCG_AT}
+    chance = {f"ndcg_{k}": chance_of_ndcg(ranks, k) for k in NDCG_AT}
+    if ranks.fully_judged:
+        return QueryMetrics(values, counts, chance=chance)
+    values["bpref"] = binary_preference(ranks)
+    return QueryMetrics(values, counts, ranks.candidates, chance)
+
+
+def ndcg_at(ranks: Ranks, k: int) -> np.ndarray:
+    """Normalized discounted cumulative gain of the first K answers, of every query (queries,).
+
+    The gain of an answer is its grade and its discount log2(1 + rank), both as in `ndcg_cut` of
+    trec_eval: the gain is linear, not 2^grade - 1 (Jarvelin and Kekalainen 2002, with the discount
+    of Burges et al. 2005, which reaches the first two ranks too).
+
+    Args:
+        ranks: Ranks of the right answers.
+        k: How many answers count.
+
+    Returns:
+        Fractions; NaN for a query without right answers.
+    """
+    query, _ = _queries_and_numbers(ranks)
+    gains = np.where(ranks.ranks <= k, ranks.grades / np.log2(1.0 + ranks.ranks), 0)
+    return _part(np.bincount(query, gains, minlength=len(ranks.counts)), _ideal_gain(ranks, k))
+
+
+def chance_of_ndcg(ranks: Ranks, k: int) -> np.ndarray:
+    """The mean of `ndcg_at` over random rankings: every rank has the mean grade (queries,)."""
+    query, _ = _queries_and_numbers(ranks)
+    grades = np.bincount(query, ranks.grades, minlength=len(ranks.counts))
+    discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(2.0 + np.arange(k)))])
+    mean = grades / np.maximum(ranks.candidates, 1)
+    return _part(mean * discounts[np.minimum(ranks.candidates, k)], _ideal_gain(ranks, k))
+
+
+def _ideal_gain(ranks: Ranks, k: int) -> np.ndarray:
+    """The discounted gain of the first K if the highest grades come first (queries,)."""
+    query, number = _queries_and_numbers(ranks)
+    grades = ranks.grades[np.lexsort((-ranks.grades, query))]
+    gains = np.where(number <= k, grades / np.log2(1.0 + number), 0)
+    return np.bincount(query, gains, minlength=len(ranks.counts))
+
+
+def _part(values: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """A quotient; NaN where its divisor is 0."""
+    return np.divide(values, of, out=np.full(len(of), np.nan), where=of > 0)
+
+
+def binary_preference(ranks: Ranks) -> np.ndarray:
+    """bpref of every query (queries,): how rarely a wrong answer comes before a right one.
+
+    (1/R) sum over right answers of 1 - min(n, R) / min(N, R), where n wrong answers come before
+    it, of N judged ones. This is bpref of trec_eval since its version 8; the one that Buckley and
+    Voorhees 2004 print divides by R where N is smaller than R, and their bpref-10 by R + 10.
+
+    Args:
+        ranks: Ranks of the right answers.
+
+    Returns:
+        Fractions; NaN for a query without right answers.
+    """
+    query, number = _queries_and_numbers(ranks)
+    right = ranks.counts
+    most = np.minimum(ranks.candidates - right, right)[query]
+    before = np.minimum(ranks.ranks - number, right[query])
+    preferred = 1 - np.divide(before, most, out=np.zeros(len(query)), where=most > 0)
+    return _part(np.bincount(query, preferred, minlength=len(right)), right)
+
+
+def _queries_and_numbers(ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
+    """The query of each right answer, and its number among those of the query, from 1."""
+    query = np.repeat(np.arange(len(ranks.counts)), ranks.counts)
+    return query, np.arange(len(query)) - np.repeat(ranks.starts[:-1], ranks.counts) + 1
 
 
 def summarize(queries: QueryMetrics) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,11 @@ class RetrievalMetrics:
     image_to_text: QueryMetrics
     text_to_image: QueryMetrics
 
+    @property
+    def fully_judged(self) -> bool:
+        """Whether every pair was judged; otherwise the metrics are of condensed lists."""
+        return self.image_to_text.judged is None
+
     def and_also(self, other: RetrievalMetrics) -> RetrievalMetrics:
         """These metrics and others of the same queries, such as `plausible_match`."""
         return RetrievalMetrics(
@@ -45,7 +50,9 @@ class RetrievalMetrics:
 
 
 def _join(queries: QueryMetrics, others: QueryMetrics) -> QueryMetrics:
-    return QueryMetrics(queries.values | others.values, queries.positives)
+    return replace(
+        queries, values=queries.values | others.values, chance=queries.chance | others.chance
+    )
 
 
 def evaluate_scores(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,19 @@ from keras_xmr.metrics.retrieval import RetrievalMetrics
 CHANCE = "chance"
 """The row of what a random ranking has."""
 
-_NAMES = {"truth": "exhaustive truth", "eccv_caption": "ECCV Caption", "cxc": "CxC"}
+CONDENSED = "condensed lists"
+"""The addition to titles of figures for which unjudged pairs are left out."""
+
+_NAMES = {
+    "truth": "exhaustive truth",
+    "eccv_caption": "ECCV Caption",
+    "cxc": "CxC",
+    "experts": "judged by experts",
+    "crowd": "judged by the crowd",
+    "crowd_pool": "judged by the crowd, unjudged pairs of its pool wrong",
+    "ExpertAnnotations": "judged by experts",
+    "CrowdFlowerAnnotations": "judged by the crowd",
+}
 
 
 @dataclass(frozen=True)
@@ -38,10 +51,63 @@ class Table:
 
         return f"{self.title}\n\n{table(self.header, self.rows)}"
 
+    def markdown(self) -> str:
+        """The table in Markdown, under a heading; the best cells are bold."""
 
-def judgements_title(name: str) -> str:
-    """What judgements of this name are called in titles."""
-    return _NAMES.get(name, name)
+        def row(cells: Sequence[str]) -> str:
+            shown = [re.sub(r"([|*])", r"\\\1", cell.replace("\n", " ")) for cell in cells]
+            bold = [f"**{s}**" if self._is_best(n, cells[n]) else s for n, s in enumerate(shown)]
+            return f"| {' | '.join(bold)} |"
+
+        rule = ["---", *["---:"] * (len(self.header) - 1)]
+        lines = [f"### {self.title}", "", row(self.header), f"| {' | '.join(rule)} |"]
+        return "\n".join([*lines, *map(row, self.rows)])
+
+    def latex(self) -> str:
+        """The table in LaTeX, which needs no package; the best cells are bold."""
+
+        def row(cells: Sequence[str]) -> str:
+            shown = [_latex(cell) for cell in cells]
+            bold = [
+                rf"\textbf{{{s}}}" if self._is_best(n, cells[n]) else s for n, s in enumerate(shown)
+            ]
+            return rf"{' & '.join(bold)} \\"
+
+        columns = "l" + "r" * (len(self.header) - 1)
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex(self.title)}}}"]
+        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\hline", row(self.header), r"\hline"]
+        ends = [r"\hline", r"\end{tabular}", r"\end{table}"]
+        return "\n".join([*lines, *map(row, self.rows), *ends])
+
+    def _is_best(self, place: int, cell: str) -> bool:
+        return self.best.get(place) == cell
+
+
+_LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
+    "\n": " ",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+}
+
+
+def _latex(text: str) -> str:
+    """Text as LaTeX prints it; `**bold**` is bold, and a minus that begins a number is one."""
+    escaped = "".join(_LATEX.get(character, character) for character in text)
+    escaped = re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", escaped)
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)
+
+
+def judgements_title(name: str, metrics: RetrievalMetrics | None = None) -> str:
+    """Title of judgements, which says where unjudged pairs are left out.
+
+    Args:
+        name: Their name.
+        metrics: What was measured against them, if that is known.
+    """
+    title = _NAMES.get(name, name)
+    return title if metrics is None or metrics.fully_judged else f"{title}, {CONDENSED}"
 
 
 def reranked_title(title: str, reranker: str) -> str:
@@ -67,7 +133,8 @@ def measured_tables(title: str, measured: Mapping[str, Measured], first: str) ->
         tables.insert(2, _many_table(fold_title, folds, first))
     for kind in next(iter(measured.values())).extra:
         extra = {name: m.extra[kind] for name, m in measured.items()}
-        tables += _tables(f"{title}, {judgements_title(kind)}", extra, first)
+        known = next(iter(extra.values()))
+        tables += _tables(f"{title}, {judgements_title(kind, known)}", extra, first)
     return tables
 
 
@@ -168,8 +235,8 @@ def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
         for part in bins:
             answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
             cells = [cell(name, part.means[name]) for name in SHOWN]
-            by_chance = cell("recall_1", part.positives / candidates[side])
-            rows.append([side, answers, f"{part.queries:,}", *cells, by_chance])
+            by_chance = part.positives / candidates[side] if metrics.fully_judged else None
+            rows.append([side, answers, f"{part.queries:,}", *cells, cell("recall_1", by_chance)])
     titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]
     return Table(title, ["", "right answers", "queries", *titles], rows)
 

@@ -33,7 +33,10 @@ class ImageAttention:
             of no places, or the head does not attend to them.
         """
         features = self._features(pixels, training=False)
-        features, mask = features if isinstance(features, list | tuple) else (features, None)
+        return self.of_features(*(features if isinstance(features, list | tuple) else [features]))
+
+    def of_features(self, features: Any, mask: Any = None) -> dict[str, np.ndarray]:
+        """The same of local features (N, L, F) of the encoder, and their mask (N, L)."""
         side = math.isqrt(features.shape[1])
         if side < 2:
             return {}

@@ -39,5 +39,9 @@ class Pooling(keras.layers.Layer):
         """
         del features, mask
 
+    def for_variance(self) -> Pooling:
+        """The pooling that suits a log-variance: the same, without what embeddings alone need."""
+        return self
+
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"dimension": self.dimension}

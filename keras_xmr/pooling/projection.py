@@ -8,10 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_xmr.config.option_types import BelowOne, PositiveFloat
+from keras_xmr.config.option_types import BelowOne, NonNegativeInt, PositiveFloat
 from keras_xmr.layers import l2_normalize
 from keras_xmr.pooling.base import Pooling
 from keras_xmr.pooling.mean import masked_mean
+
+CLOSED_FORM_WEIGHT = 2 / 3
+"""The weight of the closed form until the validation split chooses one."""
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -37,9 +40,16 @@ class Projection(Pooling):
         *,
         power: PositiveFloat = 1.0,
         dropout: BelowOne = 0.0,
+        closed_form: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, **kwargs)
+        if closed_form >= dimension:
+            raise ValueError(
+                f"closed_form: {closed_form} leaves none of the {dimension} numbers of an "
+                "embedding to learn; choose fewer, or a larger model.dimension"
+            )
+        self.closed_form = closed_form
         self.power = power
         self.dropout_rate = dropout
         self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
@@ -51,9 +61,23 @@ class Projection(Pooling):
         fixed = whole | {"trainable": False}
         self.centre = self.add_weight(name="centre", shape=(width,), initializer="zeros", **fixed)
         self.scale = self.add_weight(name="scale", shape=(), initializer="ones", **fixed)
+        learned = self.dimension - self.closed_form
         self.kernel = self.add_weight(
-            name="kernel", shape=(width, self.dimension), initializer="orthogonal", **whole
+            name="kernel", shape=(width, learned), initializer="orthogonal", **whole
         )
+        if self.closed_form:
+            self.closed_form_kernel = self.add_weight(
+                name="closed_form_kernel",
+                shape=(width, self.closed_form),
+                initializer="zeros",
+                **fixed,
+            )
+            self.closed_form_weight = self.add_weight(
+                name="closed_form_weight",
+                shape=(),
+                initializer=keras.initializers.Constant(CLOSED_FORM_WEIGHT),
+                **fixed,
+            )
 
     def average(self, features: Any, mask: Any = None) -> Any:
         """The average of the features (B, L, F), on the unit sphere: float32 (B, F)."""
@@ -69,7 +93,17 @@ class Projection(Pooling):
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         standardised = self.standardised(features, mask)
-        return ops.matmul(self.dropout(standardised, training=training), self.kernel)
+        learned = ops.matmul(self.dropout(standardised, training=training), self.kernel)
+        if not self.closed_form:
+            return learned
+        fixed = ops.matmul(standardised, self.closed_form_kernel)
+        weight = 0.0 if training else self.closed_form_weight
+        parts = (fixed, weight), (learned, 1.0 - weight)
+        return ops.concatenate([l2_normalize(part) * share**0.5 for part, share in parts], axis=-1)
+
+    def for_variance(self) -> Projection:
+        """One without a closed form, which is a part of an embedding."""
+        return Projection.from_config(self.get_config() | {"closed_form": 0})
 
     def standardise(self, averages: np.ndarray, centre: np.ndarray) -> None:
         """Sets centre (F,), and scale by what `average` gives of the training split, (N, F)."""
@@ -77,8 +111,17 @@ class Projection(Pooling):
         self.scale.assign(1 / np.sqrt(np.square(averages - centre).mean()))
 
     def begin_at(self, kernel: np.ndarray) -> None:
-        """Sets the linear map (F, D) of what is centred, but not scaled."""
-        self.kernel.assign(kernel / float(self.scale))
+        """Sets the linear map of what is centred, but not scaled.
+
+        Args:
+            kernel: (F, D), or with `closed_form` the map of these numbers.
+        """
+        target = self.closed_form_kernel if self.closed_form else self.kernel
+        target.assign(kernel / float(self.scale))
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"power": self.power, "dropout": self.dropout_rate}
+        return super().get_config() | {
+            "power": self.power,
+            "dropout": self.dropout_rate,
+            "closed_form": self.closed_form,
+        }

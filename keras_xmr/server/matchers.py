@@ -22,7 +22,7 @@ class _Scoring:
 class MatcherSearcher(Searcher):
     """Scores by another matcher what the index finds by its own.
 
-    Answer sets, verdicts and re-ranking were calibrated for the matcher of the index alone.
+    Answer sets, verdicts and re-ranking were calibrated for another matcher, so there are none.
 
     Args:
         index: The index.

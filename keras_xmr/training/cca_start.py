@@ -59,7 +59,7 @@ def start_from_cca(
     Raises:
         UserError: If all images, or all captions, are alike.
     """
-    train = _averages(model, records.split("train"), tokenizer, config)
+    train = averages_of_split(model, records.split("train"), tokenizer, config)
     for name, vectors in (("images", train.images), ("captions", train.captions)):
         if not np.ptp(vectors, axis=0).any():
             raise UserError(
@@ -68,7 +68,7 @@ def start_from_cca(
             )
     validation = None
     if "val" in records.splits:
-        validation = _averages(model, records.split("val"), tokenizer, config)
+        validation = averages_of_split(model, records.split("val"), tokenizer, config)
     image, caption = (t.get_layer("head") for t in (model.image_tower, model.text_tower))
     begin_at_cca(image, caption, train, validation, config.train.cca)
 
@@ -86,8 +86,10 @@ def begin_at_cca(
     one, the first of each. Scores are cosines of the projections, whatever the matcher.
     """
     found = CanonicalCorrelations(train.images, train.captions, train.image_of)
+    pooling: Any = image_head.global_pooling
+    width = pooling.closed_form or image_head.dimension
     choices = found.projections(
-        image_head.dimension, options.image_ridges, options.caption_ridges, options.exponents
+        width, options.image_ridges, options.caption_ridges, options.exponents
     )
     if validation is not None:
         rsum, best = max(
@@ -154,9 +156,10 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def _averages(
+def averages_of_split(
     model: Retriever, split: SplitRecords, tokenizer: Tokenizer, config: Config
 ) -> Averages:
+    """What the poolings `projection` of both towers see of a split."""
     batch = config.evaluation.batch_size
     images = image_batches(split, config.data.image, batch)
     if split.caption_features is not None:
@@ -166,8 +169,10 @@ def _averages(
         texts = [caption.text for caption in split.captions]
         captions = caption_batches(texts, tokenizer, batch)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
+    with split.naming_damage():
+        of_images = list(_of_tower(model.image_tower, model.feature_tower, images))
     return Averages(
-        np.concatenate(list(_of_tower(model.image_tower, model.feature_tower, images))),
+        np.concatenate(of_images),
         np.concatenate(list(_of_tower(model.text_tower, model.caption_feature_tower, captions))),
         split.caption_image,
         judgements,

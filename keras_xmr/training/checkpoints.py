@@ -16,9 +16,8 @@ import tensorflow as tf
 from data_pipelines.disk import disk_trouble
 from data_pipelines.files import (
     NO_ARRAY,
-    aside_of,
     atomic_write,
-    put_in_place,
+    reserve,
     sync,
     written_aside,
 )
@@ -30,6 +29,8 @@ from keras_xmr.training.left_out import LeftOut
 
 _VARIABLES = "variables.json"
 _STATE = "checkpoint"
+_HDF5_OVERHEAD = 16_384
+"""Bytes of an HDF5 file beyond the numbers, per variable; it takes at most half of that."""
 
 
 @dataclass
@@ -276,12 +277,11 @@ class Checkpoints:
     def save_weights(self, path: Path) -> None:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""
         self.bare.global_step.assign(self.model.global_step)
-        aside = aside_of(path, ".weights.h5")
-        try:
-            self.bare.save_weights(aside)
-            put_in_place(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        sizes = [int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in self.bare.variables]
+        with written_aside(path, ".weights.h5") as temporary:
+            # HDF5 crashes the process at its end if it could not write all of a file.
+            reserve(temporary, sum(sizes) + _HDF5_OVERHEAD * (1 + len(sizes)))
+            self.bare.save_weights(temporary)
 
     def _compare(self) -> None:
         """Raises where the variables of the checkpoint are not those of the model."""

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import image_batches
-from data_pipelines.features import missing_images, write_features
+from data_pipelines.features import missing_images, open_features, write_features
 from data_pipelines.records import Records
 from data_pipelines.shards import FEATURES
 from data_pipelines.sources import SPLITS, Split
@@ -31,8 +31,14 @@ _KEY = "train.precompute_features"
 _BYTES = 2
 
 
+def splits_of_run(config: Config, records: Records) -> list[Split]:
+    """The splits whose features a run needs: those of training, and those of its evaluation."""
+    needed = {*SPLITS[:2], *config.evaluation.splits}
+    return [split for split in SPLITS if split in needed and split in records.splits]
+
+
 def frozen_features(model: Retriever, records: Records, config: Config) -> Records:
-    """Records of the local features of images, in place of the images that a training reads.
+    """Records of the local features of images, which a run reads in place of the images.
 
     They stand in `<records>/features/<digest>/`, where the digest is that of everything they
     depend on, so that other runs with the same encoder find them. What is missing of them is
@@ -44,38 +50,76 @@ def frozen_features(model: Retriever, records: Records, config: Config) -> Recor
         config: The config of the run.
 
     Returns:
-        Records that hold regions (L, F), of the splits that a training reads.
+        Records that hold regions (L, F), of all splits that the run needs.
 
     Raises:
         EncoderError: If features are not the same at every step.
         RecordsError: If a record is damaged, or the disk is full.
     """
-    encoder = features_of(model.image_tower)
-    if len(encoder.outputs) > 1:
-        raise EncoderError("model.image.encoder: its features have a mask, and cannot be kept")
-    splits: list[Split] = [split for split in SPLITS[:2] if split in records.splits]
-    encode = tf.function(
-        lambda pixels, training=False: tf.cast(encoder(pixels, training=training), tf.float32),
-        reduce_retracing=True,
-        autograph=False,
-    )
-    folder = records.folder / FEATURES / _digest(encoder, records, splits, config)
-    if missing_images(records, splits, folder):
+    encoder = ImageEncoder(model.image_tower, records, config)
+    splits = splits_of_run(config, records)
+    if missing_images(records, splits, encoder.folder):
         # Features that are there were written by an encoder that had passed.
-        pixels = next(iter(image_batches(records.split("train"), config.data.image, 2)))
-        name = config.model.image.encoder.name
-        check_constant(_KEY, "image.encoder", name, encoder, partial(encode, pixels))
-    shape = tuple(encoder.output.shape[1:])
-    _say_size(records, splits, folder, shape)
-    return write_features(
-        records,
-        splits,
-        folder,
-        lambda pixels: encode(pixels).numpy(),
-        shape,
-        config.data.image,
-        config.evaluation.batch_size,
-    )
+        encoder.check()
+    return encoder.write(splits)
+
+
+class ImageEncoder:
+    """The encoder of an image tower, and the features of it that are kept beside the records.
+
+    Args:
+        tower: The image tower.
+        records: Records of images.
+        config: The config of the run.
+
+    Attributes:
+        folder: The folder of the features; encoders with other weights have another.
+
+    Raises:
+        EncoderError: If its features cannot be kept.
+    """
+
+    def __init__(self, tower: keras.Model, records: Records, config: Config) -> None:
+        self._encoder = features_of(tower)
+        if len(self._encoder.outputs) > 1:
+            raise EncoderError("model.image.encoder: its features have a mask, and cannot be kept")
+        self._records = records
+        self._config = config
+        self.folder = records.folder / FEATURES / _digest(self._encoder, records, config)
+        self._encode = tf.function(
+            lambda pixels, training=False: tf.cast(
+                self._encoder(pixels, training=training), tf.float32
+            ),
+            reduce_retracing=True,
+            autograph=False,
+        )
+
+    def check(self) -> None:
+        """Refuses an encoder whose features change while a model trains; see `check_constant`."""
+        split = self._records.split("train")
+        with split.naming_damage():
+            pixels = next(iter(image_batches(split, self._config.data.image, 2)))
+        encode = partial(self._encode, pixels)
+        name = self._config.model.image.encoder.name
+        check_constant(_KEY, "image.encoder", name, self._encoder, encode)
+
+    def open(self) -> Records | None:
+        """The features that are there, of whichever splits; None if there are none."""
+        return open_features(self.folder)
+
+    def write(self, splits: Sequence[Split]) -> Records:
+        """The features of some splits. What is missing of them is computed."""
+        shape = tuple(self._encoder.output.shape[1:])
+        _say_size(self._records, splits, self.folder, shape)
+        return write_features(
+            self._records,
+            splits,
+            self.folder,
+            lambda pixels: self._encode(pixels).numpy(),
+            shape,
+            self._config.data.image,
+            self._config.evaluation.batch_size,
+        )
 
 
 def check_constant(
@@ -107,16 +151,15 @@ def check_constant(
         )
 
 
-def _digest(encoder: keras.Model, records: Records, splits: list[Split], config: Config) -> str:
+def _digest(encoder: keras.Model, records: Records, config: Config) -> str:
     """A digest of everything that features depend on."""
-    image = config.data.image
-    shards = [shard["sha256"] for s in splits for shard in records.manifest["splits"][s]["shards"]]
+    image, splits = config.data.image, records.manifest["splits"]
+    shards = [shard["sha256"] for split in splits.values() for shard in split["shards"]]
     depends = {
         "encoder": config.model.image.encoder.model_dump(mode="json"),
         "precision": config.train.precision,
         "size": image.size,
         "resize": image.resize,
-        "splits": splits,
         "shards": shards,
     }
     return digest_of(depends, encoder)
@@ -131,7 +174,9 @@ def digest_of(depends: Mapping[str, Any], encoder: keras.Model) -> str:
     return digest.hexdigest()[:16]
 
 
-def _say_size(records: Records, splits: list[Split], folder: Path, shape: tuple[int, ...]) -> None:
+def _say_size(
+    records: Records, splits: Sequence[Split], folder: Path, shape: tuple[int, ...]
+) -> None:
     """Says how much disk the features take, before they are computed."""
     missing = missing_images(records, splits, folder)
     size = missing * math.prod(shape) * _BYTES

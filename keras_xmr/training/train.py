@@ -19,7 +19,7 @@ from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
-from keras_xmr.evaluation import evaluate_split
+from keras_xmr.evaluation import Evaluation, evaluate_split
 from keras_xmr.model.build import build_model
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
@@ -31,6 +31,7 @@ from keras_xmr.training.caption_features import frozen_caption_features
 from keras_xmr.training.cca_start import start_from_cca
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints, Progress
+from keras_xmr.training.closed_form import choose_weight, weighted_poolings
 from keras_xmr.training.distribution import Distribution
 from keras_xmr.training.features import frozen_features
 from keras_xmr.training.initial_weights import load_initial_weights
@@ -126,7 +127,7 @@ def train(
         trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints, more_callbacks)
         done = trainer.checkpoints.peek() if begun else Progress()
         if not config.train.phases:
-            trainer.begin()
+            trainer.begin_without_phases()
         for span in trainer.spans():
             if done.step >= span.end:
                 continue
@@ -194,6 +195,7 @@ def _finished(
     if distribution.is_chief:
         folder.begin(config, tokenizer.files())
         load_trained(bare, config, folder)
+        model.global_step.assign(bare.global_step)
     return model
 
 
@@ -277,7 +279,7 @@ class _Trainer:
             done: Steps that were done before this process began.
         """
         freeze(self.model, span.phase.freeze)
-        self._take_towers(span.phase)
+        self._take_towers([side for side in SIDES if span.phase.freezes_encoder(side)])
         self.model.compile(
             optimizer=self._optimizer(span.phase), jit_compile=self.config.train.jit_compile
         )
@@ -312,11 +314,24 @@ class _Trainer:
             start_from_cca(self.model, self.records, self.tokenizer, self.config)
             self.distribution.share([variable.value for variable in self.model.variables])
 
-    def _take_towers(self, phase: PhaseOptions) -> None:
-        """Lets the model be called on features that are computed once, where a phase has such."""
+    def begin_without_phases(self) -> None:
+        """Begins, and ends, a training that leaves both encoders as they are."""
+        options = self.config.train
+        if options.start == "cca" and (options.precompute_features or options.precompute_captions):
+            freeze(self.model, tuple(f"{side}.encoder" for side in SIDES))
+            self._take_towers(SIDES)
+            self._take_features()
+        self.begin()
+
+    def _take_towers(self, frozen: Sequence[str]) -> None:
+        """Lets the model be called on features that are computed once, where encoders are frozen.
+
+        Args:
+            frozen: The sides of these, "image" and "text".
+        """
         model, options = self.model, self.config.train
-        on_images = options.precompute_features and phase.freezes_encoder("image")
-        on_captions = options.precompute_captions and phase.freezes_encoder("text")
+        on_images = options.precompute_features and "image" in frozen
+        on_captions = options.precompute_captions and "text" in frozen
         model.feature_tower = tower_on_features(model.image_tower) if on_images else None
         model.caption_feature_tower = tower_on_features(model.text_tower) if on_captions else None
 
@@ -327,12 +342,10 @@ class _Trainer:
         """
         model, records = self.model, self.whole_records
         if model.feature_tower is not None:
-            # The features of images lie there for other runs too, which have other captions.
-            plain = replace(records, more_captions={})
-            found = self.distribution.chief_first(
-                lambda: frozen_features(model, plain, self.config)
+            features = self.distribution.chief_first(
+                lambda: frozen_features(model, self.whole_records, self.config)
             )
-            records = replace(found, more_captions=records.more_captions)
+            records = replace(records, image_features=features)
         if model.caption_feature_tower is not None:
             folder = self.distribution.chief_first(
                 lambda: frozen_caption_features(
@@ -380,9 +393,18 @@ class _Trainer:
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         weights = [folder.best_weights.name, folder.last_weights.name]
-        folder.finish(summary, [*weights, *self.tokenizer.files()], new)
+        folder.finish(summary, self.config, [*weights, *self.tokenizer.files()], new)
         # Not a model that is made now: of several workers the chief alone would make it.
         load_trained(self.checkpoints.bare, self.config, folder)
+        self.model.global_step.assign(self.checkpoints.bare.global_step)
+
+    def _validate(self) -> Evaluation:
+        """Evaluates the validation split, by which a part in closed form is weighed before."""
+        if weighted_poolings(self.model):
+            choose_weight(self.model, self.records, self.tokenizer, self.config)
+        return evaluate_split(
+            self.model, self.records, "val", self.tokenizer, self.config, brief=True
+        )
 
     def _optimizer(self, phase: PhaseOptions) -> keras.optimizers.Optimizer:
         choice = self.config.train.optimizer
@@ -399,9 +421,7 @@ class _Trainer:
         validation = None
         if "val" in self.records.splits:
             validation = callbacks.Validation(
-                lambda: evaluate_split(
-                    self.model, self.records, "val", self.tokenizer, self.config, brief=True
-                ),
+                self._validate,
                 self.checkpoints,
                 self.folder.best_weights,
                 options.monitor,

@@ -51,6 +51,23 @@ def assert_same(left, right):
             np.testing.assert_array_equal(a[key], b[key], err_msg=key)
 
 
+@pytest.mark.parametrize(
+    ("place", "says"), [(40, "in the record of 'photo_000.jpg'"), (0, "its checksum is not")]
+)
+def test_damage_of_records_read_in_order_is_named(tmp_path, place, says):
+    section = datasets.csv_photos(tmp_path / "data", images=16)
+    records = prepare(DataOptions(source=section, records=tmp_path / "records"))
+    split = records.split("train")
+    content = bytearray(split.shards[0].read_bytes())
+    content[place] ^= 1
+    split.shards[0].write_bytes(content)
+    expected = f"train-00000.tfrecord is damaged.* {says}"
+    with pytest.raises(RecordsError, match=expected), split.naming_damage():
+        list(image_batches(split, IMAGE, 4))
+    with pytest.raises(tf.errors.InvalidArgumentError), records.split("val").naming_damage():
+        raise tf.errors.InvalidArgumentError(None, None, "something else")
+
+
 def test_an_epoch_sees_every_pair_once(photos):
     sampler = PairSampler(photos, batch_size=8, seed=3)
     assert sampler.steps == 12
@@ -78,6 +95,8 @@ def test_too_large_batches_are_refused(photos, birds):
         PairSampler(photos, 97, 0)
     with pytest.raises(UserError, match=r"5 is more than the 4 classes .* lower it to 4, or set"):
         OnePerClassSampler(birds, 5, 0)
+    with pytest.raises(UserError, match=r"lower it to 4, or set train\.sampler to pairs"):
+        OnePerClassSampler(birds, 128, 0)
 
 
 def test_batches_hold_pixels_words_and_ids(photos):

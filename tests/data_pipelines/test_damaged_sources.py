@@ -207,6 +207,7 @@ def test_entries_without_ids_are_skipped_and_told(tmp_path):
         (functools.partial(datasets.csv_photos, images=10), ["captions.csv", "splits.csv"]),
         (datasets.photo_folder, ["photo_0.txt", "photo_1.json"]),
         (datasets.flickr30k, ["dataset.json"]),
+        (datasets.flickr8k, ["Flickr8k.token.txt", "Flickr_8k.trainImages.txt"]),
         (
             datasets.coco,
             [
@@ -247,11 +248,21 @@ def test_damaged_judgements_end_in_a_sentence(tmp_path):
     csv, matrix = tmp_path / "judged.csv", tmp_path / "judged.npz"
     csv.write_text("image,caption,grade\n9,1003,2\n25,1018,0.5\n")
     scipy.sparse.save_npz(matrix, truth.judgements.grades)
+    datasets.flickr8k(tmp_path / "flickr8k")
+    flickr8k = [f"test_{n}.jpg" for n in range(2)], [f"test_{n}.jpg#2" for n in range(2)]
     for path, read in (
         (captions, use_ground_truth),
         (tmp_path / "dataset.json", use_ground_truth),
         (tmp_path / "annotations" / "instances_train2014.json", lambda p: read_labels(p, truth)),
         (csv, lambda p: read_judgements(p, truth.image_ids, truth.caption_ids)),
+        (
+            tmp_path / "flickr8k" / "ExpertAnnotations.txt",
+            lambda p: read_judgements(p, *flickr8k, unjudged="left_out"),
+        ),
+        (
+            tmp_path / "flickr8k" / "CrowdFlowerAnnotations.txt",
+            lambda p: read_judgements(p, *flickr8k),
+        ),
         (matrix, lambda p: read_judgements(p, truth.image_ids, truth.caption_ids)),
     ):
         for damaged in mutations(path):

@@ -105,6 +105,35 @@ def test_parts_of_tar_files_that_cannot_be_used_are_counted(tmp_path):
             source.read(entry)
 
 
+@pytest.mark.parametrize("left", [0, 100, 512, 700])
+def test_a_tar_file_that_ends_within_a_header_is_counted(tmp_path, left):
+    path = tmp_path / "00000.tar"
+    write_tar(path, range(6))
+    with tarfile.open(path) as tar:
+        starts = [member.offset for member in tar if member.name == f"{key_of(3)}.jpg"]
+    whole = path.read_bytes()
+    path.write_bytes(whole[: starts[0] + left])
+    _, entries, problems = read("webdataset", tmp_path)
+    assert list(entries)[:3] == [key_of(number) for number in range(3)]
+    assert problems.counts == {"damaged tar file": 1}
+    path.write_bytes(whole[: starts[0]] + b"no header" + whole[starts[0] + 9 :])
+    _, entries, problems = read("webdataset", tmp_path)
+    assert (len(entries), problems.counts) == (3, {"damaged tar file": 1})
+    assert "without an end-of-archive block" in problems.examples["damaged tar file"][0]
+
+
+def test_padding_after_the_end_of_a_tar_file_does_not_matter(tmp_path):
+    path = tmp_path / "00000.tar"
+    write_tar(path, range(2))
+    path.write_bytes(path.read_bytes().rstrip(b"\0") + bytes(2048))
+    with tarfile.open(path) as tar:
+        end = tar.getmembers() and tar.offset
+    for size in (end + 512, end + 1024, end + 5000):
+        path.write_bytes(path.read_bytes()[:size].ljust(size, b"\0"))
+        _, entries, problems = read("webdataset", tmp_path)
+        assert (len(entries), problems.total) == (2, 0)
+
+
 def test_a_tar_file_that_was_changed_is_no_image(tmp_path):
     path = tmp_path / "00000.tar"
     write_tar(path, range(2))
@@ -133,6 +162,14 @@ def test_a_parquet_file_without_the_columns_names_those_it_has(tmp_path):
         read("parquet", tmp_path)
     (tmp_path / "a.parquet").write_bytes(b"PAR1 nothing")
     assert read("parquet", tmp_path)[2].counts == {"damaged Parquet file": 1}
+
+
+@pytest.mark.parametrize("value", ["photo.jpg", 3, 1.5, [1], {"path": "photo.jpg"}, None])
+def test_a_column_without_bytes_is_no_column_of_images(tmp_path, value):
+    table = pa.table({"jpg": [value] * 4, "caption": ["a dog"] * 4})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"column 'jpg' of .*a\.parquet holds .*\.image_column"):
+        read("parquet", tmp_path)
 
 
 def test_data_sets_that_were_saved_by_datasets(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import os
 import re
 import resource
 import shutil
+from collections import Counter
 
 import datasets
 import numpy as np
@@ -22,7 +24,7 @@ from data_pipelines.prepare import prepare
 from data_pipelines.records import Records, parse, truth_file
 from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError, ShardWriter, serialize
-from data_pipelines.sources import Caption, EncodedImage, Entry, SourceError
+from data_pipelines.sources import Caption, EncodedImage, Entry, Problems, SourceError
 
 
 @pytest.fixture
@@ -350,6 +352,36 @@ def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):
     assert set(visible(made.records)) == {"plan.json"}
 
 
+@pytest.mark.parametrize(
+    ("make", "name", "says"),
+    [
+        (datasets.coco, "annotations/captions_val2014.json", r"cocodataset\.org"),
+        (datasets.coco, "annotations/instances_val2014.json", r"data\.source\.instances=\[\] does"),
+        (datasets.coco, "dataset.json", r"data\.source\.split_file=null takes"),
+        (datasets.flickr30k, "dataset.json", r"docs/reproduce\.md .*DenotationGraph"),
+        (datasets.cub, "testclasses.txt", r"data\.caltech\.edu/records/65de6-vp158$"),
+        (datasets.regions, "train_ims.npy", r"docs/reproduce\.md .*kuanghuei/SCAN"),
+        (datasets.bottom_up, "features.tsv.0", r"docs/data\.md shows"),
+        (datasets.csv_photos, "captions.csv", r"docs/data\.md shows"),
+    ],
+)
+def test_a_missing_file_comes_with_where_to_get_it(options, tmp_path, make, name, says):
+    section = make(tmp_path / "data")
+    (tmp_path / "data" / name).unlink()
+    with pytest.raises(SourceError, match=rf"{name} does not exist; it should hold .*{says}"):
+        prepare(options(section))
+
+
+def test_missing_photos_come_with_where_to_get_them(options, tmp_path):
+    section = datasets.coco(tmp_path / "data")
+    for folder in ("train2014", "val2014"):
+        shutil.rmtree(tmp_path / "data" / folder)
+    with pytest.raises(
+        SourceError, match=r"6 of 6 images .*(?s:.*)\n.*cocodataset.*\nRepair them$"
+    ):
+        prepare(options(section))
+
+
 class TestBadItems:
     """One bad item among many is skipped, counted and reported, up to the limit."""
 
@@ -392,6 +424,42 @@ class TestBadItems:
         (setting,) = re.findall(r"--set data\.max_skipped=(\S+)$", str(told.value))
         records = prepare(options(photos, max_skipped=float(setting)))
         assert sum(len(records.split(split)) for split in ("train", "val", "test")) == 16
+
+    def test_no_training_image_left_is_an_error_whatever_may_be_skipped(self, options, tmp_path):
+        section = datasets.csv_photos(tmp_path / "photos")
+        paths = sorted((tmp_path / "photos/images").iterdir())
+        for path in paths[-4:]:
+            path.write_bytes(b"")
+        assert prepare(options(section, max_skipped=1)).splits == ["train", "val"]
+        shutil.rmtree(options(section).records)
+        for path in paths[:-4]:
+            path.write_bytes(b"")
+        with pytest.raises(SourceError, match=r"^24 of 24 images (?s:.*)\nRepair them$"):
+            prepare(options(section, max_skipped=0.1))
+        with pytest.raises(SourceError, match=r"no training image can be used\n(?s:.*)skipped: 24"):
+            prepare(options(section, max_skipped=1))
+
+    def test_names_do_not_command_the_terminal(self, options, tmp_path):
+        section = datasets.csv_photos(tmp_path / "photos")
+        names = ["a\nb.jpg", "\u202egpj.exe", "\x1b[31mred.jpg"]
+        with (tmp_path / "photos/captions.csv").open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([name, "a dog"] for name in names)
+        images = tmp_path / "photos/images"
+        shutil.copy(images / "photo_000.jpg", images / names[0])
+        shutil.copy(images / "photo_000.jpg", images / "copy\u202e.jpg")
+        with (tmp_path / "photos/captions.csv").open("a", encoding="utf-8") as file:
+            file.write("copy\u202e.jpg,a dog\n")
+        own = section | {"splits": None, "val_share": 0.3, "test_share": 0.3}
+        with pytest.raises(SourceError) as told:
+            prepare(options(own, max_skipped=0))
+        assert "?gpj.exe" in str(told.value)
+        records = prepare(options(own, max_skipped=0.5))
+        report = data_report(records, TextOptions(min_count=1))
+        assert report.leaks, "the copies are in different splits"
+        text = str(report)
+        for message in (str(told.value), text, str(Problems(Counter({"x": 1}), {"x": names}))):
+            assert all(line.isprintable() for line in message.split("\n"))
+        assert f"{names[0]}" not in text
 
     def test_a_second_start_counts_the_same(self, options, photos):
         first = data_report(prepare(options(photos)), TextOptions(min_count=1))

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from data_pipelines.sources import AnySource, EncodedImage, Problems, Regions, SourceError
+from data_pipelines.sources import (
+    AnySource,
+    EncodedImage,
+    Problems,
+    Regions,
+    SourceError,
+    UnreadableError,
+)
 from keras_xmr.judgements import read_ground_truth
 
 MINI = Path(__file__).parent.parent.parent.parent / "shared" / "flickr8k_mini"
@@ -53,6 +60,37 @@ def test_flickr30k_reads_captions_from_the_split_file(tmp_path):
     assert source.read(splits["val"][0]).data.startswith(b"\xff\xd8")
 
 
+def test_flickr8k_is_read_as_it_was_released(tmp_path):
+    source, splits, problems = read(datasets.flickr8k(tmp_path))
+    assert [e.key for e in splits["train"]] == ["train_0.jpg", "train_1.jpg", "train_2.jpg"]
+    assert [e.key for e in splits["val"]] == ["dev_0.jpg"]
+    assert [e.key for e in splits["test"]] == ["test_0.jpg", "test_1.jpg"]
+    keys = [caption.key for caption in splits["test"][1].captions]
+    assert keys == [f"test_1.jpg#{k}" for k in range(5)]
+    assert source.read(splits["val"][0]).data.startswith(b"\xff\xd8")
+    assert not problems.total  # photos of no split are no mistake
+    assert set(source.judgement_files()) == {"experts", "crowd"}
+
+
+def test_flickr8k_counts_what_it_cannot_use(tmp_path):
+    section = datasets.flickr8k(tmp_path)
+    captions, photos = tmp_path / "Flickr8k.token.txt", tmp_path / "Flickr_8k.devImages.txt"
+    captions.write_text(captions.read_text() + "test_0.jpg#0\tagain\ntest_0.jpg#9 no tab\n\n")
+    photos.write_text("dev_0.jpg\r\n\r\ntrain_0.jpg\r\nfar.jpg\r\n")
+    source, splits, problems = read(section)
+    assert [e.key for e in splits["val"]] == ["dev_0.jpg", "far.jpg"]
+    assert problems.counts == {
+        "caption id that is given twice": 1,
+        "malformed line of the captions": 1,
+        "photo that is listed twice": 1,
+    }
+    with pytest.raises(UnreadableError, match=r"far\.jpg does not exist"):
+        source.read(splits["val"][1])
+    photos.unlink()
+    with pytest.raises(SourceError, match=r"devImages\.txt does not exist; it should hold one"):
+        read(section)
+
+
 def test_cub_has_a_zero_shot_and_a_seen_setting(tmp_path):
     section = datasets.cub(tmp_path)
     out = tmp_path / "held_out.txt"
@@ -79,6 +117,32 @@ def test_cub_refuses_classes_on_both_sides(tmp_path):
     section = datasets.cub(tmp_path)
     with pytest.raises(SourceError, match=r"001\.Bird_0"):
         read(section | {"test_classes": "trainvalclasses.txt"})
+
+
+@pytest.mark.parametrize("name", ["trainvalclasses.txt", "testclasses.txt"])
+def test_cub_refuses_class_lists_that_do_not_fit_the_images(tmp_path, name):
+    section = datasets.cub(tmp_path)
+    path = tmp_path / name
+    whole = path.read_text("utf-8")
+    path.write_text(f"{whole}009.Cuckoo\n", "utf-8")
+    with pytest.raises(SourceError, match=rf"{name}: .* no image .* '009\.Cuckoo'"):
+        read(section)
+    half = whole[: len(whole) // 2]
+    path.write_text(half, "utf-8")
+    with pytest.raises(SourceError, match=rf"{name}: .* no image .* '{half.splitlines()[-1]}'"):
+        read(section)
+    path.write_text("", "utf-8")
+    with pytest.raises(SourceError, match=rf"{name} names no class"):
+        read(section)
+
+
+def test_cub_counts_images_of_classes_in_no_list(tmp_path):
+    section = datasets.cub(tmp_path)
+    path = tmp_path / "trainvalclasses.txt"
+    path.write_text("001.Bird_0\n", "utf-8")
+    _, splits, problems = read(section)
+    assert {entry.labels for entry in splits["train"]} == {(0,)}
+    assert problems.counts == {"image of a class in no list": 12}
 
 
 def test_csv_takes_any_number_of_captions_and_a_split_file(tmp_path):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from functools import reduce
+from operator import getitem
 
 import pytest
+import yaml
 from finished_runs import finished_run
 
 from data_pipelines.errors import UserError
@@ -25,7 +30,7 @@ def run(tmp_path) -> RunFolder:
     folder.last_weights.write_bytes(b"last")
     folder.keep(TOKENIZER)
     weights = [folder.best_weights.name, folder.last_weights.name]
-    folder.finish({"steps": 20}, [*weights, *TOKENIZER])
+    folder.finish({"steps": 20}, load_run(folder.path), [*weights, *TOKENIZER])
     return folder
 
 
@@ -106,7 +111,7 @@ def test_checksums_are_of_what_the_training_wrote_and_not_of_later_damage(run):
     run.best_weights.write_bytes(b"damaged")
     run.last_weights.write_bytes(b"written again")
     files = [run.best_weights.name, run.last_weights.name]
-    run.finish({"steps": 20}, files, new=run.last_weights.name)
+    run.finish({"steps": 20}, load_run(run.path), files, new=run.last_weights.name)
     run.verify(run.last_weights)
     with pytest.raises(UserError, match=r"best\.weights\.h5 is damaged"):
         run.verify(run.best_weights)
@@ -119,11 +124,49 @@ def test_a_training_of_long_ago_has_no_checksums(run):
     run.verify_tokenizer()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"sha256": 3}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1]", b'{"sha256": 3}', b"\xff", b"{}", b'{"sha256": {}}']
+)
 def test_a_damaged_summary_says_so(run, content):
     run.done.write_bytes(content)
     with pytest.raises(UserError, match=r"training\.json is damaged .* run the command `train`"):
         run.verify_tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("data.image.size", 32), ("data.text.max_words", 3), ("model.dimension", 6)]
+)
+def test_a_config_that_was_edited_after_the_training_is_refused(run, config, key, value):
+    edited = yaml.safe_load(run.config.read_text())
+    *sections, name = key.split(".")
+    reduce(getitem, sections, edited)[name] = value
+    run.config.write_text(yaml.safe_dump(edited))
+    with pytest.raises(ConfigError, match=rf"edited after .*\n  {key}: \d+ there, {value} now"):
+        load_run(run.path)
+    with pytest.raises(ConfigError, match="edited after"):
+        run.check(load_config(run.config))
+
+
+def test_paths_in_the_config_of_a_finished_run_may_be_edited(run):
+    edited = yaml.safe_load(run.config.read_text())
+    edited["data"]["records"] = "elsewhere"
+    edited["evaluation"]["batch_size"] = 7
+    run.config.write_text(yaml.safe_dump(edited))
+    run.check(load_run(run.path))
+
+
+def test_files_of_killed_processes_are_removed_from_all_folders_of_a_run(run):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    folders = (run.logs, run.checkpoints, run.evaluation("test"), run.audit("val"))
+    left = [folder / f".training.csv.{ended.pid}.140" for folder in folders]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    log = run.training_log.read_bytes()
+    run.remove_temporary_files()
+    assert not any(path.exists() for path in left)
+    assert run.training_log.read_bytes() == log
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a: [", b"", b"- 1"])

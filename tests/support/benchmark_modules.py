@@ -1,4 +1,4 @@
-"""Modules of the folder of benchmarks, which is no package."""
+"""Modules of the folders of benchmarks and of studies, which are not packages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
 
 
-def benchmark(name: str) -> Any:
-    """A fixture that is the module of a benchmark; what that one imports can be imported, too."""
+def benchmark(name: str, folder: str = "benchmarks") -> Any:
+    """A fixture that is a module of a folder; what that one imports can be imported, too."""
 
     @pytest.fixture(scope="module")
     def bench() -> Iterator[Any]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(FOLDER)
+            patch.syspath_prepend(ROOT / folder)
             yield importlib.import_module(name)
 
     return bench

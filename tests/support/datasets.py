@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,35 @@ def flickr30k(root: Path) -> dict[str, Any]:
         images.append({"filename": name, "split": split, "sentences": sentences, "imgid": number})
     karpathy(root, images)
     return {"name": "flickr30k", "root": str(root), "split_file": "dataset.json"}
+
+
+def flickr8k(root: Path, test: int = 2) -> dict[str, Any]:
+    """Photos in the layout in which Flickr8K was released, with judgements of the test photos.
+
+    As there, two photos of the captions are in no split, and one of them goes by a name of which
+    there is no file.
+    """
+    (root / "Flicker8k_Dataset").mkdir(parents=True)
+    splits = {"train": 3, "dev": 1, "test": test}
+    names = {split: [f"{split}_{n}.jpg" for n in range(count)] for split, count in splits.items()}
+    photos = sorted([*itertools.chain(*names.values()), "nowhere_0.jpg"])
+    lines = []
+    for number, name in enumerate([*photos, "nowhere_1.jpg.1"]):
+        if name in photos:
+            (root / "Flicker8k_Dataset" / name).write_bytes(encoded(picture(number)))
+        lines += [f"{name}#{k}\t{sentence(number * 5 + k)}" for k in range(5)]
+    (root / "Flickr8k.token.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    for split, own in names.items():
+        (root / f"Flickr_8k.{split}Images.txt").write_text("\n".join(own) + "\n", "utf-8")
+    experts, crowd = [], []
+    for photo, caption in itertools.product(range(test), repeat=2):
+        pair = f"test_{photo}.jpg\ttest_{caption}.jpg#2"
+        yes = 3 if photo == caption else (photo + caption) % 4  # of 3 votes
+        experts.append(f"{pair}\t{1 + yes}\t{1 + yes}\t{1 + (yes + photo) % 4}")
+        crowd.append(f"{pair}\t{yes / 3:.9g}\t{yes}\t{3 - yes}")
+    (root / "ExpertAnnotations.txt").write_text("\n".join(experts[1:]) + "\n", "utf-8")
+    (root / "CrowdFlowerAnnotations.txt").write_text("\n".join(crowd) + "\n", "utf-8")
+    return {"name": "flickr8k", "root": str(root)}
 
 
 def cub(root: Path, classes: int = 4, images: int = 6) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def finished_run(
     folder.evaluation(split).mkdir(parents=True)
     folder.logs.mkdir(parents=True)
     folder.config.write_text(dump_config(config))
-    folder.done.write_text("{}")
+    folder.done.write_text(json.dumps({"steps": 0}))
     log = "epoch,step,loss,val_rsum\n" + "".join(
         f"{e},{10 * e},1.0,{'' if e % 2 else e / 4 + seed / 10}\n" for e in range(1, 7)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 
@@ -66,8 +68,10 @@ def asp(scores: np.ndarray, relevance: np.ndarray) -> float:
 
 
 def query_metrics(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
-    """Metrics of one query, read off its ranking."""
-    hits = right[ranking(scores, right)].astype(bool)
+    """Metrics of one query, read off its ranking; grades above 0 are right."""
+    grades = right[ranking(scores, right)].astype(float)
+    hits = grades > 0
+    right = right > 0
     count = int(right.sum())
     precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
     return {
@@ -80,7 +84,28 @@ def query_metrics(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
         "found_5": float(hits[:5].sum()),
         "found_10": float(hits[:10].sum()),
         "precision_5": float(hits[:5].sum() / 5),
+        "ndcg_10": gain(grades) / gain(sorted(grades, reverse=True)),
+        "bpref": preference(hits),
     }
+
+
+def gain(grades, k: int = 10) -> float:
+    """Discounted cumulative gain of the first K."""
+    return sum(grade / math.log2(1 + rank) for rank, grade in enumerate(grades[:k], 1))
+
+
+def preference(hits) -> float:
+    """bpref, as trec_eval counts it while it goes down the list."""
+    right, wrong = sum(hits), sum(not hit for hit in hits)
+    total, before = 0.0, 0
+    for hit in hits:
+        if not hit:
+            before += 1
+        elif before:
+            total += 1 - min(before, right) / min(wrong, right)
+        else:
+            total += 1
+    return total / right
 
 
 def fast_reranking(scores: np.ndarray, gamma1, gamma2, lambda1, lambda2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -48,7 +49,7 @@ def untrained(run: Run) -> Run:
     run.folder.begin(run.config, tokenizer.files())
     model = build_model(run.config, run.records, tokenizer, pretrained=True)
     model.without_optimizer().save_weights(run.folder.last_weights)
-    run.folder.done.write_text("{}")
+    run.folder.done.write_text(json.dumps({"steps": 0}))
     return run
 
 

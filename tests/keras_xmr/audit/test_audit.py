@@ -204,6 +204,23 @@ def test_precision_is_counted_and_chance_is_that_of_unlabelled_pairs(random):
     assert f"{100 * found.chance:.1f}" in text
 
 
+def test_pairs_that_people_called_wrong_are_not_asked_again(random):
+    annotated = Judgements.from_pairs(np.array([0, 1, 2, 2]), 3)
+    pairs, grades = np.array([[0, 1], [0, 3], [1, 1], [2, 0]]), np.array([2, 0, 0, 1])
+    crowd = Judgements.from_grades(pairs, grades, (3, 4), fully_judged=False)
+    found = judged_pairs([annotated, crowd], {(2, 0): Label("wrong"), (1, 3): Label("unsure")})
+    rows = np.repeat(np.arange(3), np.diff(found.indptr))
+    said = dict(
+        zip(zip(rows.tolist(), found.indices.tolist(), strict=True), found.data, strict=True)
+    )
+    right, wrong = [(0, 0), (0, 1), (1, 1), (2, 2), (2, 3)], [(0, 3), (2, 0), (1, 3)]
+    assert said == {pair: 2.0 if pair == (0, 1) else 1.0 for pair in right} | dict.fromkeys(
+        wrong, 0
+    )
+    # Judgements that are complete say nothing of what is wrong: those pairs are asked.
+    assert judged_pairs([annotated, crowd.with_unjudged_wrong()], {}).nnz == 6
+
+
 def labels_file(tmp_path, *lines, name="labels.csv"):
     path = tmp_path / name
     path.write_text("\n".join(["image,caption,label,grade", *lines, ""]), "utf-8")

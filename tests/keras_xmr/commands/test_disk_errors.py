@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import models
 import numpy as np
 import pytest
+import tensorflow as tf
 from command_line import start
 from finished_runs import finished_run
 
@@ -83,6 +84,45 @@ def test_errors_of_libraries_about_the_disk_are_a_sentence_too(capsys, error, sa
     told = capsys.readouterr().err
     assert told.startswith(f"error: {says}")
     assert told.count("\n") == 1
+
+
+def test_names_in_errors_do_not_command_the_terminal(capsys):
+    def work() -> None:
+        raise UserError("\x1b[31m\u202egpj.exe is missing\nget it")
+
+    with pytest.raises(SystemExit):
+        cli._run(work)
+    assert capsys.readouterr().err == "error: ?[31m?gpj.exe is missing\nget it\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (
+            tf.errors.ResourceExhaustedError(
+                None, None, "OOM when allocating tensor with shape[9000,80000] and type float"
+            ),
+            " for an array of shape[9000,80000]",
+        ),
+        (tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory [Op:Mul]"), ""),
+        (
+            MemoryError("Unable to allocate 37.3 GiB for an array with shape (100000, 50000)"),
+            " for an array of shape (100000, 50000)",
+        ),
+        (MemoryError(), ""),
+    ],
+)
+def test_too_little_memory_is_a_sentence_that_names_what_to_make_smaller(capsys, error, what):
+    def work() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        cli._run(work)
+    assert ended.value.code == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"error: there is not enough memory{what}. What makes a run smaller:")
+    assert "train.batch_size" in message
+    assert message.count("\n") == 1
 
 
 def test_other_errors_are_not_taken_for_those_of_the_disk():

@@ -10,6 +10,7 @@ import pytest
 
 from keras_xmr.commands import list as listing
 from keras_xmr.config import loader
+from keras_xmr.config.differences import differences
 from keras_xmr.config.loader import ConfigError
 
 
@@ -46,24 +47,48 @@ def test_every_row_says_whether_it_was_run_and_at_which_size(few, monkeypatch, c
     listing.run(Namespace(pattern="*", paper="wei2023"))
     lines = capsys.readouterr().out.splitlines()
     said = [line.strip() for line in lines if "run here" in line]
-    assert said == [
-        "run here: as scenes_dvse, 9 images",
+    assert [text.partition(". It differs: ")[0] for text in said] == [
+        "not run here; a relative was: scenes_dvse, 9 images",
         "not run here",
-        "run here: as scenes_dvse_no_mask, 8 images",
+        "not run here; a relative was: scenes_dvse_no_mask, 8 images",
         "run here: 8 images",
     ]
+    assert all(len(line) <= 100 for line in lines)
 
 
-def test_rows_whose_twin_has_another_name_are_found():
+@pytest.fixture
+def alike(monkeypatch):
+    monkeypatch.setattr(listing, "differences", lambda config, twin: ["data"])
+
+
+def test_rows_whose_twin_has_another_name_are_found(alike):
     runs = {"scenes_nt_xent": "9 images", "scenes_dvse": "8 images"}
-    assert listing._run_here("f30k_vsepp_nt_xent", runs) == "run here: as scenes_nt_xent, 9 images"
+    was = "not run here; a relative was: "
+    found = listing._run_here("f30k_vsepp_nt_xent", runs)
+    assert found == f"{was}scenes_nt_xent, 9 images. It differs: data"
     for name in ("cub_dvse_k6", "csv_pretrained_dvse"):
-        assert listing._run_here(name, runs) == "run here: as scenes_dvse, 8 images"
+        assert listing._run_here(name, runs) == f"{was}scenes_dvse, 8 images. It differs: data"
     four = {"scenes_pvse": "with four embeddings"}
     assert listing._run_here("f30k_pvse", four) == "not run here"  # It has two.
-    assert (
-        listing._run_here("cub_pvse_k4", four) == "run here: as scenes_pvse, with four embeddings"
-    )
+    found = listing._run_here("cub_pvse_k4", four)
+    assert found == f"{was}scenes_pvse, with four embeddings. It differs: data"
+
+
+def test_what_a_relative_changes_is_told():
+    found = differences("coco_dvse", "scenes_dvse")
+    assert "data scenes (published: coco)" in found
+    assert "image encoder small_cnn (published: ResNet152)" in found
+    assert "variance_aware_weighting.mining mean (published: hardest)" in found
+    assert "dynamic_orthogonality.weight 0.041 (published: 0.4)" in found
+    assert "batch size 64 (published: 128)" in found
+    assert not [text for text in found if text.startswith("image encoder.")]
+    assert not [text for text in found if text.startswith("dynamic_orthogonality.beta")]
+    assert differences("scenes_dvse", "scenes_dvse") == []
+    other = differences("coco_pcme", "scenes_nt_xent")
+    assert [text for text in other if text.startswith(("nt_xent", "soft_contrastive"))] == [
+        "soft_contrastive none (published: yes)",
+        "nt_xent yes (published: none)",
+    ]
 
 
 def test_what_was_run_has_a_config_and_a_page_with_its_row():

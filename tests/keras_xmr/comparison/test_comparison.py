@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from bootstraps import paired_bootstrap
 from command_line import start
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run, ground_truth, scores
 from models import tiny_config
@@ -29,12 +28,12 @@ from keras_xmr.comparison import compare, execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.report import Comparison
-from keras_xmr.comparison.resampling import resample, resamples_for, run_weights
+from keras_xmr.comparison.resampling import resample, resamples_for
 from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.metrics import measure
-from keras_xmr.metrics.bootstrap import holm
+from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
 
 SKILLS = {"good": 3.0, "fair": 1.5, "twin": 1.5}
 
@@ -200,20 +199,25 @@ def test_intervals_hold_other_seeds_too(methods):
     assert alone.value == alone.low == alone.high == pytest.approx(6)
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_runs_count_so_that_a_mean_has_the_variance_of_its_runs(random, count):
-    ((weights),) = run_weights([count], 40_000, seed=3)
-    np.testing.assert_allclose(weights.sum(axis=1), 1)
-    values = random.normal(size=count)
-    expected = values.var(ddof=1) / count if count > 1 else 0
-    np.testing.assert_allclose((weights @ values).var(), expected, rtol=0.03)
-
-
 def test_many_methods_get_enough_resamples():
     assert resamples_for(13) == 10_000
     for count in (2, 30, 60):
         pairs = count * (count - 1) / 2
         assert 2 / (resamples_for(count) + 1) * pairs < 0.05
+
+
+def test_a_run_that_ties_many_pairs_is_named(methods):
+    assert not [line for line in comparison_of(methods).notes if "ties" in line]
+    run = methods["fair"][0]
+    matchers = run.figures["matchers"]
+    coarse = {name: found | {"tied": 0.4} for name, found in matchers.items() if name == "elk"}
+    tied = replace(run, figures=run.figures | {"matchers": matchers | coarse})
+    (line,) = [n for n in comparison_of(methods | {"fair": [tied]}).notes if "ties" in n]
+    assert line.startswith("fair: elk ties 40 % of the pairs")
+
+
+def comparison_of(methods) -> Comparison:
+    return Comparison("test", methods, summary_tables(methods), [], [], [])
 
 
 def test_wins_are_the_queries_furthest_ahead(methods):
@@ -285,7 +289,7 @@ def test_reports(folders, capsys, tmp_path):
         ("good", "fast_reranking"),
         ("fair", "fast_reranking"),
     ]
-    assert len(read_csv(folder / "differences.csv")) == 3 * (2 * 11 + 2)
+    assert len(read_csv(folder / "differences.csv")) == 3 * (2 * 13 + 2)
     assert {r["caption"][:4] for r in read_csv(folder / "wins.csv")} == {"", "text"}
     markdown = (folder / "report.md").read_text("utf-8")
     for row in re.findall(r"^\|.*\|$", markdown, re.M):
@@ -314,7 +318,7 @@ def test_reports(folders, capsys, tmp_path):
 def test_one_method_alone_has_no_differences(folders, tmp_path):
     compare([], folders[:1], tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out" / "test").iterdir()} == {
-        ".csv", ".html", ".md", ".png"}  # fmt: skip
+        ".csv", ".html", ".md", ".png", ".tex"}  # fmt: skip
     assert not (tmp_path / "out" / "test" / "differences.csv").exists()
 
 

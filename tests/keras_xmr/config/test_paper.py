@@ -9,7 +9,14 @@ import finished_runs
 import numpy as np
 import pytest
 
-from keras_xmr.config.loader import ConfigError, dump_config, find_config, load_config
+from keras_xmr.config.loader import (
+    ConfigError,
+    dump_config,
+    find_config,
+    load_config,
+    packaged_ablations,
+    packaged_configs,
+)
 from keras_xmr.config.reported_results import ReportedResults
 from keras_xmr.evaluation.reported_results import reported_as_dict, reported_tables
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
@@ -93,6 +100,22 @@ def test_a_split_that_is_smaller_than_any_of_a_paper_is_named(evaluation, paper)
     for table in reported_tables(small, paper):
         assert "measured on 10 images, and a paper on at least 1,000" in table.title
     assert not any("comparable" in table.title for table in reported_tables(evaluation, paper))
+
+
+def test_only_a_split_of_the_papers_size_stands_beside_it(evaluation, paper):
+    known = paper.model_copy(update={"images": 1_000})
+    assert not any("comparable" in table.title for table in reported_tables(evaluation, known))
+    known = paper.model_copy(update={"images": 5_000})
+    for table in reported_tables(evaluation, known):
+        assert "measured on 1,000 images, and a paper on 5,000)" in table.title
+
+
+def test_rows_of_public_data_say_how_many_images_the_paper_tests():
+    sizes = {"coco": 5_000, "f30k": 1_000, "cub": 2_933}
+    for name, path in (packaged_configs() | packaged_ablations()).items():
+        size, config = sizes.get(name.partition("_")[0]), load_config(path)
+        if size and config.paper and config.paper.figures and "_seen" not in name:
+            assert config.paper.images == size, name
 
 
 def test_json_holds_fractions_and_what_is_missing(evaluation, paper):

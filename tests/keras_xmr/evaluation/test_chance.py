@@ -23,9 +23,17 @@ def judged(right):
     return Judgements(scipy.sparse.csr_array(np.asarray(right, np.float32)))
 
 
+JUDGED = np.array([[1, 1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 1, 1], [1, 0, 0, 1, 1, 1, 1]])
+
+
 @pytest.mark.slow
-def test_chance_is_the_mean_of_random_rankings(random):
-    judgements = judged(RIGHT)
+@pytest.mark.parametrize("known", [None, JUDGED])
+def test_chance_is_the_mean_of_random_rankings(random, known):
+    grades = np.where(RIGHT, 1 + np.arange(7) % 3, 0)
+    judgements = Judgements(
+        scipy.sparse.csr_array(grades.astype(np.float32)),
+        judged=None if known is None else scipy.sparse.csr_array(known),
+    )
     found = [
         evaluate_scores(random.normal(size=RIGHT.shape), judgements, PRECISION_AT)
         for _ in range(1000)

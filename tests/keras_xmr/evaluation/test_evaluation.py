@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 from pathlib import Path
 
 import datasets
@@ -13,9 +14,11 @@ import numpy as np
 import pytest
 from tiny_runs import copy_of, untrained
 
+from data_pipelines.records import Records
+from data_pipelines.shards import RecordsError
 from data_pipelines.tables import table
 from keras_xmr import matchers
-from keras_xmr.evaluation import evaluate_split, score_matrix
+from keras_xmr.evaluation import embed_split, evaluate_split, score_matrix
 from keras_xmr.evaluation.sets import set_similarity
 from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.uncertainty import bins, rank_correlation
@@ -220,6 +223,16 @@ def test_saved_scores_give_the_same_numbers(run):
 
 
 @pytest.mark.slow
+def test_a_damaged_record_is_named(run, tmp_path):
+    copy = shutil.copytree(run.records.folder, tmp_path / "damaged")
+    split = Records.open(copy).split("test")
+    content = bytearray(split.shards[-1].read_bytes())
+    content[-40] ^= 1
+    split.shards[-1].write_bytes(content)
+    with pytest.raises(RecordsError, match=r"test-\d+.tfrecord is damaged in the record of"):
+        embed_split(run.model, split, run.tokenizer, run.config.data.image, 4)
+
+
 @pytest.mark.usefixtures("eager")
 def test_label_vectors_give_plausible_matches(tmp_path):
     section = datasets.coco(tmp_path / "coco")

@@ -117,6 +117,33 @@ def test_embeddings_are_scored_by_cosine(folder, random):
     assert (folder / "there" / "evaluation" / "test" / "metrics.json").exists()
 
 
+@pytest.mark.parametrize("scale", [1e18, 1e30, 1e-30, 1e-36, 1e200])
+def test_cosine_does_not_depend_on_the_magnitude_of_embeddings(random, scale):
+    images, captions = random.normal(size=(6, 3)), random.normal(size=(8, 3))
+    images[2] = 0
+    expected = similarity(images, captions)
+    dtype = np.float64 if scale > 1e38 else np.float32
+    found = similarity((images * scale).astype(dtype), (captions / scale).astype(dtype))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_cosine_of_whole_numbers():
+    numbers = np.array([[-128, 0], [127, 127]], np.int8)
+    np.testing.assert_allclose(
+        similarity(numbers, numbers), [[1, -(0.5**0.5)], [-(0.5**0.5), 1]], rtol=1e-6
+    )
+
+
+def test_embeddings_without_a_usable_score_are_told(random):
+    images, captions = random.normal(size=(6, 3)), random.normal(size=(8, 3))
+    with pytest.raises(UserError, match="too large for an inner product in float32"):
+        similarity(1e30 * images, 1e30 * captions, "dot")
+    with pytest.raises(UserError, match="NaN or infinite"):
+        similarity(np.where(images == images.max(), np.inf, images), captions)
+    with pytest.raises(UserError, match="no numbers"):
+        similarity(images[:, :0], captions[:, :0])
+
+
 def test_what_a_reranker_makes_is_measured_besides(folder):
     scores, truth = np.load(folder / "scores.npy"), read_ground_truth(folder / "captions.json")
     best = truth.judgements.grades.toarray()

@@ -151,7 +151,7 @@ def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeyp
 
 
 def test_where_it_looks_in_a_photo(trained, model, tmp_path):
-    pixels = model.pixels_of_records(trained.records, "test", np.arange(2))
+    pixels = model.pixels_of(trained.records.split("test"), np.arange(2))
     maps = model.attention(pixels)
     assert {name: found.shape[:2] for name, found in maps.items()} == {
         "mean": (2, 1),

@@ -73,6 +73,13 @@ def test_csv_judgements_are_graded_and_many_to_many(tmp_path):
         ("image,caption,grade\na,1,good\n", r"csv:2: the grade is 'good'"),
         ("image,caption,grade\na,1,-1\n", r"csv:2: the grade is '-1'"),
         ("image,caption,grade\na,1,nan\n", r"csv:2: the grade is 'nan'"),
+        ("image,caption,grade\na,1,inf\n", r"csv:2: the grade is 'inf'"),
+        ("image,caption,grade\na,1,1_0\n", r"csv:2: the grade is '1_0'"),
+        ("image,caption,grade\na,1,1e39\n", r"csv:2: the grade is '1e39'"),
+        ("image,caption,grade\na,1,1e-50\n", r"csv:2: the grade is '1e-50'"),
+        ("image,caption,grade,grade\na,1,1,0\n", r"has two columns 'grade'"),
+        ("image,caption\n", r"calls no pair right"),
+        ("image,caption,grade\na,1,0\nb,2,0\n", r"calls no pair right"),
         ("image,caption,grade\na,1,1\na,1,2\n", r"csv:3: image 'a' and caption '1' .* 1 before"),
         ("image,caption\na\n", r"csv:2: 1 fields, not 2"),
         ("picture,caption\na,1\n", r"no column 'image'"),
@@ -93,6 +100,12 @@ def test_sparse_matrices_are_judgements(tmp_path):
         read_judgements(tmp_path / "truth.npz", IMAGES, CAPTIONS[:3])
     with pytest.raises(JudgementsError, match="does not exist"):
         read_judgements(tmp_path / "none.npz", IMAGES, CAPTIONS)
+    scipy.sparse.save_npz(tmp_path / "inf.npz", right * np.inf)
+    with pytest.raises(JudgementsError, match=r"inf.npz: .* infinite"):
+        read_judgements(tmp_path / "inf.npz", IMAGES, CAPTIONS)
+    scipy.sparse.save_npz(tmp_path / "empty.npz", 0 * right)
+    with pytest.raises(JudgementsError, match="calls no pair right"):
+        read_judgements(tmp_path / "empty.npz", IMAGES, CAPTIONS)
 
 
 def test_only_those_who_are_asked_are_queries(random):
@@ -225,6 +238,8 @@ def test_csv_ground_truth_is_many_to_many(tmp_path):
     assert (truth.image_ids, truth.caption_ids) == (["b", "a"], ["a dog", "a cat"])
     np.testing.assert_array_equal(truth.judgements.grades.toarray(), [[2, 1], [1, 0]])
     np.testing.assert_array_equal(truth.caption_image, [0, 0])
+    with pytest.raises(JudgementsError, match="calls no pair right"):
+        read_ground_truth(written(tmp_path, "image,caption,grade\nb,a dog,0\n"))
     apart = "image,caption_id,caption\nb,1,a dog\na,2,a dog\n"
     assert read_ground_truth(written(tmp_path, apart)).caption_ids == ["1", "2"]
 

@@ -6,12 +6,12 @@ import time
 
 import numpy as np
 import pytest
-from bootstraps import paired_bootstrap
 
 from keras_xmr.metrics.bootstrap import (
     Difference,
     difference,
     holm,
+    paired_bootstrap,
     resampled_means,
 )
 

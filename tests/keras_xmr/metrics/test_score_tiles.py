@@ -55,6 +55,11 @@ def truth(random):
         ),
         "classes": Judgements.from_classes(np.arange(IMAGES) % 2, OWNER % 2),
         "masked": Judgements(truth.judgements.grades, *some),
+        "partly judged": Judgements(
+            scipy.sparse.csr_array(grades),
+            *some,
+            scipy.sparse.csr_array(random.random((IMAGES, CAPTIONS)) < 0.4),
+        ),
         "nothing": Judgements(scipy.sparse.csr_array((IMAGES, CAPTIONS))),
     }
     return truth
@@ -77,6 +82,9 @@ def test_ranks_are_those_of_the_whole_matrix(truth, random, size, directed, tmp_
         for side in ("image_to_text", "text_to_image"):
             for key, values in getattr(metrics, side).values.items():
                 np.testing.assert_array_equal(getattr(own, side).values[key], values, key)
+            for key, values in getattr(metrics, side).chance.items():
+                np.testing.assert_array_equal(getattr(own, side).chance[key], values, key)
+            np.testing.assert_array_equal(getattr(own, side).judged, getattr(metrics, side).judged)
     write_queries(tmp_path / "queries.npz", {"scores": found}, truth)
 
 

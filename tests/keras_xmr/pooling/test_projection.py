@@ -126,3 +126,46 @@ def test_a_projection_is_saved_and_loaded(random, features, tmp_path):
     np.testing.assert_array_equal(again([features, MASK]), model([features, MASK]))
     assert again.get_layer("pooling").get_config() == pooling.get_config()
     assert pooling.get_config() | {"power": 0.5, "dropout": 0.1} == pooling.get_config()
+
+
+def blocks(pooling, features):
+    """Both parts of an embedding, each on the unit sphere, by numpy."""
+    parts = []
+    for kernel in (pooling.closed_form_kernel, pooling.kernel):
+        mean = features.astype(np.float64).mean(axis=1)
+        mean /= np.linalg.norm(mean, axis=1, keepdims=True)
+        rows = (mean - pooling.centre.numpy()) * float(pooling.scale) @ kernel.numpy()
+        parts.append(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    return parts
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_cosines_are_the_weighted_mean_of_both_parts(random, features, weight):
+    pooling = made(random, dimension=5, closed_form=2)
+    pooling.begin_at(random.normal(size=(6, 2)))
+    pooling.closed_form_weight.assign(weight)
+    embeddings = np.asarray(pooling(features))
+    fixed, learned = blocks(pooling, features)
+    expected = weight * fixed @ fixed.T + (1 - weight) * learned @ learned.T
+    np.testing.assert_allclose(embeddings @ embeddings.T, expected, atol=1e-5)
+
+
+def test_training_neither_sees_nor_changes_the_closed_form(random, features):
+    pooling = made(random, dimension=5, closed_form=2)
+    pooling.begin_at(random.normal(size=(6, 2)))
+    embeddings = np.asarray(pooling(features, training=True))
+    np.testing.assert_array_equal(embeddings[:, :2], 0)
+    np.testing.assert_allclose(embeddings[:, 2:], blocks(pooling, features)[1], atol=1e-5)
+    assert [variable.name for variable in pooling.trainable_variables] == ["kernel"]
+    assert pooling.kernel.shape == (6, 3)
+
+
+def test_a_log_variance_has_no_closed_form(random, features):
+    pooling = made(random, dimension=5, closed_form=2, power=0.5).for_variance()
+    assert pooling(features).shape == (4, 5)
+    assert (pooling.closed_form, pooling.power) == (0, 0.5)
+
+
+def test_a_closed_form_leaves_something_to_learn():
+    with pytest.raises(ValueError, match="closed_form: 5 leaves none of the 5 numbers"):
+        Projection(5, closed_form=5)

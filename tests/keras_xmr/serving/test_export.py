@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import datasets
+import h5py
 import keras
 import models
 import numpy as np
@@ -175,6 +176,21 @@ def test_every_export_is_the_next_version(quick):
     assert (quick.folder.serving / "1" / "saved_model.pb").stat().st_ino == before
     assert not list(quick.folder.path.glob(".*"))
     assert not list(quick.folder.serving.glob(".*"))
+
+
+def test_the_keras_file_is_the_same_whoever_exports(quick, tmp_path):
+    """The step of the weights is in it, too, whether the model was trained or loaded here."""
+    best = quick.folder.trained_weights(quick.config)
+    with h5py.File(best) as weights:
+        expected = int(weights["vars/0"][()])
+    assert expected > 0
+    again = Run(quick.config)
+    again.train()  # Loads what was trained.
+    for model in (again.model, Run(quick.config).model):
+        path = tmp_path / "model.keras"
+        export.export_keras(model, path)
+        found = keras.models.load_model(path)
+        assert int(found.global_step) == expected
 
 
 def test_what_a_killed_export_left_is_removed_and_blocks_nothing(quick):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 
 import keras
 import models
@@ -60,6 +61,23 @@ def names(folder) -> set[str]:
 
 
 FILES = {f"ckpt-{n}.{end}" for n in (3, 6) for end in ("index", "json", "data-00000-of-00001")}
+
+
+def test_weights_that_do_not_fit_are_refused_before_hdf5_writes(checkpoints, tmp_path, monkeypatch):
+    path = tmp_path / "best.weights.h5"
+    kept = checkpoints()
+    kept.save_weights(path)
+    before, size = path.read_bytes(), path.stat().st_size
+    monkeypatch.setattr(Retriever, "save_weights", lambda *_: pytest.fail("HDF5 would crash"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: .*best\.weights\.h5'"):
+            kept.save_weights(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert names(tmp_path) == {"best.weights.h5", "checkpoints"}
 
 
 def test_two_are_kept_under_the_name_that_tensorflow_gives_them(checkpoints):
@@ -139,7 +157,7 @@ def test_the_disk_has_a_checkpoint_before_it_is_named(checkpoints, monkeypatch):
 
 def test_weights_are_written_aside_under_a_name_of_this_process_alone(checkpoints, monkeypatch):
     asides = []
-    place = "keras_xmr.training.checkpoints.put_in_place"
+    place = "data_pipelines.files.put_in_place"
     monkeypatch.setattr(place, lambda aside, path: asides.append(aside))
     again = checkpoints()
     again.save_weights(again.folder / "best.weights.h5")

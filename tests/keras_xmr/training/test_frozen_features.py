@@ -66,9 +66,9 @@ def test_a_training_on_features_ends_as_one_on_pixels(folder, monkeypatch, caplo
         interrupted(run(folder, "name=fast", ON), 7, monkeypatch)
         written = {p: p.stat().st_mtime_ns for p in (folder / "records" / FEATURES).rglob("*.*")}
         fast.train()
-    assert "features: 52 images x 16 positions x 8 numbers x 2 bytes = 13.3 kB" in caplog.text
-    # 3 + 1 shards with sidecars, manifest, words, truth and index of both
-    assert len(written) == 14
+    assert "features: 64 images x 16 positions x 8 numbers x 2 bytes = 16.4 kB" in caplog.text
+    # 3 + 1 + 1 shards with sidecars, manifest, words, truth and index of all three
+    assert len(written) == 18
     for path, time in written.items():
         assert path.stat().st_mtime_ns == time
     expected, found = last_weights(plain), last_weights(fast)
@@ -114,13 +114,13 @@ def test_features_are_written_once_in_half_precision_and_in_order(folder, monkey
         assert first == {"train-00000.tfrecord", "train-00000.json"}
         calls[:] = [0] * 10
         features = frozen_features(model, one.records, one.config)
-    # The other two shards of 16 and 8 images, and the validation images.
-    assert calls[10:] == [5, 5, 5, 1, 5, 3, 5, 5, 2]
+    # The other two shards of 16 and 8 images, and the images of validation and test.
+    assert calls[10:] == [5, 5, 5, 1, 5, 3, 5, 5, 2, 5, 5, 2]
     assert features.folder == made
     assert features.holds == "regions"
-    assert features.splits == ["train", "val"]
+    assert features.splits == ["train", "val", "test"]
     assert features.split("train").index.columns["length"][0] < 16 * 8 * 2 + 400
-    for split in ("train", "val"):
+    for split in ("train", "val", "test"):
         images, kept = one.records.split(split), features.split(split)
         assert kept.image_keys == images.image_keys
         assert kept.captions == images.captions
@@ -133,7 +133,7 @@ def test_features_are_written_once_in_half_precision_and_in_order(folder, monkey
         # Whoever wrote them was asked already whether its features are always the same.
         patch.setattr("keras_xmr.training.features.check_constant", None)
         again = frozen_features(model, one.records, one.config)
-    assert len(calls) == 19
+    assert len(calls) == 22
     assert again.manifest == features.manifest
     model.image_tower.get_layer("encoder").set_weights(
         [2 * w for w in model.image_tower.get_layer("encoder").get_weights()]

@@ -71,6 +71,23 @@ def test_a_training_ends_as_one_on_words_and_starts_once(folder, monkeypatch):
     assert fast.model.caption_entrance is fast.model.text_tower
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_a_model_that_nothing_trains_begins_at_cca_of_features(folder):
+    plain, fast = (
+        projected_runs.run(folder, f"name={name}", CCA, "train.phases=[]", *more)
+        for name, more in (("plain_start", []), ("fast_start", [ON]))
+    )
+    for run in (plain, fast):
+        run.train()
+    begun, expected = (run.model.text_tower.get_layer("head") for run in (fast, plain))
+    for found, values in zip(begun.get_weights(), expected.get_weights(), strict=True):
+        # CCA of features in half precision.
+        np.testing.assert_allclose(found, values, rtol=1e-2, atol=5e-3)
+    assert fast.embedded_records.split("train").caption_features is not None
+    assert fast.embedded_records.split("test").caption_features is not None
+
+
 @pytest.mark.parametrize("sampler", ["pairs", "images_with_all_captions"])
 def test_batches_of_features_are_embedded_as_those_of_words(computed, sampler):
     run, model, tokenizer, records = computed
@@ -107,7 +124,7 @@ def test_validation_embeds_features_as_words(computed):
 def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, monkeypatch):
     run, model, tokenizer, records = computed
     written = {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()}
-    assert len(written) == 4  # two files a split, training and validation
+    assert len(written) == 6  # two files a split: training, validation and test
     with monkeypatch.context() as patch:
         # Whoever wrote them was asked already whether its features are always the same.
         patch.setattr("keras_xmr.training.caption_features.check_constant", None)

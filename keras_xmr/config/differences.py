@@ -1,0 +1,72 @@
+"""In what two configs differ that decides what a row of a paper means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from keras_xmr.config.loader import dump_config, load_config, packaged_ablations, packaged_configs
+from keras_xmr.config.schema import Config
+
+_PARTS = ("encoder", "pooling", "head")
+_NONE = "none"
+
+
+def differences(published: str, other: str) -> list[str]:
+    """Where another config departs from that of a published row.
+
+    Data, parts of the model, losses with their options, batch size, optimizer, epochs and rate.
+    Of parts that are others altogether the names are told, not the options.
+
+    Args:
+        published: The packaged config of the row.
+        other: The other one.
+
+    Returns:
+        Texts such as "batch size 64 (published: 128)".
+    """
+    known = packaged_configs() | packaged_ablations()
+    theirs, ours = (_described(load_config(known[name])) for name in (published, other))
+    return [
+        f"{name} {ours.get(name, _NONE)} (published: {theirs.get(name, _NONE)})"
+        for name in dict.fromkeys([*theirs, *ours])
+        if theirs.get(name, _NONE) != ours.get(name, _NONE) and not _is_option(name, theirs, ours)
+    ]
+
+
+def _is_option(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    """Whether it is an option of a part that is another, or is none, on the other side."""
+    part, dot, _ = name.partition(".")
+    return bool(dot) and theirs.get(part) != ours.get(part)
+
+
+def _described(config: Config) -> dict[str, Any]:
+    """What counts of a config, by name; options of a part after a dot."""
+    told = yaml.safe_load(dump_config(config))
+    model, train = told["model"], told["train"]
+    phases = train["phases"]
+    found = {"data": told["data"]["source"]["name"]}
+    for side in ("image", "text"):
+        for part in _PARTS:
+            found |= dict(_part(f"{side} {part}", model[side][part]))
+    found |= {"dimension": model["dimension"]} | dict(_part("matcher", model["matcher"]))
+    for loss in told["objective"]:
+        options = {key: value for key, value in loss.items() if key != "name"}
+        found |= {loss["name"]: "yes"} | {f"{loss['name']}.{k}": v for k, v in options.items()}
+    return found | {
+        "batch size": train["batch_size"],
+        "optimizer": train["optimizer"]["name"],
+        "epochs": sum(phase["epochs"] for phase in phases),
+        "learning rate": phases[-1]["learning_rate"],
+    }
+
+
+def _part(title: str, part: Mapping[str, Any] | None) -> Iterator[tuple[str, Any]]:
+    if part is None:
+        return
+    yield title, part.get("architecture") or part["name"]
+    for key, value in part.items():
+        if key != "name":
+            yield f"{title}.{key}", _NONE if value is None else value

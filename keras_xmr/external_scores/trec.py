@@ -1,0 +1,158 @@
+"""Scores in the format of TREC: run files, `query Q0 document rank score tag`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.files import written_aside
+from keras_xmr.external_scores.arrays import ScoresError
+from keras_xmr.judgements import GroundTruth
+from keras_xmr.judgements.lines import first_line
+from keras_xmr.judgements.trec import check_ids, read_lines_of, write_qrels
+from keras_xmr.metrics import ScoreMatrices
+
+DEPTH = 1000
+"""Default number of documents per query in a run file, as at TREC."""
+
+_LAYOUT = "query Q0 document rank score tag"
+
+
+def is_run(path: Path) -> bool:
+    """Whether a file is a run file, by its first line: six words, the fifth of them a number."""
+    words = first_line(path).split()
+    try:
+        return len(words) == 6 and math.isfinite(float(words[4]))
+    except ValueError:
+        return False
+
+
+def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> np.ndarray:
+    """Reads a run file as a score matrix.
+
+    Queries are images or captions; the first line says which. The order is that of the scores, as
+    in trec_eval; ranks are not read.
+
+    Args:
+        path: The file.
+        image_ids: The ids of the images.
+        caption_ids: The ids of the captions.
+
+    Returns:
+        Float64 (images, captions); minus infinity where the run leaves a pair out.
+
+    Raises:
+        JudgementsError: If a line is malformed.
+        ScoresError: If an id is not known, a score is not a number, or a pair is there twice.
+    """
+    rows, columns = ({id_: n for n, id_ in enumerate(ids)} for ids in (image_ids, caption_ids))
+    scores = np.full((len(rows), len(columns)), -np.inf)
+    turned = None
+    for line, words in read_lines_of(path, 6, _LAYOUT):
+        if turned is None:
+            turned = not (words[0] in rows and words[2] in columns)
+        image, caption = (words[2], words[0]) if turned else (words[0], words[2])
+        for kind, id_, known in (("image", image, rows), ("caption", caption, columns)):
+            if id_ not in known:
+                raise ScoresError(
+                    f"{path}:{line}: there is no {kind} {id_!r}; the ground truth has "
+                    f"{len(known):,}, such as {next(iter(known))!r}"
+                )
+        place = rows[image], columns[caption]
+        if scores[place] != -np.inf:
+            raise ScoresError(f"{path}:{line}: {words[2]!r} is there twice for {words[0]!r}")
+        scores[place] = _score(words[4], f"{path}:{line}")
+    return scores
+
+
+def write_run(
+    path: Path,
+    scores: np.ndarray,
+    query_ids: Sequence[str],
+    document_ids: Sequence[str],
+    depth: int = DEPTH,
+    tag: str = "keras_xmr",
+) -> None:
+    """Writes the best documents of every query as a run file.
+
+    trec_eval orders equal scores by the ids of documents, while here ties count against a model:
+    with ties, its figures are higher or the same.
+
+    Args:
+        path: The file.
+        scores: Scores (queries, documents), larger is better; those of minus infinity are left
+            out.
+        query_ids: The id of each row.
+        document_ids: The id of each column.
+        depth: How many documents of a query are written.
+        tag: The name of the run, without blanks.
+
+    Raises:
+        JudgementsError: If an id has blanks.
+    """
+    check_ids([*query_ids, *document_ids, tag])
+    digits = 9 if scores.dtype == np.float32 else 17
+    with written_aside(path, path.suffix) as aside, aside.open("w", encoding="utf-8") as file:
+        for query, row in zip(query_ids, scores, strict=True):
+            order = np.argsort(-row, kind="stable")[:depth].tolist()
+            ranked = ((document_ids[place], row[place]) for place in order)
+            file.writelines(
+                f"{query} Q0 {document} {rank} {score:.{digits}g} {tag}\n"
+                for rank, (document, score) in enumerate(ranked, 1)
+                if score > -np.inf
+            )
+
+
+def write_trec(
+    folder: Path, split: str, scores: ScoreMatrices, truth: GroundTruth, depth: int = DEPTH
+) -> list[Path]:
+    """Writes scores as run files and what is right as qrels, for both directions.
+
+    The files are `<split>-i2t.run`, `<split>-i2t.qrels` with the annotated answers, and
+    `<split>-<judgements>-i2t.qrels` with further judgements; and the same with t2i.
+
+    Args:
+        folder: Where the files go; it is made.
+        split: The split.
+        scores: Scores (images, captions).
+        truth: What is known of the images and captions.
+        depth: How many documents of a query are written.
+
+    Returns:
+        The files.
+
+    Raises:
+        JudgementsError: If an id has blanks, or a grade is not a whole number.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    return list(_write_all(folder, split, scores, truth, depth))
+
+
+def _write_all(
+    folder: Path, split: str, scores: ScoreMatrices, truth: GroundTruth, depth: int
+) -> Iterator[Path]:
+    known = {"": truth.judgements, **{f"-{name}": own for name, own in truth.extra.items()}}
+    ids = truth.image_ids, truth.caption_ids
+    for number, side in enumerate(("i2t", "t2i")):
+        queries, documents = ids if number == 0 else ids[::-1]
+        path = folder / f"{split}-{side}.run"
+        write_run(path, scores.by_query[number], queries, documents, depth)
+        yield path
+        for name, judgements in known.items():
+            path = folder / f"{split}{name}-{side}.qrels"
+            own = judgements if number == 0 else judgements.transpose()
+            write_qrels(path, own, queries, documents)
+            yield path
+
+
+def _score(text: str, where: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise ScoresError(f"{where}: the score {text[:20]!r} is not a finite number")
+    return score

@@ -1,0 +1,114 @@
+"""Relevance judgements in the format of TREC: qrels, `query 0 document grade`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.files import atomic_write
+from keras_xmr.judgements.errors import JudgementsError
+from keras_xmr.judgements.lines import first_line, read_lines
+from keras_xmr.judgements.relation import Judgements
+
+
+def is_qrels(path: Path) -> bool:
+    """Whether a file holds qrels, by its first line: four words, the last of them a number."""
+    words = first_line(path).split()
+    return len(words) == 4 and words[3].removeprefix("-").isdecimal()
+
+
+def read_qrels(
+    path: Path, image_ids: Iterable[str], caption_ids: Iterable[str]
+) -> Iterator[tuple[int, tuple[str, str], float]]:
+    """Yields the line, the ids of image and caption, and the grade of every judged pair.
+
+    Queries are images or captions; the first line says which. A negative grade says that a pair
+    was not judged, as in trec_eval.
+
+    Args:
+        path: The file.
+        image_ids: The ids of the images.
+        caption_ids: The ids of the captions.
+
+    Raises:
+        JudgementsError: If a line is malformed.
+    """
+    images, captions, turned = frozenset(image_ids), frozenset(caption_ids), None
+    for line, words in read_lines_of(path, 4, "query 0 document grade"):
+        query, _, document, grade = words
+        if not grade.removeprefix("-").isdecimal() or len(grade) > 10:
+            raise JudgementsError(f"{path}:{line}: the grade {grade[:20]!r} is not a whole number")
+        if turned is None:
+            turned = not (query in images and document in captions)
+        if int(grade) >= 0:
+            yield line, (document, query) if turned else (query, document), float(grade)
+
+
+def write_qrels(
+    path: Path, judgements: Judgements, query_ids: Sequence[str], document_ids: Sequence[str]
+) -> None:
+    """Writes judgements as qrels: the judged pairs, with a grade of 0 where they are wrong.
+
+    Where every pair was judged, only the right ones are written: trec_eval takes the others for
+    wrong, except for bpref.
+
+    Args:
+        path: The file.
+        judgements: The judgements, of queries as rows: `judgements.transpose()` for captions.
+        query_ids: The id of each row.
+        document_ids: The id of each column.
+
+    Raises:
+        JudgementsError: If a grade is not a whole number, or an id has blanks.
+    """
+    check_ids([*query_ids, *document_ids])
+    grades = judgements.queries()
+    if not np.array_equal(grades.data, np.round(grades.data)):
+        raise JudgementsError(f"{path.name}: qrels have whole numbers as grades; round them")
+    pairs = grades if judgements.judged is None else judgements.judged
+    asked = judgements.image_query_mask
+    rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+    known = np.asarray(grades[rows, pairs.indices]).ravel().astype(int)
+    lines = [
+        f"{query_ids[row]} 0 {document_ids[column]} {grade}\n"
+        for row, column, grade in zip(rows.tolist(), pairs.indices.tolist(), known, strict=True)
+        if asked is None or asked[row]
+    ]
+    atomic_write(path, "".join(lines).encode("utf-8"))
+
+
+def read_lines_of(path: Path, count: int, layout: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number and the words of every line of a file of TREC that is not blank.
+
+    Args:
+        path: The file.
+        count: How many words a line has.
+        layout: What they are, for messages.
+
+    Raises:
+        JudgementsError: If the file cannot be read, or a line has more or fewer words.
+    """
+    for number, line in read_lines(path, f"`{layout}`"):
+        words = line.split()
+        if len(words) != count:
+            raise JudgementsError(
+                f"{path}:{number}: {len(words)} words, expected {count}: `{layout}`. Ids have no "
+                "blanks in files of TREC"
+            )
+        yield number, words
+
+
+def check_ids(ids: Iterable[str]) -> None:
+    """Refuses ids that files of TREC cannot hold.
+
+    Raises:
+        JudgementsError: If an id has blanks, or is empty.
+    """
+    for id_ in ids:
+        if id_.split() != [id_]:
+            raise JudgementsError(
+                f"the id {id_[:60]!r} has blanks, which files of TREC cannot hold; give captions "
+                "ids without blanks, in CSV by a column caption_id"
+            )

@@ -1,0 +1,97 @@
+"""How far people agree with each other."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+Level = Literal["nominal", "ordinal", "interval"]
+
+
+def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
+    """Krippendorff's alpha (Krippendorff 2004, Ch. 11): 1 is perfect, 0 that of chance.
+
+    Args:
+        ratings: What each rater said of each item, float (items, raters); NaN where nothing.
+        level: How far apart two ratings are: any two alike ("nominal"), by how many ratings are
+            between them ("ordinal"), or by their squared difference ("interval").
+
+    Returns:
+        Alpha; NaN if no two ratings of an item can be compared, or all ratings are equal.
+    """
+    values = np.unique(ratings[~np.isnan(ratings)])
+    counts = np.stack([(ratings == value).sum(axis=1) for value in values], axis=1)
+    return alpha_of_counts(counts, values, level)
+
+
+def alpha_of_counts(
+    counts: np.ndarray, values: np.ndarray | None = None, level: Level = "nominal"
+) -> float:
+    """Krippendorff's alpha of how many raters gave each value, whoever they are.
+
+    Args:
+        counts: The number of raters of each item that gave each value, int (items, values).
+        values: The values themselves, for the level "interval".
+        level: See `krippendorff_alpha`.
+    """
+    counts = counts[counts.sum(axis=1) > 1].astype(np.float64)
+    sizes = counts.sum(axis=1)
+    weighted = counts / np.maximum(sizes - 1, 1)[:, None]
+    together = weighted.T @ counts - np.diag(weighted.sum(axis=0))
+    totals = counts.sum(axis=0)
+    apart = _distances(totals, np.arange(len(totals)) if values is None else values, level)
+    expected = (np.outer(totals, totals) * apart).sum()
+    if not expected:
+        return np.nan
+    return float(1 - (totals.sum() - 1) * (together * apart).sum() / expected)
+
+
+def _distances(totals: np.ndarray, values: np.ndarray, level: Level) -> np.ndarray:
+    """The squared distances of values, of which there are `totals`: (values, values)."""
+    if level == "nominal":
+        return 1 - np.eye(len(totals))
+    if level == "interval":
+        places = np.asarray(values, np.float64)
+    else:
+        places = np.cumsum(totals) - totals / 2
+    return np.subtract.outer(places, places) ** 2
+
+
+def weighted_kappa(
+    left: np.ndarray,
+    right: np.ndarray,
+    weights: Literal["none", "linear", "quadratic"] = "quadratic",
+) -> float:
+    """Kappa of two raters (Cohen 1960 and 1968): 1 is perfect, 0 that of chance.
+
+    Args:
+        left: What the first said of each item, whole numbers (items,).
+        right: What the second said.
+        weights: How much two ratings differ: alike for any two, by their difference, or by its
+            square.
+
+    Returns:
+        Kappa; NaN if all ratings are equal.
+    """
+    values = np.unique(np.concatenate([left, right]))
+    apart = np.abs(np.subtract.outer(values, values)).astype(np.float64)
+    apart = {"none": (apart > 0).astype(np.float64), "linear": apart, "quadratic": apart**2}[
+        weights
+    ]
+    a, b = np.searchsorted(values, left), np.searchsorted(values, right)
+    counts = [np.bincount(own, minlength=len(values)) / len(own) for own in (a, b)]
+    expected = (np.outer(*counts) * apart).sum()
+    return float(1 - apart[a, b].mean() / expected) if expected else np.nan
+
+
+def pairwise_agreement(counts: np.ndarray) -> float:
+    """The share of pairs of raters of an item that gave the same value, over all items.
+
+    Args:
+        counts: The number of raters of each item that gave each value, int (items, values).
+    """
+    counts = counts.astype(np.float64)
+    sizes = counts.sum(axis=1)
+    pairs = (sizes * (sizes - 1)).sum()
+    return float((counts * (counts - 1)).sum() / pairs) if pairs else np.nan

@@ -1,0 +1,31 @@
+"""Normalized discounted cumulative gain at any rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics.base import QueryMetric
+from keras_xmr.metrics.ranking import ndcg_at, positive_ranks
+
+if TYPE_CHECKING:
+    from keras_xmr.config.option_types import PositiveInt
+
+
+class DiscountedGain(QueryMetric):
+    """nDCG at a rank of your choice, for `evaluation.metrics`; see `ndcg_at`.
+
+    Args:
+        k: How many answers count.
+    """
+
+    TITLE = "nDCG"
+
+    def __init__(self, *, k: PositiveInt = 20) -> None:
+        self.k = k
+        self.TITLE = f"nDCG@{k}"
+
+    def __call__(self, scores: np.ndarray, judgements: Judgements) -> np.ndarray:
+        return ndcg_at(positive_ranks(scores, judgements), self.k)

@@ -1,0 +1,148 @@
+"""Whether people agree with the pairs that an audit asks for, and with answer sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from intervals import Figure, mean, means
+from judged import Judged
+from model_answers import ModelAnswers, SplitAnswers
+
+from keras_xmr.audit.candidates import belief_matrix
+from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
+from keras_xmr.judgements import Judgements
+from keras_xmr.metrics import ScoreMatrices
+
+FIRST = (100, 500, 2000)
+
+
+def audit_precision(
+    test: SplitAnswers, crowd: Judged, first: tuple[int, ...] = FIRST
+) -> Iterator[tuple[str, str, Figure]]:
+    """How many of the first N unlabelled pairs the crowd calls right, of those that it judged.
+
+    Only annotated pairs are labelled, as for somebody who has no judgements. Pairs of one photo
+    are drawn together for the intervals.
+
+    Yields:
+        The N, what orders the pairs, and the figure; and the order of the audit minus the others.
+    """
+    annotated = Judgements.from_pairs(test.caption_image, len(test.image_ids)).grades
+    belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "mean")
+    asked = ~crowd.own
+    images, captions, right = (a[asked] for a in (crowd.images, crowd.captions, crowd.right))
+    orders = {
+        "audit": np.argsort(-belief[images, captions], kind="stable"),
+        "score alone": np.argsort(-test.scores[images, captions], kind="stable"),
+        "score, standardised": np.argsort(-_standardised(test)[images, captions], kind="stable"),
+    }
+    for n in (n for n in first if n <= len(right)):
+        columns = {}
+        for name, order in orders.items():
+            columns[name] = np.full(len(right), np.nan)
+            columns[name][order[:n]] = right[order[:n]]
+        columns["random judged pairs"] = right.astype(float)
+        for name, figure in means(columns, images).items():
+            yield str(n), name, figure
+
+
+def _standardised(test: SplitAnswers) -> np.ndarray:
+    """Scores in deviations from those of their photo, plus those from those of their caption."""
+    scores = test.scores.astype(np.float64)
+    parts = [
+        (scores - scores.mean(n, keepdims=True)) / scores.std(n, keepdims=True) for n in (0, 1)
+    ]
+    return parts[0] + parts[1]
+
+
+def judged_among_first(
+    test: SplitAnswers, crowd: Judged, first: tuple[int, ...] = FIRST
+) -> Iterator[tuple[str, str, Figure]]:
+    """How many of the first N unlabelled pairs of the audit's order anybody judged."""
+    annotated = Judgements.from_pairs(test.caption_image, len(test.image_ids)).grades
+    belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "mean")
+    judged = np.zeros(belief.shape, bool)
+    judged[crowd.images, crowd.captions] = True
+    order = np.argsort(-belief, axis=None)[: max(first)]
+    images = order // belief.shape[1]
+    for n in (n for n in first if n <= len(order)):
+        yield str(n), "judged at all", mean(judged.ravel()[order[:n]].astype(float), images[:n])
+
+
+def answer_sets(answers: ModelAnswers) -> tuple[AnswerSets, np.ndarray]:
+    """Answer sets that the annotated pairs of val calibrate, and the test scores that they cut.
+
+    Returns:
+        The cut-offs; and standardised scores (captions, images) of test.
+    """
+    val, test = answers.val, answers.test
+    right = val.caption_image[:, None] == np.arange(len(val.image_ids))
+    scores = standardise(val.scores.T, val.reference)
+    return calibrate(scores, right, val.caption_image), standardise(test.scores.T, test.reference)
+
+
+def coverage(answers: ModelAnswers, crowd: Judged) -> Iterator[tuple[str, str, Figure]]:
+    """Whether answer sets hold what the crowd calls right, for the captions that it saw.
+
+    Yields:
+        The truth, what is counted, and the figure.
+    """
+    sets, scores = answer_sets(answers)
+    relation, test = crowd.relation(), answers.test
+    asked = np.flatnonzero(np.bincount(crowd.captions, minlength=crowd.shape[1]))
+    inside = scores[asked] >= sets.cutoff
+    own = test.caption_image[asked][:, None] == np.arange(crowd.shape[0])
+    voted = relation.grades.toarray().T[asked] > 0
+    judged = relation.judged.toarray().T[asked]
+    for truth, right in (
+        ("annotated", own),
+        ("crowd and annotated", voted | own),
+        ("crowd, other photos", voted & ~own),
+    ):
+        share = _share(inside & right, right)
+        kept = np.where(np.isnan(share), np.nan, share >= sets.share - 1e-9)
+        yield truth, f"sets with at least {sets.share:.0%} of the right photos", mean(kept)
+        yield truth, "share of the right photos in the set", mean(share)
+    yield "crowd", "photos in a set", mean(inside.sum(axis=1).astype(float))
+    yield (
+        "crowd",
+        "right among the judged photos of a set",
+        mean(_share(inside & voted, inside & judged)),
+    )
+    yield "crowd", "right among all judged photos", mean(_share(voted, judged))
+
+
+def nothing_here(answers: ModelAnswers, crowd: Judged) -> Iterator[tuple[str, str, Figure]]:
+    """How often a search says "nothing here", beside what the crowd says is there.
+
+    Yields:
+        What is in the gallery, what is said, and the share of captions.
+    """
+    sets, scores = answer_sets(answers)
+    asked = np.flatnonzero(np.bincount(crowd.captions, minlength=crowd.shape[1]))
+    scores, own = scores[asked], answers.test.caption_image[asked]
+    voted = crowd.relation().grades.toarray().T[asked] > 0
+    is_own = own[:, None] == np.arange(crowd.shape[0])
+    others = (voted & ~is_own).any(axis=1)
+    without_own = np.where(is_own, -np.inf, scores)
+    galleries = {
+        "all photos": (scores, np.ones(len(asked), bool)),
+        "own photo out, others right by the crowd": (without_own, others),
+        "own photo out, no other right by the crowd": (without_own, ~others),
+        "own photo and all right by the crowd out": (
+            np.where(voted, -np.inf, without_own),
+            np.ones(len(asked), bool),
+        ),
+    }
+    for gallery, (own_scores, kept) in galleries.items():
+        best = own_scores[kept].max(axis=1, initial=-np.inf)
+        said = np.array([sets.verdict(b, own_scores.shape[1]) for b in best.tolist()])
+        for verdict in ("nothing", "found") if len(said) else ():
+            yield gallery, verdict, mean((said == verdict).astype(float))
+
+
+def _share(some: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """The share of true values in each row, of those in `of`; NaN of a row without any."""
+    sizes = of.sum(axis=1)
+    return np.divide(some.sum(axis=1), sizes, out=np.full(len(of), np.nan), where=sizes > 0)

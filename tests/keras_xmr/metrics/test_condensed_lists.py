@@ -1,0 +1,198 @@
+"""Metrics where some pairs were not judged, against trec_eval and plain rankings."""
+
+from __future__ import annotations
+
+import ir_measures
+import numpy as np
+import oracles
+import pytest
+import scipy.sparse
+
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.evaluation.chosen_metrics import build_metrics
+from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
+from keras_xmr.metrics import (
+    bpref,
+    evaluate_scores,
+    measure,
+    measured_tables,
+    ndcg,
+    recall,
+    retrieval,
+)
+from keras_xmr.metrics.names import CHOSEN
+
+SHAPE = (23, 31)
+
+
+@pytest.fixture
+def grades(random):
+    """Grades from 0 to 3, of which some queries have none above 0."""
+    grades = random.integers(0, 4, SHAPE) * (random.random(SHAPE) < 0.3)
+    grades[4] = 0
+    grades[:, 7] = 0
+    return grades.astype(np.float32)
+
+
+@pytest.fixture
+def judged(random, grades):
+    """The pairs that were judged; of query 5 only right ones, of query 6 none."""
+    judged = (random.random(SHAPE) < 0.4) & (grades >= 0)
+    judged[5], judged[6] = grades[5] > 0, False
+    return judged
+
+
+def partly(grades, judged):
+    return Judgements(
+        scipy.sparse.csr_array(np.where(judged, grades, 0)),
+        judged=scipy.sparse.csr_array(judged),
+    )
+
+
+def trec_values(measures, scores, grades, judged):
+    """Values of every query by trec_eval, by measure: of what was judged alone."""
+    judged_pairs = [(q, c) for q, c in np.ndindex(scores.shape) if judged[q, c]]
+    qrels = [ir_measures.Qrel(str(q), str(c), int(grades[q, c])) for q, c in judged_pairs]
+    run = [ir_measures.ScoredDoc(str(q), str(c), float(scores[q, c])) for q, c in judged_pairs]
+    found = {}
+    for value in ir_measures.iter_calc([*map(ir_measures.parse_measure, measures)], qrels, run):
+        found[str(value.measure), int(value.query_id)] = value.value
+    return found
+
+
+TREC = {
+    "ndcg_10": "nDCG@10",
+    "bpref": "Bpref",
+    "r_precision": "Rprec",
+    "recall_5": "Success@5",
+    "precision_5": "P@5",
+}
+
+
+def test_metrics_of_condensed_lists_are_those_of_trec_eval(random, grades, judged):
+    scores = random.normal(size=SHAPE)  # trec_eval breaks ties by name
+    metrics = evaluate_scores(scores, partly(grades, judged), [5])
+    for queries, s, g, j in (
+        (metrics.image_to_text, scores, grades, judged),
+        (metrics.text_to_image, scores.T, grades.T, judged.T),
+    ):
+        expected = trec_values(TREC.values(), s, g, j)
+        for name, title in TREC.items():
+            values = queries.values[name]
+            for query in range(len(s)):
+                if (j[query] & (g[query] > 0)).any():
+                    assert values[query] == pytest.approx(expected[title, query]), name
+                else:
+                    assert np.isnan(values[query])
+
+
+def test_graded_gain_and_preference_of_fully_judged_pairs_are_those_of_trec_eval(random, grades):
+    scores = random.normal(size=SHAPE)
+    judgements = Judgements(scipy.sparse.csr_array(grades))
+    found = ndcg(scores, judgements, k=(5, 20)) | bpref(scores, judgements)
+    for side, s, g in (("i2t", scores, grades), ("t2i", scores.T, grades.T)):
+        expected = trec_values(["nDCG@5", "nDCG@20", "Bpref"], s, g, np.ones(s.shape, bool))
+        known = np.flatnonzero((g > 0).any(axis=1))
+        for name, title in (("ndcg_5", "nDCG@5"), ("ndcg_20", "nDCG@20"), ("bpref", "Bpref")):
+            mean = np.mean([expected[title, query] for query in known])
+            assert found[f"{side}_{name}"] == pytest.approx(mean)
+
+
+def test_every_query_equals_a_plain_ranking_of_what_was_judged(random, grades, judged):
+    scores = random.integers(0, 4, SHAPE)  # many ties, which count against the model
+    metrics = evaluate_scores(scores, partly(grades, judged), [5])
+    for queries, s, g, j in (
+        (metrics.image_to_text, scores, grades, judged),
+        (metrics.text_to_image, scores.T, grades.T, judged.T),
+    ):
+        np.testing.assert_array_equal(queries.judged, j.sum(axis=1))
+        for query in range(len(s)):
+            condensed = s[query][j[query]], g[query][j[query]]
+            expected = oracles.query_metrics(*condensed) if condensed[1].any() else {}
+            for name, values in queries.values.items():
+                if expected:
+                    np.testing.assert_allclose(values[query], expected[name], err_msg=name)
+                else:
+                    assert np.isnan(values[query])
+
+
+def test_what_was_not_judged_changes_nothing(random, grades, judged):
+    scores = random.normal(size=SHAPE)
+    others = np.where(judged, scores, random.normal(size=SHAPE))
+    judgements = partly(grades, judged)
+    assert retrieval(scores, judgements) == retrieval(others, judgements)
+    assert recall(scores, judgements) == recall(others, judgements)
+    assert retrieval(scores, judgements) != retrieval(scores, judgements.with_unjudged_wrong())
+
+
+def test_everything_judged_is_as_without_saying_so(random, grades):
+    scores = random.normal(size=SHAPE)
+    plain = retrieval(scores, Judgements(scipy.sparse.csr_array(grades)))
+    known = retrieval(scores, partly(grades, np.ones(SHAPE, bool)))
+    assert "i2t_bpref" not in plain
+    assert {name: known[name] for name in plain} == plain
+
+
+def test_a_matrix_says_by_nan_what_was_not_judged(random, grades, judged):
+    matrix = np.where(judged, grades, np.nan)
+    found, expected = as_judgements(matrix, SHAPE), partly(grades, judged)
+    np.testing.assert_array_equal(found.judged.toarray(), judged)
+    np.testing.assert_array_equal(found.grades.toarray(), expected.grades.toarray())
+    np.testing.assert_array_equal(found.image_query_mask, judged.any(axis=1))
+
+
+def test_only_images_and_captions_that_were_judged_are_queries():
+    pairs, owner = np.array([[0, 0], [0, 2], [1, 0]]), np.array([0, 0, 1, 1])
+    judged = Judgements.from_grades(pairs, np.array([0, 2, 1]), (2, 4), fully_judged=False)
+    found = judged.with_annotated(owner)
+    # Caption 0 was judged wrong for its photo, and is annotated; caption 2 was not judged for its
+    # own, and of captions 1 and 3 no pair was.
+    np.testing.assert_array_equal(found.grades.toarray(), [[2, 0, 2, 0], [1, 0, 2, 0]])
+    np.testing.assert_array_equal(found.judged.toarray(), [[1, 0, 1, 0], [1, 0, 1, 0]])
+    np.testing.assert_array_equal(found.caption_query_mask, [True, False, True, False])
+    t2i = evaluate_scores(np.zeros((2, 4)), found).text_to_image
+    np.testing.assert_array_equal(np.isnan(t2i.values["bpref"]), [False, True, False, True])
+    for some in (found.transpose().transpose(), found.select(np.arange(2), np.arange(4))):
+        np.testing.assert_array_equal(some.judged.toarray(), found.judged.toarray())
+
+
+def test_tables_say_that_lists_are_condensed(random, grades, judged):
+    ids = [list(map(str, range(count))) for count in SHAPE]
+    owner = np.arange(SHAPE[1]) % SHAPE[0]
+    truth = GroundTruth(*ids, owner, Judgements.from_pairs(owner, SHAPE[0]))
+    truth.extra = {
+        "crowd": partly(grades, judged),
+        "all": Judgements(scipy.sparse.csr_array(grades)),
+    }
+    tables = measured_tables("test", {"m": measure(random.normal(size=SHAPE), truth)}, "matcher")
+    titles = [table.title for table in tables]
+    assert "test, judged by the crowd, condensed lists" in titles
+    assert "test, all" in titles
+    many = next(t for t in tables if "by the crowd" in t.title and "many" in t.title)
+    assert many.header[-1] == "t2i\nbpref"
+    assert [row[0] for row in many.rows] == ["m", "chance"]
+    assert "-" not in many.rows[1]
+
+
+def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judged, monkeypatch):
+    monkeypatch.setitem(CHOSEN, "discounted_gain", None)  # taken out again afterwards
+    ids = [list(map(str, range(count))) for count in SHAPE]
+    owner = np.arange(SHAPE[1]) % SHAPE[0]
+    truth = GroundTruth(*ids, owner, Judgements.from_pairs(owner, SHAPE[0]))
+    truth.extra = {"crowd": partly(grades, judged)}
+    scores = random.normal(size=SHAPE)
+    (choice,) = load_config(
+        find_config("csv_pcme"), ["evaluation.metrics=[{name: discounted_gain, k: 3}]"]
+    ).evaluation.metrics
+    truth.measures = build_metrics([choice])
+    found = measure(scores, truth)
+    assert found.extra["crowd"].summary["i2t_discounted_gain"] == pytest.approx(
+        ndcg(scores, truth.extra["crowd"], k=3)["i2t_ndcg_3"]
+    )
+    header = [h for table in measured_tables("test", {"m": found}, "") for h in table.header]
+    assert header.count("i2t\nnDCG@3") == 2
+
+
+def test_shapes_must_fit(grades):
+    with pytest.raises(ValueError, match="judged pairs of"):
+        Judgements(scipy.sparse.csr_array(grades), judged=scipy.sparse.csr_array((2, 3)))

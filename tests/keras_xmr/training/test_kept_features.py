@@ -1,0 +1,214 @@
+"""Every image and caption goes through a frozen encoder once, whatever reads its embedding."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import graphs
+import keras
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+from datasets import encoded
+from PIL import Image
+
+from keras_xmr.encoders import SmallCNN, WordEmbedding
+from keras_xmr.evaluation import embed_split
+from keras_xmr.index.calibration import calibrate_run
+from keras_xmr.index.embed_folder import embed_folder
+from keras_xmr.index.model import RunModel
+from keras_xmr.pipeline import Run
+from keras_xmr.training.kept_features import with_features
+
+IMAGES, CAPTIONS = 40 + 12 + 12, 2 * (40 + 12 + 12)
+
+ON = (
+    "train.precompute_features=true",
+    "train.precompute_captions=true",
+    "train.phases=[{epochs: 1, learning_rate: 1e-2, freeze: [image.encoder, text.encoder]}]",
+    "data.image.crop=center",
+    "data.image.flip=false",
+    "data.image.cutout=0",
+    "data.text.drop_words=0",
+)
+
+HALF = 2e-3
+"""How far half precision of features may move a number of an embedding of norm 1."""
+
+
+class Count(keras.layers.Layer):
+    """Counts the items that pass through it, in graphs too."""
+
+    def __init__(self, note, **options) -> None:
+        super().__init__(**options)
+        self.note = note
+
+    def call(self, inputs):
+        def count(items):
+            self.note(int(items))
+            return np.int64(0)
+
+        counted = tf.numpy_function(count, [tf.shape(inputs)[0]], tf.int64)
+        with tf.control_dependencies([counted]):
+            return tf.identity(inputs)
+
+    def compute_output_spec(self, inputs):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the records of the tiny scenes are, and the runs."""
+    folder = tmp_path_factory.mktemp("kept")
+    run(folder).prepare()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """A run that has trained on kept features, of photos and captions."""
+    trained = run(folder, "name=trained", *models.POINTS)
+    with graphs.eager():
+        trained.train()
+    return trained
+
+
+def run(folder, *overrides: str) -> Run:
+    return Run(models.tiny_config(folder, *ON, *overrides))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_every_image_and_caption_goes_through_a_frozen_encoder_once(tmp_path, monkeypatch):
+    seen: Counter = Counter()
+    for encoder, side in ((SmallCNN, "image"), (WordEmbedding, "caption")):
+
+        def counted(self, inputs, spec, side=side, features=encoder.features):
+            count = Count(lambda items: seen.update({side: items}), dtype=inputs.dtype)
+            return features(self, count(inputs), spec)
+
+        monkeypatch.setattr(encoder, "features", counted)
+    one = run(tmp_path, "evaluation.report_card=true")
+    one.prepare()
+    one.train()
+    # Two of each are looked at twice: whether the encoder is as frozen as it should be.
+    assert seen == {"image": IMAGES + 4, "caption": CAPTIONS + 4}
+    seen.clear()
+    one.evaluate()
+    # What is damaged was never seen: 7 shares of the 12 photos and 24 captions of the test split,
+    # and of 6 pairs of photos the mixture, and the half.
+    assert seen == {"image": 7 * 12 + 2 * 6, "caption": 7 * 24}
+    seen.clear()
+    calibrate_run(RunModel(one.folder.path))
+    assert not seen
+    photos = [one.records.split("test").encoded(number) for number in (5, 2)]
+    photos.insert(1, encoded(Image.new("RGB", (40, 40), "red")))
+    (tmp_path / "photos").mkdir()
+    for number, photo in enumerate(photos):
+        (tmp_path / f"photos/{number}.jpg").write_bytes(photo)
+    found = embed_folder(one.folder.path, tmp_path / "photos", tmp_path / "photos.npz")
+    assert seen == {"image": 1}, "the other photos have the bytes of records"
+    expected = RunModel(one.folder.path).embed_images(photos)
+    np.testing.assert_allclose(found.arrays["mean"], expected["mean"], atol=HALF)
+    seen.clear()
+    run(tmp_path, "name=again", ON[2].replace("1e-2", "2e-2")).train()
+    assert not seen, "the features of one run are there for others with the same encoders"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_features_are_embedded_as_what_they_were_made_of(trained):
+    options = trained.config.data.image
+    for split in ("train", "val", "test"):
+        kept, plain = (
+            records.split(split) for records in (trained.embedded_records, trained.records)
+        )
+        assert (kept.holds, plain.holds) == ("regions", "images")
+        assert kept.caption_features is not None
+        assert plain.caption_features is None
+        assert kept.image_keys == plain.image_keys
+        assert kept.captions == plain.captions
+        found, expected = (
+            embed_split(trained.model, part, trained.tokenizer, options, 8)
+            for part in (kept, plain)
+        )
+        for side in ("images", "captions"):
+            for name, values in getattr(expected, side).items():
+                np.testing.assert_allclose(getattr(found, side)[name], values, atol=HALF)
+    model = RunModel(trained.folder.path)
+    found, expected = (
+        model.embed_records(records.split("val"), np.array([7, 2, 11]))
+        for records in (trained.embedded_records, trained.records)
+    )
+    np.testing.assert_allclose(found["mean"], expected["mean"], atol=HALF)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_an_encoder_with_other_weights_reads_no_features_of_these(trained):
+    """The digest of its weights is another, so there are none."""
+    tower = keras.models.clone_model(trained.model.image_tower)
+    tower.set_weights([2 * weight for weight in trained.model.image_tower.get_weights()])
+    text = keras.models.clone_model(trained.model.text_tower)
+    text.set_weights([2 * weight for weight in trained.model.text_tower.get_weights()])
+    rest = trained.tokenizer, trained.config
+    same, other = (
+        with_features(trained.records, towers, *rest)
+        for towers in (trained.model, SimpleNamespace(image_tower=tower, text_tower=text))
+    )
+    assert same.split("val").holds == "regions"
+    assert same.split("val").caption_features is not None
+    assert other.split("val").holds == "images"
+    assert other.split("val").caption_features is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_what_a_phase_has_trained_is_evaluated_from_images_and_words(folder):
+    phases = ON[2].replace("}]", "}, {epochs: 1, learning_rate: 1e-2}]")
+    freed = run(folder, "name=freed", *models.POINTS, phases)
+    freed.train()
+    part = freed.embedded_records.split("test")
+    assert part.holds == "images"
+    assert part.caption_features is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_a_split_that_is_evaluated_later_joins_the_features_of_the_others(folder, monkeypatch):
+    points = ("name=first", "seed=3", *models.POINTS)
+    first = run(folder, *points, "evaluation.splits=[val]")
+    first.train()
+    records = first.embedded_records
+    assert records.image_features.splits == ["train", "val"]
+    assert records.split("test").holds == "images", "others are read from what they are"
+    shards = {path: path.stat().st_mtime_ns for path in records.image_features.folder.glob("*-0*")}
+    later = run(folder, *points, "evaluation.splits=[test]")
+    assert later.model.built
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        # Where nothing can be written, nothing is computed that is not kept.
+        assert later.embedded_records.image_features.splits == ["train", "val"]
+    del later.embedded_records
+    found = later.embedded_records.image_features
+    assert found.splits == ["train", "val", "test"]
+    assert found.folder == records.image_features.folder
+    for path, time in shards.items():
+        assert path.stat().st_mtime_ns == time
+    assert later.embedded_records.split("test").caption_features is not None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_runs_with_other_captions_of_training_share_the_features_of_the_rest(trained):
+    records = trained.embedded_records
+    more = {records.split("train").image_keys[0]: [("new", "a caption that was not there")]}
+    judged = replace(records, more_captions=more)
+    assert judged.split("train").num_captions == 81
+    assert judged.split("train").caption_features is None
+    for split in ("val", "test"):
+        assert judged.split(split).caption_features is not None
