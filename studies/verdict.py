@@ -408,10 +408,16 @@ def calibrated(data: Collection, means: np.ndarray | None) -> VerdictModel:
 
 
 class Test:
-    """One caption of each test photo, all photos, and what is right of them."""
+    """One caption of each test photo, all photos, and what is right of them.
 
-    def __init__(self, data: Collection, seed: int = 0) -> None:
-        random = np.random.default_rng(seed)
+    Args:
+        data: The collection.
+        limits: The largest similarity of a photo that may stay in a gallery without a right one;
+            None for judged captions, whose judgements decide it. Otherwise captions are others.
+    """
+
+    def __init__(self, data: Collection, limits: dict[str, float] | None = None) -> None:
+        random = np.random.default_rng(0)
         test = data.photos("test")
         self.data = data
         self.photos = np.concatenate([test, np.setdiff1d(np.arange(len(data.images)), test)])
@@ -420,7 +426,11 @@ class Test:
         judged = np.unique(data.crowd[:, 1].astype(int))
         rows = data.captions_of(test)
         chosen = {int(data.photo_of[c]): int(c) for c in random.permutation(rows)}
-        chosen |= {int(data.photo_of[c]): int(c) for c in random.permutation(judged)}
+        if limits is None:
+            chosen |= {int(data.photo_of[c]): int(c) for c in random.permutation(judged)}
+        else:
+            rest = random.permutation(np.setdiff1d(rows, judged))
+            chosen |= {int(data.photo_of[c]): int(c) for c in rest}
         self.queries = np.array([chosen[p] for p in test.tolist()])
         texts = [data.texts[c] for c in self.queries]
         self.scores = Scores(data, data.captions[self.queries], texts, self.photos)
@@ -441,7 +451,7 @@ class Test:
                 self.judged[query_of[int(caption)], place[int(photo)]] = share > 0.5
         self.judged[np.arange(self.test), np.arange(self.test)] = 1.0
         self.is_checked = data.photo_of[self.queries] % 2 == 1
-        self.limits = {
+        self.limits = limits or {
             "similar": self._limit(self.plain),
             "and near misses": self._limit((self.plain + self.own) / 2),
         }
@@ -697,6 +707,8 @@ def main() -> None:
         short_counts(model, test, means),
     ):
         print("\n".join(["", *lines]), flush=True)
+    others = presence_table(model, Test(data, test.limits))
+    print("\n".join(["\nOther captions of the same photos", "", *others]), flush=True)
 
 
 def _written(encoder: Path, path: Path | None, parts: list[str]) -> dict[str, np.ndarray]:

@@ -21,8 +21,9 @@ photo. Summed over the first k it is the count. The interval is that of independ
 log-odds are moved together by a normal deviate: how queries differ from the model.
 
 **Whether any.** The log-odds that the gallery holds a right photo, by the best score, the
-background, and log N. A query is called absent if they are lower than for nine of ten validation
-queries with a right photo.
+background, and sqrt(2 log N), as the largest of N normal deviates grows (Leadbetter et al. 1983,
+Theorem 1.5.3). A query is called absent if they are lower than for nine of ten validation captions
+with a right photo.
 
 **Words.** If half of the rarer words of a query are missing from the captions of training, its
 score means little (`keras_xmr.index.vocabulary`), and nothing is said of the count.
@@ -282,8 +283,10 @@ def calibrate_verdict(
     labels = np.repeat([1.0, 0.0], [len(present[0]), len(absent[0])])
     rows = np.concatenate([present[0], absent[0]])
     presence = Logistic.fit(rows, labels, weights[np.concatenate([present[1], absent[1]])])
-    kept = presence(present[0])
-    cutoff = low_quantile(kept, _shared(weights, present[1]), 1.0 - LEVEL)
+    of_captions = np.zeros(len(own))
+    of_captions[is_caption] = group_weights(own[is_caption])
+    kept = _shared(of_captions, present[1])
+    cutoff = low_quantile(presence(present[0]), kept, 1.0 - LEVEL)
     rows, labels, number = _right_rows(drawn, features, share)
     queries = np.array([each.query for each in drawn])
     found = Logistic.fit(rows, labels, weights[queries[number]])
@@ -430,7 +433,7 @@ def count_distribution(probabilities: np.ndarray, spread: float = 0.0) -> np.nda
 def _presence_features(
     best: np.ndarray, background: np.ndarray, gallery: int | np.ndarray
 ) -> np.ndarray:
-    grown = np.broadcast_to(np.log(np.maximum(gallery, 1)), best.shape)
+    grown = np.broadcast_to(np.sqrt(2 * np.log(np.maximum(gallery, 1))), best.shape)
     return np.column_stack([best, grown, background[:, :-1]])
 
 

@@ -17,7 +17,7 @@ from keras_xmr.evaluation import embed_split, score_matrices
 from keras_xmr.evaluation.attention import attention_of
 from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.evaluation.uncertainty import log_sigma
-from keras_xmr.index import PhotoIndex, Query, Searcher
+from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import calibrate_split
 from keras_xmr.index.coverage import ScoredSplit, coverage
@@ -81,16 +81,27 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     assert test.pvalue > 0.01, found.kept
 
 
-def test_the_verdict_is_calibrated_and_its_words_are_stored(trained, model, index):
-    assert index.verdict is not None
-    assert index.verdict.complete
-    again = calibrate_split(model, trained.records, "val")
-    assert again.verdict == index.verdict
-    assert again.vocabulary.counts == index.vocabulary.counts
+def test_few_photos_calibrate_no_verdict_but_words_are_stored(trained, index):
+    assert index.verdict is None
     text = trained.records.split("train").captions[0].text
-    answer = Searcher(index).search(Query(texts=(text,)), count=5).answer
-    assert answer.verdict in ("some", "none")
-    assert answer.sentence
+    assert index.vocabulary.unfamiliar(text) == ()
+    assert index.vocabulary.unfamiliar("blorp") == ("blorp",)
+    assert index.content["calibration_checksums"].keys() == {
+        "reference.npz",
+        "captions.npz",
+        "words.npz",
+    }
+
+
+def test_the_exhaustive_truth_calibrates_the_verdict(trained, model, index, monkeypatch):
+    monkeypatch.setattr(verdict, "FEWEST", 5)
+    index = PhotoIndex.open(index.path)
+    index.verdict = calibrate_split(model, trained.records, "val").verdict
+    assert index.verdict.complete
+    text = trained.records.split("train").captions[0].text
+    found = Searcher(index).search(Query(texts=(text,)), count=5)
+    assert found.answer.verdict in ("some", "none")
+    assert found.answer.sentence
 
 
 def test_training_captions_are_stored(trained, model, index):
