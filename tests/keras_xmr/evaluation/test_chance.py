@@ -73,7 +73,10 @@ def test_a_truth_that_says_otherwise_is_heard(random, agrees):
     truth = evaluate_scores(scores, judged(own if agrees else np.roll(own, 30, axis=0)))
     measured = SimpleNamespace(extra={"truth": truth})
     matcher = SimpleNamespace(
-        name="cosine", metrics=evaluate_scores(scores, judged(own)), measured=measured
+        name="cosine",
+        metrics=evaluate_scores(scores, judged(own)),
+        measured=measured,
+        tied=0.0,
     )
     known = SimpleNamespace(caption_image=images)
     line = verdict_line(SimpleNamespace(matchers=[matcher], ground_truth=known))
