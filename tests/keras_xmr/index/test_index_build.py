@@ -24,6 +24,8 @@ from keras_xmr.index.manifests import write_manifest
 from keras_xmr.index.photos import read_photo
 from keras_xmr.index.rerank import Reranking
 from keras_xmr.index.tags import read_tags
+from keras_xmr.index.verdict import Logistic, VerdictModel
+from keras_xmr.index.vocabulary import Vocabulary
 
 RED = Query(texts=("red",))
 
@@ -277,11 +279,14 @@ def calibrated(monkeypatch, times):
 
     def calibrate(model):
         times.append(1)
-        sets = AnswerSets(0.8, 0.8, [0.5, 0.6], [0.45, 0.45], 15, 2, 2)
+        sets = AnswerSets(0.8, 2, 2)
+        presence, right = (Logistic([0.0] * n, [1.0] * n, [1.0] + [0.0] * n) for n in (6, 7))
         reference = {"mean": np.ones((4, 3), np.float32)}
         captions = {"mean": np.eye(3, dtype=np.float32)}
         return SimpleNamespace(
             answer_sets=sets,
+            verdict=VerdictModel(presence, -9.0, right, 0.3, 0.1, 100, 500, complete=False),
+            vocabulary=Vocabulary({"red": 5}, 1000),
             log_sigma=None,
             reranking=Reranking(3.0, 0.5, 0.6),
             reference=reference,
@@ -291,12 +296,26 @@ def calibrated(monkeypatch, times):
     monkeypatch.setattr(build, "calibrate_run", calibrate)
 
 
-@pytest.mark.parametrize("name", ["reference.npz", "captions.npz"])
+def test_an_index_from_before_verdicts_is_calibrated_again(root, monkeypatch):
+    times = []
+    calibrated(monkeypatch, times)
+    _, index, _ = built(root, calibrate=True)
+    old = {name: value for name, value in index.content.items() if name != "verdict"}
+    write_manifest(index.path, 1, old)
+    assert PhotoIndex.open(index.path).verdict is None
+    report, again, _ = built(root, calibrate=True)
+    assert (len(times), report.damaged) == (2, [])
+    assert again.content == index.content
+    built(root, calibrate=True)
+    assert len(times) == 2
+
+
+@pytest.mark.parametrize("name", ["reference.npz", "captions.npz", "words.npz"])
 def test_a_damaged_calibration_is_named_and_made_again(root, monkeypatch, name):
     times = []
     calibrated(monkeypatch, times)
     _, before, _ = built(root, calibrate=True)
-    other = {"reference.npz": "captions.npz", "captions.npz": "reference.npz"}[name]
+    other = "reference.npz" if name == "captions.npz" else "captions.npz"
     shutil.copy(before.path / other, before.path / name)
     searcher = Searcher(PhotoIndex.open(before.path), embedder=StubEmbedder())
     with pytest.raises(UserError, match=rf"{name} is damaged .*run `index` again"):
