@@ -10,6 +10,7 @@ TIED_LIMIT = 0.02
 """Largest share of tied pairs that is not worth a warning."""
 
 _QUERIES = 200
+_QUERIES_OF_TILES = 6
 
 
 def tied_share(scores: ScoreMatrices) -> float:
@@ -23,8 +24,9 @@ def tied_share(scores: ScoreMatrices) -> float:
         scores: Scores (images, captions).
     """
     images, captions = (np.arange(count) for count in scores.shape)
-    by_image, _ = scores.select(_spread(images), captions).by_query
-    _, by_caption = scores.select(images, _spread(captions)).by_query
+    count = _QUERIES if scores.is_dense else _QUERIES_OF_TILES
+    by_image, _ = scores.select(_spread(images, count), captions).by_query
+    _, by_caption = scores.select(images, _spread(captions, count)).by_query
     return min(_tied(by_image), _tied(by_caption))
 
 
@@ -38,8 +40,8 @@ def tie_warning(name: str, share: float) -> str | None:
     )
 
 
-def _spread(items: np.ndarray) -> np.ndarray:
-    chosen = np.linspace(0, len(items) - 1, min(_QUERIES, len(items))).round().astype(int)
+def _spread(items: np.ndarray, count: int) -> np.ndarray:
+    chosen = np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int)
     return items[chosen]
 
 
