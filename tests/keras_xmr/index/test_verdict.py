@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 
 import numpy as np
 import pytest
@@ -164,19 +163,6 @@ def test_scores_of_another_scale_say_the_same():
     for (absent, count, _), (again, same, _) in zip(plain, scaled, strict=True):
         assert absent == again
         assert count.expected == pytest.approx(same.expected, rel=1e-3)
-
-
-def test_a_verdict_takes_milliseconds(model):
-    values = np.sort(np.random.default_rng(5).normal(size=1000))[::-1]
-    background = Background.of(
-        np.random.default_rng(6).normal(size=(1, REFERENCE)), FOUR[:1]
-    ).features[0]
-    begin = time.process_time()
-    for _ in range(10):
-        chances = model.probabilities(values[:100], background, 100_000)
-        model.count(chances)
-        model.is_absent(values[0], background, 100_000)
-    assert (time.process_time() - begin) / 10 < 0.02
 
 
 def test_similarity_is_the_mean_of_the_nearest_captions():
