@@ -23,10 +23,10 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.installed  ## Train, evaluate and export PCME on the embedded data set
+demo: $(VENV)/.installed  ## Train, evaluate and export PCME on the built-in synthetic data set
 	$(BIN)/python main.py
 
-compare: $(VENV)/.installed  ## Train and compare all methods on the embedded data set: hours
+compare: $(VENV)/.installed  ## Train and compare all methods on the built-in synthetic data set: hours
 	$(BIN)/python main.py compare --configs='$(CONFIGS)' --seeds=$(SEEDS) \
 		--output=saved_models/compare-scenes
 

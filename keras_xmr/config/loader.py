@@ -98,7 +98,7 @@ def packaged_configs() -> dict[str, Path]:
 
 
 def packaged_ablations() -> dict[str, Path]:
-    """The ablations of the papers, and their twins on the embedded data set, by name."""
+    """The ablations of the papers, and their twins on the scenes, by name."""
     return _packaged(_ABLATIONS)
 
 

@@ -1,4 +1,4 @@
-"""The embedded data set: scenes, captions and pixels, and the source that offers them."""
+"""The built-in synthetic data set: scenes, captions and pixels, and the source that offers them."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""What the captions of the embedded data set mean, against answers found without arrays."""
+"""What captions of the built-in synthetic data set mean, against answers found without arrays."""
 
 import dataclasses
 import itertools
