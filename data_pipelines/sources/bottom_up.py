@@ -21,7 +21,6 @@ from data_pipelines.sources.base import (
     SourceError,
     Split,
     UnreadableError,
-    check_file,
     inside,
 )
 from data_pipelines.sources.boxes import with_boxes
@@ -158,7 +157,7 @@ class BottomUpSource(Source):
 def _lines(path: Path) -> Iterable[tuple[int, bytes]]:
     position = 0
     try:
-        with check_file(path).open("rb") as file:
+        with path.open("rb") as file:
             for line in file:
                 yield position, line
                 position += len(line)

@@ -209,7 +209,6 @@ def test_entries_without_ids_are_skipped_and_told(tmp_path):
         (datasets.flickr30k, "dataset.json"),
         (datasets.cub, "text_c10/001.Bird_0/Bird_0_0.txt"),
         (datasets.regions, "dev_ims.npy"),
-        (datasets.bottom_up, "features.tsv.0"),
     ],
 )
 def test_a_pipe_is_not_waited_for(tmp_path, make, name):
