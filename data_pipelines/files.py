@@ -18,6 +18,8 @@ NO_ARRAY = (
     *(OSError, EOFError, BadZipFile, zlib.error, ValueError, OverflowError, MemoryError),
     # The header of an array is read as Python text.
     *(SyntaxError, TokenError),
+    # An archive says of itself that it is encrypted, or compressed in an unknown way.
+    RuntimeError,
 )
 """What `numpy.load` raises of files that hold no whole array."""
 

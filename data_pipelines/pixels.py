@@ -122,6 +122,8 @@ def _rgb(image: Image.Image, depth: int) -> np.ndarray:
     if image.mode.startswith("I;16") or (image.mode == "I" and depth == 16):
         grey = (np.asarray(image) >> 8).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=-1)
+    if image.mode == "P" and image.palette is None:
+        raise ValueError("its palette is missing")
     if image.mode in ("I", "F"):
         raise ValueError(
             f"it has 32 bits a channel ({image.mode}), whose range is not known; "

@@ -58,7 +58,7 @@ class Item:
     length: Count
     crc: Annotated[int, Field(ge=0, lt=2**32)]
     digest: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    regions: tuple[Count, ...] = ()
+    regions: tuple[Count, ...]
 
 
 class Sidecar(BaseModel):

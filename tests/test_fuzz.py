@@ -10,6 +10,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+import scipy.sparse
 
 from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.errors import UserError
@@ -22,6 +23,7 @@ from data_pipelines.text import SPECIAL, WordTokenizer, count_words
 from keras_xmr.audit.labels import read_labels
 from keras_xmr.config.loader import ConfigError, load_config
 from keras_xmr.external_scores.arrays import load_matrix
+from keras_xmr.judgements import read_judgements
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed (extra `dev`)")
 st = hypothesis.strategies
@@ -147,6 +149,20 @@ def test_scores_of_other_models(count, tmp_path):
             assert load_matrix(path).ndim == 2
 
     fuzz(check, count, st.sampled_from(["npy", "npz"]), DAMAGE)
+
+
+@pytest.mark.parametrize("step", [37, pytest.param(1, marks=pytest.mark.heavy)])
+def test_every_byte_of_sparse_judgements(step, tmp_path):
+    path = tmp_path / "judged.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.csr_array(np.eye(3)))
+    whole = path.read_bytes()
+    for place in range(0, len(whole), step):
+        for bit in range(8):
+            value = bytes([whole[place] ^ 1 << bit])
+            path.write_bytes(whole[:place] + value + whole[place + 1 :])
+            with named(path):
+                found = read_judgements(path, list("abc"), list("def"))
+                np.testing.assert_array_equal(found.grades.toarray(), np.eye(3))
 
 
 @pytest.mark.parametrize("count", COUNTS)

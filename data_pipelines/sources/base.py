@@ -196,16 +196,25 @@ def inside(root: Path, name: str) -> Path:
     return path
 
 
-def file_bytes(path: Path) -> bytes:
-    """The bytes of a file; a pipe or device, which might never end, is refused.
+def check_file(path: Path) -> Path:
+    """The same path; a pipe or device, which might never end, is refused.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If it is one, or does not exist.
     """
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return path.read_bytes()
+    return path
+
+
+def file_bytes(path: Path) -> bytes:
+    """The bytes of a file that `check_file` lets pass.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    return check_file(path).read_bytes()
 
 
 def read_image_file(root: Path, name: str) -> EncodedImage:

@@ -18,6 +18,7 @@ from data_pipelines.sources.base import (
     SourceError,
     Split,
     UnreadableError,
+    file_bytes,
     inside,
     read_image_file,
 )
@@ -138,7 +139,7 @@ class CubSource(Source):
     def _captions(self, name: str, problems: Problems) -> tuple[Caption, ...]:
         try:
             file = inside(self.root / self.captions, name).with_suffix(".txt")
-            text = decode(file.read_bytes(), errors="replace")
+            text = decode(file_bytes(file), errors="replace")
         except FileNotFoundError as error:
             problems.add("image without a caption file", str(error.filename))
             return ()

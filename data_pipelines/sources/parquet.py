@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data_pipelines.sources.arrow import TableSource, image_of, pyarrow
-from data_pipelines.sources.base import EncodedImage, Entry, Problems, inside
+from data_pipelines.sources.base import EncodedImage, Entry, Problems, check_file, inside
 from data_pipelines.sources.sharded import unreadable
 
 _ROWS = 64
@@ -36,7 +36,7 @@ class ParquetSource(TableSource):
         """Yields the images file by file, row by row."""
         for split, path in self.files():
             try:
-                with pyarrow("pyarrow.parquet").ParquetFile(path) as file:
+                with pyarrow("pyarrow.parquet").ParquetFile(check_file(path)) as file:
                     columns = self.columns(file.schema_arrow, path)
                     name = str(path.relative_to(self.root))
                     batches = file.iter_batches(columns=columns)

@@ -18,6 +18,7 @@ from data_pipelines.sources.base import (
     Problems,
     SourceError,
     UnreadableError,
+    file_bytes,
     inside,
     read_image_file,
 )
@@ -116,7 +117,7 @@ def _read(path: Path) -> list[str]:
     Raises:
         ValueError: If it is not what its name says.
     """
-    text = decode(path.read_bytes())
+    text = decode(file_bytes(path))
     texts = _values(json.loads(text)) if _kind(path) == ".json" else lines_of(text)
     return [caption for caption in map(str.strip, texts) if caption]
 

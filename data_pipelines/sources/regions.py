@@ -20,6 +20,7 @@ from data_pipelines.sources.base import (
     SourceError,
     Split,
     UnreadableError,
+    check_file,
 )
 from data_pipelines.sources.boxes import with_boxes
 from data_pipelines.sources.text_files import read_lines
@@ -163,7 +164,7 @@ def _load(path: Path, holds: str) -> np.ndarray:
     import numpy as np
 
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(check_file(path), mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
     except NO_ARRAY as error:

@@ -10,7 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from data_pipelines.json_entries import is_text
-from data_pipelines.sources.base import Entry, MissingFileError, Problems, SourceError
+from data_pipelines.sources.base import (
+    Entry,
+    MissingFileError,
+    Problems,
+    SourceError,
+    check_file,
+    file_bytes,
+)
 
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -68,7 +75,7 @@ def read_bytes(path: Path, holds: str) -> bytes:
         SourceError: If it is missing or cannot be read.
     """
     try:
-        return path.read_bytes()
+        return file_bytes(path)
     except FileNotFoundError:
         raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
     except (OSError, ValueError) as error:
@@ -106,7 +113,7 @@ def csv_rows(
         SourceError: If it is missing, malformed, or without one of the columns.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with check_file(path).open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             header = next(reader, None) or []
             missing = [column for column in columns if column not in header]

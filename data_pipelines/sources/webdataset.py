@@ -15,6 +15,7 @@ from data_pipelines.sources.base import (
     Entry,
     Problems,
     UnreadableError,
+    check_file,
     inside,
 )
 from data_pipelines.sources.sharded import ShardedSource, captions_of, unreadable
@@ -44,7 +45,7 @@ class WebDatasetSource(ShardedSource):
         for split, path in self.files():
             name = str(path.relative_to(self.root))
             try:
-                with tarfile.open(path, "r:") as tar:
+                with tarfile.open(check_file(path), "r:") as tar:
                     for key, members in groupby(filter(tarfile.TarInfo.isreg, tar), _key):
                         entry = self._entry(tar, key, list(members), path, problems)
                         if entry is not None:

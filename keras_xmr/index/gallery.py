@@ -83,7 +83,7 @@ class PhotoIndex:
         """
         if has_lock(path) and not (path / MANIFEST).exists():
             raise UserError(f"{path} has no photos yet. {UNFINISHED}")
-        return cls(path, read_manifest(path, VERSION))
+        return cls(path, read_manifest(path, VERSION, "parts"))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -291,7 +291,7 @@ class PhotoIndex:
     def is_current(self) -> bool:
         """Whether nothing newer was written since it was opened."""
         try:
-            return read_manifest(self.path, VERSION) == self.content
+            return read_manifest(self.path, VERSION, "parts") == self.content
         except UserError:
             return False
 

@@ -31,8 +31,13 @@ def write_manifest(folder: Path, version: int, content: Mapping[str, Any]) -> No
     )
 
 
-def read_manifest(folder: Path, version: int) -> dict[str, Any]:
+def read_manifest(folder: Path, version: int, key: str) -> dict[str, Any]:
     """The content of a manifest.
+
+    Args:
+        folder: The folder.
+        version: The expected version of its format.
+        key: A key of the content that manifests of other folders do not have.
 
     Raises:
         UserError: If there is none, or it was damaged, or is of another version.
@@ -40,7 +45,9 @@ def read_manifest(folder: Path, version: int) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         told = json.loads(path.read_bytes())
-        is_whole = told["sha256"] == _digest(json.dumps(told["content"], ensure_ascii=False))
+        content: dict[str, Any] = told["content"]
+        is_whole = told["sha256"] == _digest(json.dumps(content, ensure_ascii=False))
+        is_whole = is_whole and "version" in told and key in content
     except FileNotFoundError:
         raise UserError(f"{folder} holds no index (no {MANIFEST}); `index` builds one") from None
     except (ValueError, TypeError, KeyError):
@@ -49,7 +56,6 @@ def read_manifest(folder: Path, version: int) -> dict[str, Any]:
         raise UserError(f"{path} is damaged; {_AGAIN}")
     if told["version"] != version:
         raise UserError(f"{folder} has version {told['version']}, not {version}; {_AGAIN}")
-    content: dict[str, Any] = told["content"]
     return content
 
 

@@ -33,6 +33,8 @@ def checked_inputs(
         ArgumentError: If shapes do not fit, or the loss needs something else.
     """
     image, caption = as_embedding(images, "images"), as_embedding(captions, "captions")
+    if 0 in (items(image), items(caption)):
+        raise ArgumentError("a loss needs at least one image and one caption")
     if matcher is not None:
         if not isinstance(matcher, Matcher):
             raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")

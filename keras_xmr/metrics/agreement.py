@@ -6,6 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from keras_xmr.errors import ArgumentError
+
 Level = Literal["nominal", "ordinal", "interval"]
 
 
@@ -19,9 +21,18 @@ def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
 
     Returns:
         Alpha; NaN if no two ratings of an item can be compared, or all ratings are equal.
+
+    Raises:
+        ArgumentError: If the ratings are not a matrix of numbers.
     """
+    ratings = np.asarray(ratings)
+    if ratings.ndim != 2 or ratings.dtype.kind not in "biuf":
+        raise ArgumentError(
+            f"ratings are a matrix (items, raters) of numbers, not {ratings.dtype} of shape "
+            f"{ratings.shape}"
+        )
     values = np.unique(ratings[~np.isnan(ratings)])
-    counts = np.stack([(ratings == value).sum(axis=1) for value in values], axis=1)
+    counts = (ratings[..., None] == values).sum(axis=1)
     return alpha_of_counts(counts, values, level)
 
 

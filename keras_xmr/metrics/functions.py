@@ -137,6 +137,9 @@ def score_matrices_of(scores: Any) -> ScoreMatrices:
     """Both score matrices of what a caller has; a tuple may be two of them, or rows of one."""
     if isinstance(scores, ScoreMatrices):
         return scores
-    if isinstance(scores, tuple) and [np.ndim(matrix) for matrix in scores] == [2, 2]:
-        return ScoreMatrices(*map(np.asarray, scores))
-    return ScoreMatrices(np.asarray(scores))
+    is_pair = isinstance(scores, tuple) and [np.ndim(matrix) for matrix in scores] == [2, 2]
+    matrices = [np.asarray(matrix) for matrix in (scores if is_pair else (scores,))]
+    for matrix in matrices:
+        if matrix.dtype.kind not in "biuf":
+            raise ArgumentError(f"scores are numbers, not {matrix.dtype}")
+    return ScoreMatrices(*matrices)

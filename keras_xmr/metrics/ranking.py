@@ -95,8 +95,9 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     def rank_rows(first: int) -> None:
         block = np.ascontiguousarray(scores[first : first + _ROWS])
         in_order = np.sort(block, axis=1)
-        if np.isnan(in_order[:, -1]).any():
-            row = first + int(np.isnan(in_order[:, -1]).argmax())
+        last = in_order[:, -1:]  # There may be no candidates.
+        if np.isnan(last).any():
+            row = first + int(np.isnan(last).argmax())
             raise ValueError(f"a score of query {row} is NaN")
         for row, (values, ordered) in enumerate(zip(block, in_order, strict=True), first):
             own = slice(starts[row], starts[row + 1])

@@ -35,11 +35,13 @@ class Reranker(abc.ABC):
                 they are, anything else becomes float32. They are not changed.
 
         Raises:
-            ValueError: If it is not a matrix, or a score is NaN or infinite.
+            ValueError: If it is not a matrix of numbers, or a score is NaN or infinite.
         """
         scores = np.asarray(scores)
         if scores.ndim != 2 or not scores.size:
             raise ValueError(f"scores have the shape {scores.shape}; a filled matrix is needed")
+        if scores.dtype.kind not in "biuf":
+            raise ValueError(f"scores are numbers, not {scores.dtype}")
         if scores.dtype not in (np.float32, np.float64):
             scores = scores.astype(np.float32)
         return self.rerank(scores)

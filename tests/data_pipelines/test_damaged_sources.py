@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import functools
 import json
+import os
 import random as python_random
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,6 +199,28 @@ def test_entries_without_ids_are_skipped_and_told(tmp_path):
         f"{path} images[1]: an id is None",
         f"{path} annotations[0]: it has no 'id'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (datasets.csv_photos, "captions.csv"),
+        (datasets.photo_folder, "photo_1.json"),
+        (datasets.flickr30k, "dataset.json"),
+        (datasets.cub, "text_c10/001.Bird_0/Bird_0_0.txt"),
+        (datasets.regions, "dev_ims.npy"),
+    ],
+)
+def test_a_pipe_is_not_waited_for(tmp_path, make, name):
+    section = make(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    told = []
+    try:
+        told.append(read(section)[1].examples)
+    except SourceError as error:
+        told.append(error)
+    assert "it is no regular file" in str(told)
 
 
 # Whatever else can be wrong: a few hundred files that chance has damaged.

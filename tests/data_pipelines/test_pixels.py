@@ -202,8 +202,9 @@ def test_the_limit_is_exact(monkeypatch):
         (odd_images.deep_png(3, odd_images.chunk(b"tRNS", b"\0\1" * 3)), "of 16 bits is not known"),
         (datasets.encoded(PICTURE, "EPS"), "not an image of a known format"),
         (datasets.encoded(PICTURE, "PPM"), "not an image of a known format"),
+        (odd_images.png((5, 4), 8, 3, [bytes(5)] * 4), "its palette is missing"),
     ],
-    ids=["float", "int", "transparent", "eps", "ppm"],
+    ids=["float", "int", "transparent", "eps", "ppm", "palette"],
 )
 def test_preparation_refuses_what_it_cannot_know(data, says):
     with pytest.raises(UnreadableError, match=f"photo .*{says}"):

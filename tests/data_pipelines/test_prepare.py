@@ -243,6 +243,15 @@ class TestChangedFiles:
         path.write_text(json.dumps(sidecar, ensure_ascii=False), "utf-8")
         self.is_refused_and_written_again(made, path, whole)
 
+    def test_an_item_without_its_regions_before_there_is_a_manifest(self, made):
+        path = made.records / "test-00000.json"
+        sidecar = json.loads(path.read_bytes())
+        del sidecar["items"][0]["regions"]
+        path.write_text(json.dumps(sidecar), "utf-8")
+        (made.records / "manifest.json").unlink()
+        with pytest.raises(RecordsError, match=rf"{path.name} .*regions.*delete it"):
+            prepare(made)
+
     def is_refused_and_written_again(self, made, path, whole):
         says = rf"{path.name} is not as it was written; delete it"
         with pytest.raises(RecordsError, match=says):

@@ -76,13 +76,13 @@ class Exact(Backend):
     def open(cls, folder: Path, writing: bool = False) -> Exact:
         if writing:
             remove_asides(folder, alone=True)
-        found = read_manifest(folder, _VERSION)
+        found = read_manifest(folder, _VERSION, "shape")
         backend = cls(folder, tuple(found["shape"]), precision=found["precision"])
         try:
             backend._segments = [_open(folder, files) for files in found["segments"]]
         except FileNotFoundError as error:
             # A writer may have joined segments since the manifest was read.
-            if read_manifest(folder, _VERSION) != found:
+            if read_manifest(folder, _VERSION, "shape") != found:
                 return cls.open(folder, writing)
             raise DamagedError(Path(error.filename), "there is no such file") from None
         backend._removed = np.array(found["removed"], np.int64)

@@ -56,7 +56,7 @@ class _Faiss(Backend):
     def open(cls, folder: Path, writing: bool = False) -> _Faiss:
         if writing:
             remove_asides(folder, alone=True)
-        found = read_manifest(folder, _VERSION)
+        found = read_manifest(folder, _VERSION, "shape")
         if found["backend"] != cls.NAME:
             raise BackendError(f"{folder} was made by the backend {found['backend']}")
         backend = cls(folder, tuple(found["shape"]), **found["options"])
@@ -65,7 +65,7 @@ class _Faiss(Backend):
             backend._read(found["files"])
         except BackendError:
             # A writer may have put newer files there since the manifest was read.
-            if read_manifest(folder, _VERSION) == found:
+            if read_manifest(folder, _VERSION, "shape") == found:
                 raise
             return cls.open(folder, writing)
         return backend

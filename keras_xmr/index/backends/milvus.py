@@ -81,7 +81,7 @@ class Milvus(Backend):
 
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> Milvus:
-        found = read_manifest(folder, _VERSION)
+        found = read_manifest(folder, _VERSION, "shape")
         if found["backend"] != cls.NAME:
             raise BackendError(f"{folder} was made by the backend {found['backend']}")
         backend = cls(folder, tuple(found["shape"]), **found["options"])

@@ -120,6 +120,7 @@ def test_help_and_list_show_every_config(tmp_path):
         (["--config=scenes_pcme", "train"], "'train' is a command, and commands stand first"),
         (["train", "--config=scenes_pcme", "now"], "train does not take the word 'now'"),
         (["--modus=train"], "run has no option --modus. There are: --config, --set, --yes."),
+        (["train", "--config=--"], "--config: '--' is not a value"),
         (["train", "--confg=x"], "train has no option --confg. Did you mean '--config'?"),
         (["train", "--config"], "--config: expected one argument (python main.py train --help)"),
         (["search", "--idnex=x", "a dog"], "search has no option --idnex. Did you mean '--index'?"),

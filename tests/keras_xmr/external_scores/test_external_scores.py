@@ -180,6 +180,15 @@ def test_files_that_are_no_matrices_are_told(folder):
         load_matrix(folder / "two.npz")
     with pytest.raises(UserError, match="does not exist"):
         load_matrix(folder / "none.npy")
+    np.savez(folder / "locked.npz", np.eye(3))
+    content = bytearray((folder / "locked.npz").read_bytes())
+    directory = content.rindex(b"PK\1\2")
+    for place, value, says in ((8, 1, "encrypted"), (10, 32, "compression"), (6, 255, "version")):
+        damaged = content.copy()
+        damaged[directory + place] = value
+        (folder / "locked.npz").write_bytes(damaged)
+        with pytest.raises(UserError, match=rf"locked\.npz is not an array .*{says}"):
+            load_matrix(folder / "locked.npz")
     np.save(folder / "images.npy", np.zeros((6, 3)))
     np.save(folder / "captions.npy", np.zeros((8, 4)))
     own = ExternalScores(folder / "captions.json", image_embeddings=folder / "images.npy")

@@ -259,6 +259,21 @@ def test_an_index_without_checksums_gets_them(root):
     assert index.content["checksums"] == before
 
 
+def test_a_manifest_of_something_else_is_named(root):
+    _, index, _ = built(root)
+    own, other = index.path / "manifest.json", index.path / "vectors/manifest.json"
+    contents = own.read_bytes(), other.read_bytes()
+    for path, content in (
+        (own, contents[1]),
+        (other, contents[0]),
+        (own, contents[0].replace(b'"version"', b'"versiom"')),
+    ):
+        own.write_bytes(contents[0])
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=rf"{path} is damaged; delete the folder"):
+            _ = PhotoIndex.open(index.path).vectors
+
+
 @pytest.mark.parametrize("backend", ["exact", "faiss_hnsw"])
 def test_damaged_vectors_are_named_and_made_again(root, backend):
     if backend != "exact":

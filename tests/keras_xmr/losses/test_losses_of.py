@@ -152,3 +152,8 @@ def test_a_loss_that_is_called_like_one_of_keras_says_how():
 def test_a_matcher_takes_tensors():
     scores = matchers.Cosine()(IMAGES, CAPTIONS)
     np.testing.assert_array_equal(scores, matchers.Cosine()({"mean": IMAGES}, {"mean": CAPTIONS}))
+
+
+def test_a_loss_of_nothing_is_told():
+    with pytest.raises(ArgumentError, match="at least one image and one caption"):
+        losses.Triplet().of(points(0, 1), points(0, 2))

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from keras_xmr.errors import ArgumentError
 from keras_xmr.metrics import (
     alpha_of_counts,
     krippendorff_alpha,
@@ -42,6 +43,11 @@ def test_alpha_of_chance_is_0_and_that_of_harmony_is_1(random):
     assert krippendorff_alpha(same) == pytest.approx(1)
     assert np.isnan(krippendorff_alpha(np.ones((5, 3))))
     assert np.isnan(alpha_of_counts(np.eye(2, dtype=int)))
+    assert np.isnan(krippendorff_alpha(np.zeros((3, 0))))
+    assert krippendorff_alpha([[1, 1], [2, 2]]) == pytest.approx(1)
+    for ratings in ("x", [1.0, 2.0], [["a", "b"]]):
+        with pytest.raises(ArgumentError, match=r"a matrix .* of numbers"):
+            krippendorff_alpha(ratings)
 
 
 @pytest.mark.parametrize("weights", ["none", "linear", "quadratic"])

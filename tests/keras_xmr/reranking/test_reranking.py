@@ -238,3 +238,9 @@ def test_hubs_that_spoil_a_ranking_are_undone(random):
     for reranker in (FastReranking(), ReciprocalNeighbours(), MultiFactor()):
         i2t, t2i = reranker(scores)
         assert evaluate_scores(ScoreMatrices(i2t, t2i), judgements).summary["rsum"] > plain
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    for scores in ([[1j]], [["1"]], [[None]]):
+        with pytest.raises(ValueError, match="scores are numbers, not"):
+            FastReranking()(np.array(scores))
