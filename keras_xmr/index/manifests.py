@@ -47,15 +47,16 @@ def read_manifest(folder: Path, version: int, key: str) -> dict[str, Any]:
         told = json.loads(path.read_bytes())
         content: dict[str, Any] = told["content"]
         is_whole = told["sha256"] == _digest(json.dumps(content, ensure_ascii=False))
-        is_whole = is_whole and "version" in told and key in content
+        of_version = told["version"]
+        is_whole = is_whole and (key in content or of_version != version)
     except FileNotFoundError:
         raise UserError(f"{folder} holds no index (no {MANIFEST}); `index` builds one") from None
     except (ValueError, TypeError, KeyError):
         is_whole = False
     if not is_whole:
         raise UserError(f"{path} is damaged; {_AGAIN}")
-    if told["version"] != version:
-        raise UserError(f"{folder} has version {told['version']}, not {version}; {_AGAIN}")
+    if of_version != version:
+        raise UserError(f"{folder} has version {of_version}, not {version}; {_AGAIN}")
     return content
 
 
