@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -29,6 +30,9 @@ _MOST = 16_384
 
 _AT_ONCE = 4000
 """So many rows are given to Milvus, or named in a filter, at once."""
+
+_LOADS, _PAUSE = 5, 0.1
+"""A collection is loaded so often at most, after a pause in seconds that grows each time."""
 
 _OPEN: Counter[str] = Counter()
 _OPENING = Lock()
@@ -207,13 +211,24 @@ class Milvus(Backend):
             if not self.uri:
                 # Milvus Lite makes the graph of what is new when a collection is loaded.
                 self._client.release_collection(self._name)
-                self._client.load_collection(self._name)
+                self._load()
         self._saves += 1
         ids = self.ids
         write_manifest(self.folder, _VERSION, self._content(len(ids)))
         self._delete(self._removed)
         self._stored, self._removed = ids, self._removed[:0]
         self._new_ids, self._new = self._new_ids[:0], self._new[:0]
+
+    def _load(self) -> None:
+        """Loads the collection, again where Milvus Lite has not yet written all of a graph."""
+        for attempt in range(1, _LOADS + 1):
+            try:
+                self._client.load_collection(self._name)
+                return
+            except MilvusException:
+                if attempt == _LOADS:
+                    raise
+                time.sleep(_PAUSE * attempt)
 
     def _content(self, items: int) -> dict[str, Any]:
         options = {name: getattr(self, name) for name in self.OPTIONS}
@@ -255,7 +270,7 @@ class Milvus(Backend):
                 _OPEN[self._place] += 1
             if not self._client.has_collection(self._name):
                 self._create()
-            self._client.load_collection(self._name)
+            self._load()
         except MilvusException as error:
             why = str(error.message)
             if not self.uri:

@@ -334,3 +334,24 @@ def test_a_file_that_goes_away_while_it_is_opened_is_named(tmp_path, monkeypatch
     monkeypatch.setattr("faiss.read_index", gone)
     with pytest.raises(BackendError, match=r"\.faiss is missing or damaged .*run `index`"):
         kind.open(tmp_path / "vectors")
+
+
+def test_milvus_is_asked_again_while_it_writes_a_graph(tmp_path, monkeypatch):
+    pymilvus = pytest.importorskip("pymilvus")
+    kind = backend_class("milvus")
+    backend, _ = filled(kind, tmp_path)
+    backend.save()
+    load, asked = pymilvus.MilvusClient.load_collection, []
+
+    def load_in_the_end(client, name, **options):
+        asked.append(name)
+        if len(asked) < 3:
+            raise pymilvus.MilvusException(1, "read error in data.hnsw.idx")
+        load(client, name, **options)
+
+    monkeypatch.setattr(pymilvus.MilvusClient, "load_collection", load_in_the_end)
+    monkeypatch.setattr("keras_xmr.index.backends.milvus._PAUSE", 0)
+    backend.add(np.array([7000]), vectors(1, seed=9))
+    backend.save()
+    assert len(asked) == 3
+    assert len(kind.open(tmp_path / "vectors")) == len(backend)
