@@ -190,6 +190,10 @@ class CCAOptions(Section):
     exponents: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1)] = (0.5,)
     """Powers of its canonical correlation that a direction is weighted with."""
 
+    directions: tuple[PositiveInt, ...] = ()
+    """How many of the first directions are kept, where the embedding has room for more; empty keeps
+    all. Few photos want few."""
+
 
 class TrainOptions(Section):
     """How the model is trained."""

@@ -22,6 +22,7 @@ class Projections:
         image_ridge: The ridge of the images, as a multiple of their mean variance.
         caption_ridge: That of the captions.
         exponent: The power of its canonical correlation that a direction is weighted with.
+        directions: How many directions there are; the numbers after them are 0.
     """
 
     image: np.ndarray
@@ -29,6 +30,7 @@ class Projections:
     image_ridge: float
     caption_ridge: float
     exponent: float
+    directions: int
 
 
 class CanonicalCorrelations:
@@ -71,6 +73,7 @@ class CanonicalCorrelations:
         image_ridges: Iterable[float],
         caption_ridges: Iterable[float],
         exponents: Iterable[float],
+        directions: Iterable[int] = (),
     ) -> Iterator[Projections]:
         """Yields the maps for every combination of some options.
 
@@ -79,8 +82,10 @@ class CanonicalCorrelations:
             image_ridges: Multiples of the mean variance of a number of an image.
             caption_ridges: Those of the captions.
             exponents: Powers of the canonical correlations.
+            directions: How many of the first directions are kept, no more than D; none for all.
         """
         caption_ridges, exponents = list(caption_ridges), list(exponents)
+        kept = sorted({min(count, dimension) for count in directions}, reverse=True) or [dimension]
         for image_ridge in image_ridges:
             left = (self._image_values + image_ridge * self._image_variance) ** -0.5
             for caption_ridge in caption_ridges:
@@ -93,13 +98,15 @@ class CanonicalCorrelations:
                 caption = self._caption_axes @ (right[:, None] * (v * signs))
                 for exponent in exponents:
                     weights = values**exponent
-                    yield Projections(
-                        _wide(image * weights, dimension),
-                        _wide(caption * weights, dimension),
-                        image_ridge,
-                        caption_ridge,
-                        exponent,
-                    )
+                    for count in kept:
+                        yield Projections(
+                            _wide((image * weights)[:, :count], dimension),
+                            _wide((caption * weights)[:, :count], dimension),
+                            image_ridge,
+                            caption_ridge,
+                            exponent,
+                            min(count, len(values)),
+                        )
 
 
 def _axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

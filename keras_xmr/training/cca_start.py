@@ -89,7 +89,11 @@ def begin_at_cca(
     pooling: Any = image_head.global_pooling
     width = pooling.closed_form or image_head.dimension
     choices = found.projections(
-        width, options.image_ridges, options.caption_ridges, options.exponents
+        width,
+        options.image_ridges,
+        options.caption_ridges,
+        options.exponents,
+        options.directions,
     )
     if validation is not None:
         rsum, best = max(
@@ -100,12 +104,13 @@ def begin_at_cca(
     else:
         best, reached = next(choices), ""
     _LOGGER.info(
-        "start: CCA of %s images and %s captions, ridges %g and %g, exponent %g%s",
+        "start: CCA of %s images and %s captions, ridges %g and %g, exponent %g%s%s",
         f"{len(train.images):,}",
         f"{len(train.captions):,}",
         best.image_ridge,
         best.caption_ridge,
         best.exponent,
+        f", directions: {best.directions}" if options.directions else "",
         reached,
     )
     images = _begin(image_head, train.images, found.image_mean, best.image)

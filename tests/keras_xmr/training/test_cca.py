@@ -116,3 +116,11 @@ def test_every_combination_is_tried_the_first_first(random):
             exponent=choice.exponent,
         )
         np.testing.assert_array_equal(again.image, choice.image)
+
+
+def test_the_first_directions_are_kept(random):
+    correlations = CanonicalCorrelations(*pairs(random, 30))
+    every, one_of_them = correlations.projections(3, [1], [1], [0.5], [1, 9])
+    assert (every.directions, one_of_them.directions) == (3, 1)
+    np.testing.assert_array_equal(one_of_them.image[:, :1], every.image[:, :1])
+    np.testing.assert_array_equal(one_of_them.caption[:, 1:], 0)
