@@ -272,7 +272,7 @@ def _read(source: Any, entry: Any) -> Any:
 
 
 def _encoders(options: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """Both encoders of `csv_pretrained` with other presets, and the options of its pixels."""
+    """Both encoders of `csv_pretrained_pcme`, as of all such configs, with other presets."""
     from keras_xmr.config.loader import find_config, load_config
     from keras_xmr.config.registry import build
 
@@ -281,7 +281,7 @@ def _encoders(options: argparse.Namespace) -> tuple[Any, Any, Any]:
         f"model.text.encoder.preset={options.text_preset}",
         *options.set,
     ]
-    config = load_config(find_config("csv_pretrained"), sets)
+    config = load_config(find_config("csv_pretrained_pcme"), sets)
     towers = config.model.image, config.model.text
     image, text = (build("encoder", tower.encoder) for tower in towers)
     return image, text, config.data.image

@@ -8,7 +8,7 @@ Of the test photos, experts and a crowd judged pairs that nobody annotated. By t
 3. risk and coverage when what people call right counts;
 4. how many of the first pairs of an audit people call right, beside the order by score alone and
    random judged pairs;
-5. whether answer sets hold what people call right, and "nothing here" is said where nothing is.
+5. whether answer sets hold what people call right (verdict.py measures searches for absent photos).
 
 Intervals are 95 % by bootstrap over queries (of pairs: over photos or captions). Writes
 `people.jsonl`, `people.md` and `people.png` to `--output`, which is `<run>/people` by default. What
@@ -34,7 +34,7 @@ from intervals import Figure
 from judged import Judged, read_judged
 from model_answers import ModelAnswers
 from people_agreement import agreement, one_against_others
-from people_audit import audit_precision, coverage, judged_among_first, nothing_here
+from people_audit import audit_precision, coverage, judged_among_first
 from people_picture import draw
 from people_uncertainty import against_people, selective
 
@@ -53,7 +53,6 @@ PARTS = {
     "audit": "Right by the crowd, of the first N unlabelled pairs that it judged",
     "judged": "Judged by the crowd, of the first N unlabelled pairs of the audit",
     "coverage": "Answer sets of captions, calibrated on val",
-    "nothing": "What a search says, as a share of captions",
 }
 """The parts of the study, and the titles of their tables."""
 
@@ -117,8 +116,6 @@ def study(
         yield Row("judged", "photos and captions", who, f"first {n}", figure)
     for truth, what, figure in coverage(answers, crowd):
         yield Row("coverage", "captions", truth, what, figure)
-    for gallery, what, figure in nothing_here(answers, crowd):
-        yield Row("nothing", "captions", gallery, what, figure)
 
 
 def tables(rows: Sequence[Row]) -> Iterator[str]:

@@ -113,35 +113,6 @@ def coverage(answers: ModelAnswers, crowd: Judged) -> Iterator[tuple[str, str, F
     yield "crowd", "right among all judged photos", mean(_share(voted, judged))
 
 
-def nothing_here(answers: ModelAnswers, crowd: Judged) -> Iterator[tuple[str, str, Figure]]:
-    """How often a search says "nothing here", beside what the crowd says is there.
-
-    Yields:
-        What is in the gallery, what is said, and the share of captions.
-    """
-    sets, scores = answer_sets(answers)
-    asked = np.flatnonzero(np.bincount(crowd.captions, minlength=crowd.shape[1]))
-    scores, own = scores[asked], answers.test.caption_image[asked]
-    voted = crowd.relation().grades.toarray().T[asked] > 0
-    is_own = own[:, None] == np.arange(crowd.shape[0])
-    others = (voted & ~is_own).any(axis=1)
-    without_own = np.where(is_own, -np.inf, scores)
-    galleries = {
-        "all photos": (scores, np.ones(len(asked), bool)),
-        "own photo out, others right by the crowd": (without_own, others),
-        "own photo out, no other right by the crowd": (without_own, ~others),
-        "own photo and all right by the crowd out": (
-            np.where(voted, -np.inf, without_own),
-            np.ones(len(asked), bool),
-        ),
-    }
-    for gallery, (own_scores, kept) in galleries.items():
-        best = own_scores[kept].max(axis=1, initial=-np.inf)
-        said = np.array([sets.verdict(b, own_scores.shape[1]) for b in best.tolist()])
-        for verdict in ("nothing", "found") if len(said) else ():
-            yield gallery, verdict, mean((said == verdict).astype(float))
-
-
 def _share(some: np.ndarray, of: np.ndarray) -> np.ndarray:
     """The share of true values in each row, of those in `of`; NaN of a row without any."""
     sizes = of.sum(axis=1)

@@ -135,10 +135,6 @@ def test_answer_sets_keep_their_promise_by_the_annotated_pairs(audit, judged):
     own = scores[asked, found.test.caption_image[asked]]
     figure = rows["annotated", "share of the right photos in the set"]
     assert figure.value == pytest.approx((own >= sets.cutoff).mean())
-    said = {(g, v): f for g, v, f in audit.nothing_here(found, crowd)}
-    best = scores[asked].max(axis=1)
-    nothing = [sets.verdict(b, PHOTOS) == "nothing" for b in best]
-    assert said["all photos", "nothing"].value == pytest.approx(np.mean(nothing))
 
 
 def test_one_expert_is_between_ties_against_and_for(agreement, judged):

@@ -36,6 +36,7 @@ configs that come along (coco_pcme and so on; `list` says what each is):
 _DATA_SETS = {
     "scenes": "the built-in synthetic data set",
     "csv": "your own photos, or their precomputed features",
+    "flickr8k": "Flickr8K, judged by people",
     "coco": "COCO Captions: rows of the papers",
     "f30k": "Flickr30K: rows of the papers",
     "cub": "CUB Captions: rows of the papers",
