@@ -27,8 +27,8 @@ class Projection(Pooling):
     scale are statistics of the training split: `train.start: cca` sets them, and the linear map
     with them. Without it they stay at 0 and 1.
 
-    Maps in closed form are better on a few hundred photos, maps trained with dropout on thousands,
-    and both together better than either. With `closed_form`, the first numbers of the vector are
+    Maps in closed form are better on a few hundred photos, and maps trained with dropout on
+    thousands. With `closed_form`, the first numbers of the vector are
     those of CCA, which training neither changes nor sees, and the others are learned. Each part is
     on the unit sphere, so the cosine of two vectors is the weighted mean of the cosines of both
     parts; the weight is chosen on the validation split.
