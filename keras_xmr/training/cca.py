@@ -98,10 +98,11 @@ class CanonicalCorrelations:
                 caption = self._caption_axes @ (right[:, None] * (v * signs))
                 for exponent in exponents:
                     weights = values**exponent
+                    left_map, right_map = image * weights, caption * weights
                     for count in kept:
                         yield Projections(
-                            _wide((image * weights)[:, :count], dimension),
-                            _wide((caption * weights)[:, :count], dimension),
+                            _wide(left_map[:, :count], dimension),
+                            _wide(right_map[:, :count], dimension),
                             image_ridge,
                             caption_ridge,
                             exponent,

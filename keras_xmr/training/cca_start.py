@@ -152,12 +152,13 @@ def _fit(head: Head, own: _Begun, other: _Begun) -> None:
 
 
 def _rsum(found: CanonicalCorrelations, choice: Projections, split: Averages) -> float:
-    images = _unit((split.images - found.image_mean) @ choice.image)
-    captions = _unit((split.captions - found.caption_mean) @ choice.caption)
+    images = unit_rows((split.images - found.image_mean) @ choice.image)
+    captions = unit_rows((split.captions - found.caption_mean) @ choice.caption)
     return evaluate_scores(images @ captions.T, split.judgements).summary["rsum"]
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Rows (N, D) on the unit sphere; rows of zeros stay."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 

@@ -12,7 +12,7 @@ from keras_xmr.config.schema import Config
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.pooling import Pooling, Projection
-from keras_xmr.training.cca_start import averages_of_split
+from keras_xmr.training.cca_start import averages_of_split, unit_rows
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,6 +62,6 @@ def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, conf
 def _parts(pooling: Pooling, averages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both parts of the vectors of some averages, each on the unit sphere."""
     inputs = (averages - pooling.centre.numpy()) * float(pooling.scale)
-    parts = (inputs @ kernel.numpy() for kernel in (pooling.closed_form_kernel, pooling.kernel))
-    first, second = (p / np.maximum(np.linalg.norm(p, axis=1, keepdims=True), 1e-12) for p in parts)
+    kernels = pooling.closed_form_kernel, pooling.kernel
+    first, second = (unit_rows(inputs @ kernel.numpy()) for kernel in kernels)
     return first, second
