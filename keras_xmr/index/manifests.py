@@ -51,7 +51,7 @@ def read_manifest(folder: Path, version: int, key: str) -> dict[str, Any]:
         is_whole = is_whole and (key in content or of_version != version)
     except FileNotFoundError:
         raise UserError(f"{folder} holds no index (no {MANIFEST}); `index` builds one") from None
-    except (ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):  # A folder, or a loop of links.
         is_whole = False
     if not is_whole:
         raise UserError(f"{path} is damaged; {_AGAIN}")

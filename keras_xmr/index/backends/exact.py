@@ -80,11 +80,11 @@ class Exact(Backend):
         backend = cls(folder, tuple(found["shape"]), precision=found["precision"])
         try:
             backend._segments = [_open(folder, files) for files in found["segments"]]
-        except FileNotFoundError as error:
+        except OSError as error:
             # A writer may have joined segments since the manifest was read.
             if read_manifest(folder, _VERSION, "shape") != found:
                 return cls.open(folder, writing)
-            raise DamagedError(Path(error.filename), "there is no such file") from None
+            raise DamagedError(Path(error.filename or folder), error.strerror) from None
         backend._removed = np.array(found["removed"], np.int64)
         backend._written = found["written"]
         return backend

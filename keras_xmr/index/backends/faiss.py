@@ -165,7 +165,7 @@ class _Faiss(Backend):
                     self._index = faiss.read_index(str(path))
                     continue
                 ids, kept = np.load(path)
-            except (FileNotFoundError, IsADirectoryError, RuntimeError):
+            except (OSError, RuntimeError):
                 # A writer can take it away in between, for which faiss has no error of its own.
                 raise lost from None
             except NO_ARRAY as error:

@@ -288,6 +288,28 @@ def test_damaged_vectors_are_named_and_made_again(root, backend):
     np.testing.assert_array_equal(index.vectors.ids, index.ids)
 
 
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_vectors_that_are_a_folder_or_a_loop_are_named_and_made_again(root, is_folder):
+    _, index, _ = built(root)
+    folder = index.path / "vectors"
+    path = next(folder.glob("*.vectors.npy"))
+    path.unlink()
+    path.mkdir() if is_folder else path.symlink_to(path.name)
+    with pytest.raises(UserError, match=r"is missing or damaged .*run `index` again"):
+        _ = PhotoIndex.open(index.path).vectors
+    report, index, stub = built(root)
+    assert (stub.embedded, report.damaged) == (0, [folder])
+    np.testing.assert_array_equal(index.vectors.ids, index.ids)
+
+
+def test_a_manifest_that_is_a_folder_is_named(root):
+    _, index, _ = built(root)
+    (index.path / "manifest.json").unlink()
+    (index.path / "manifest.json").mkdir()
+    with pytest.raises(UserError, match=r"manifest\.json is damaged; delete the folder"):
+        PhotoIndex.open(index.path)
+
+
 def calibrated(monkeypatch, times):
     """Lets indexes be calibrated with what a stub knows; `times` is told of each."""
     monkeypatch.setattr(build, "has_validation", lambda model: True)
