@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tokenize import TokenError
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NO_ARRAY = (
     *(OSError, EOFError, BadZipFile, zlib.error, ValueError, OverflowError, MemoryError),
@@ -22,6 +26,17 @@ NO_ARRAY = (
     RuntimeError,
 )
 """What `numpy.load` raises of files that hold no whole array."""
+
+
+def bytes_after(array: np.ndarray, path: Path) -> int:
+    """How many bytes a file has after the array that it is memory-mapped as; 0 of other arrays.
+
+    `numpy.load` does not look at them, and an array that lost or won bytes within has others.
+    """
+    import numpy as np
+
+    is_mapped = isinstance(array, np.memmap)
+    return path.stat().st_size - array.offset - array.nbytes if is_mapped else 0
 
 
 def checksum(path: Path) -> str:

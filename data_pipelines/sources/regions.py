@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from data_pipelines.files import NO_ARRAY
+from data_pipelines.files import NO_ARRAY, bytes_after
 from data_pipelines.sources.base import (
     Caption,
     Entry,
@@ -66,11 +66,12 @@ class RegionsSource(Source):
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images of train, dev and test, in the order of the arrays."""
-        del problems
         if self.boxes:
             self._boxes  # noqa: B018  # Files that do not fit are told of before anything is read.
         for split, name in self._names.items():
             if not (self.root / f"{name}_ims.npy").exists() and split != "train":
+                if (self.root / f"{name}_caps.txt").exists():
+                    problems.add("split without features", f"there is no {name}_ims.npy")
                 continue
             texts = self._captions(split)
             stride = self._stride(split, len(texts))
@@ -175,4 +176,9 @@ def _load(path: Path, holds: str) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         array.close()
         raise SourceError(f"{path} is an archive of arrays (.npz); write {holds} with numpy.save")
+    if surplus := bytes_after(array, path):
+        raise SourceError(
+            f"{path} has {surplus:,} bytes after its array; it may have been damaged while it was "
+            "copied"
+        )
     return array

@@ -52,13 +52,8 @@ class WebDatasetSource(ShardedSource):
                             image, captions = entry
                             own = self.split_of(key, split)
                             yield Entry(key, own, captions, file=name, position=image.offset_data)
-                    if not _ends(path, tar.offset):
-                        problems.add(
-                            "damaged tar file",
-                            f"{path} ends without an end-of-archive block: it was cut or damaged "
-                            f"at byte {tar.offset:,}, and what follows is not read. Download or "
-                            "copy it again",
-                        )
+                    if fault := _fault(path, tar.offset):
+                        problems.add("damaged tar file", f"{path} {fault}")
             except (tarfile.TarError, OSError, EOFError) as error:
                 problems.add(
                     "damaged tar file", f"{path}: {error}; compressed ones are not read, either"
@@ -103,14 +98,28 @@ class WebDatasetSource(ShardedSource):
         return found[self.caption]
 
 
-def _ends(path: Path, offset: int) -> bool:
-    """Whether a tar file has an end-of-archive block where `tarfile` stopped reading.
+def _fault(path: Path, offset: int) -> str | None:
+    """What is wrong with a tar file that `tarfile` has read up to an offset; None if nothing is.
 
-    It also stops at a header that is damaged or cut, without an error.
+    It stops at a header that is damaged or cut, and at the end of the first of several archives,
+    without an error; and a file of zeros is an empty archive.
     """
     with path.open("rb") as file:
         file.seek(offset)
-        return file.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
+        if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            return (
+                f"ends without an end-of-archive block: it was cut or damaged at byte {offset:,}, "
+                "and what follows is not read. Download or copy it again"
+            )
+        if offset == 0:
+            return "begins with the end of an archive, so it holds no files. Download it again"
+        while block := file.read(1 << 20):
+            if block.strip(b"\0"):
+                return (
+                    f"goes on after the end of its archive at byte {offset:,}, and that is not "
+                    "read. Give every archive a file of its own, or copy it again if it is one"
+                )
+    return None
 
 
 def _key(member: tarfile.TarInfo) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY
+from data_pipelines.files import NO_ARRAY, bytes_after
 
 _ROWS = 512
 
@@ -45,6 +45,8 @@ def load_matrix(path: Path) -> np.ndarray:
         raise ScoresError(
             f"{path} is not an array as numpy.save or numpy.savez writes it ({error})"
         ) from None
+    if surplus := bytes_after(found, path):
+        raise ScoresError(f"{path} has {surplus:,} bytes after its array; save one array alone")
     if found.ndim != 2 or found.dtype.kind not in "fiu":
         raise ScoresError(
             f"{path} holds {found.dtype} of shape {found.shape}; a matrix of numbers is expected"

@@ -144,6 +144,7 @@ def test_one_caption_a_line_has_no_other_line_breaks(tmp_path):
             lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\x04\x00{'a\n"),
             "not a whole .npy array",
         ),
+        (lambda path: path.write_bytes(path.read_bytes() + bytes(40)), "has 40 bytes after its"),
     ],
 )
 def test_features_that_are_no_regions_are_refused(tmp_path, write, says):

@@ -134,6 +134,20 @@ def test_padding_after_the_end_of_a_tar_file_does_not_matter(tmp_path):
         assert (len(entries), problems.total) == (2, 0)
 
 
+def test_a_tar_file_that_is_not_one_archive_of_files_is_counted(tmp_path):
+    path, other = tmp_path / "00000.tar", tmp_path / "other"
+    write_tar(path, range(2))
+    write_tar(other, range(2, 4))
+    for content, count, says in (
+        (path.read_bytes() + other.read_bytes(), 2, "goes on after the end of its archive"),
+        (bytes(20480), 0, "holds no files"),
+    ):
+        path.write_bytes(content)
+        _, entries, problems = read("webdataset", tmp_path)
+        assert (len(entries), problems.counts) == (count, {"damaged tar file": 1})
+        assert says in problems.examples["damaged tar file"][0]
+
+
 def test_a_tar_file_that_was_changed_is_no_image(tmp_path):
     path = tmp_path / "00000.tar"
     write_tar(path, range(2))

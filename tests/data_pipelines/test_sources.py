@@ -252,6 +252,14 @@ def test_the_test_split_of_regions_may_be_in_other_files(tmp_path):
         read(section | {"test": "testall"})
 
 
+def test_a_split_of_regions_without_features_is_counted(tmp_path):
+    section = datasets.regions(tmp_path)
+    (tmp_path / "test_ims.npy").unlink()
+    assert read(section)[2].counts == {"split without features": 1}
+    (tmp_path / "test_caps.txt").unlink()
+    assert read(section)[2].total == 0
+
+
 def test_regions_explain_lengths_that_do_not_fit(tmp_path):
     section = datasets.regions(tmp_path)
     (tmp_path / "test_caps.txt").write_text("one caption\n", "utf-8")

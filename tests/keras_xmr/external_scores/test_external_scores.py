@@ -117,6 +117,13 @@ def test_embeddings_are_scored_by_cosine(folder, random):
     assert (folder / "there" / "evaluation" / "test" / "metrics.json").exists()
 
 
+def test_bytes_after_an_array_are_refused(folder):
+    scores = folder / "scores.npy"
+    scores.write_bytes(scores.read_bytes() * 2)
+    with pytest.raises(UserError, match="bytes after its array"):
+        run(ExternalScores(folder / "captions.json", scores=scores))
+
+
 @pytest.mark.parametrize("scale", [1e18, 1e30, 1e-30, 1e-36, 1e200])
 def test_cosine_does_not_depend_on_the_magnitude_of_embeddings(random, scale):
     images, captions = random.normal(size=(6, 3)), random.normal(size=(8, 3))
