@@ -150,7 +150,7 @@ def _write_all(
 
 def _score(text: str, where: str) -> float:
     try:
-        score = float(text)
+        score = math.nan if "_" in text else float(text)  # Python reads 1_0 as 10.
     except ValueError:
         score = math.nan
     if not math.isfinite(score):

@@ -56,13 +56,15 @@ def semantic_precision(
             letter. Without tied scores they are the same.
 
     Raises:
-        ValueError: If the shapes differ, a score or a relevance is NaN, or a relevance is
-            below 0.
+        ValueError: If the shapes differ or there is nothing to rank, a score or a relevance is
+            NaN, or a relevance is below 0 or infinite.
     """
     rows, columns = ScoreMatrices.of(scores).by_query
     for matrix in (rows, columns.T):
         if matrix.shape != relevance.shape:
             raise ValueError(f"scores of shape {matrix.shape}, relevance of {relevance.shape}")
+    if not relevance.size:
+        raise ValueError("semantic precision needs at least one image and one caption")
     i2t = _direction(rows, relevance, top, score_ties)
     t2i = _direction(columns, relevance.T, top, score_ties)
     return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
@@ -121,6 +123,8 @@ def _direction(
         wanted = _floats(relevance[rows], "relevance", first)
         if wanted.min() < 0:
             raise ValueError(f"a relevance is below 0: {wanted.min()}")
+        if wanted.max() == np.inf:  # Shares of an infinite gain are not numbers.
+            raise ValueError("a relevance is infinite")
         order = np.argsort(block, axis=1)[:, ::-1]
         best, worst = _ranks(block, order)
         if ties == "share":

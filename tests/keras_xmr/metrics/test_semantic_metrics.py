@@ -213,6 +213,11 @@ def test_nan_negative_relevance_and_wrong_shapes_are_refused(tied):
         semantic_precision(scores, relevance[:, :16])
     with pytest.raises(ValueError, match="below 0"):
         semantic_precision(scores, -relevance)
+    with pytest.raises(ValueError, match="at least one image and one caption"):
+        semantic_precision(scores[:, :0], relevance[:, :0])
+    relevance[6, 1] = np.inf
+    with pytest.raises(ValueError, match="a relevance is infinite"):
+        semantic_precision(scores, relevance)
     relevance[6, 1] = np.nan
     with pytest.raises(ValueError, match="relevance of query 6 is NaN"):
         semantic_precision(scores, relevance)
