@@ -16,6 +16,7 @@ from keras_xmr.run_folder import RunFolder
 _SEED = "-seed"
 
 # Sections that decide what a figure means; with others, figures are not comparable.
+_SPLITS, _ASP = "evaluation.splits", "evaluation.semantic_precision"
 _MEANING = ("data.judgements", "evaluation.folds")
 _MEANING_OF_ASP = ("relevance.measure", "relevance.tokenizer")
 
@@ -102,9 +103,14 @@ def check_comparable(configs: Mapping[str, Mapping[str, Any]]) -> None:
         configs: The plain config of each run, by its name.
 
     Raises:
-        ConfigError: If they have no split in common, or measure in different ways.
+        ConfigError: If they have no split in common, or measure in different ways, or one does not
+            say how it measures.
     """
-    splits = {name: set(_at(config, "evaluation.splits")) for name, config in configs.items()}
+    for name, config in configs.items():
+        for key in (_SPLITS, _ASP, *_MEANING, *_MEANING_OF_ASP, "seed"):
+            if not _says(config, key):
+                raise ConfigError(f"{name}: its config does not say {key}; evaluate it again")
+    splits = {name: set(_at(config, _SPLITS)) for name, config in configs.items()}
     if not set.intersection(*splits.values()):
         listed = "\n  ".join(f"{name}: {', '.join(sorted(own))}" for name, own in splits.items())
         raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
@@ -119,12 +125,20 @@ def check_comparable(configs: Mapping[str, Mapping[str, Any]]) -> None:
 
 def _unlike(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     keys: tuple[str, ...] = _MEANING
-    if all(_at(config, "evaluation.semantic_precision") for config in (left, right)):
+    if all(_at(config, _ASP) for config in (left, right)):
         keys += _MEANING_OF_ASP
     for key in keys:
         old, new = _at(left, key), _at(right, key)
         if old != new:
             yield key, old, new
+
+
+def _says(config: Mapping[str, Any], key: str) -> bool:
+    kinds: dict[str, type] = {_SPLITS: list, "seed": int}
+    try:
+        return isinstance(_at(config, key), kinds.get(key, object))
+    except (KeyError, TypeError):
+        return False
 
 
 def _at(config: Mapping[str, Any], key: str) -> Any:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import NO_ARRAY
 from keras_xmr.comparison.plan import check_comparable, method_of
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.config.yaml_file import read_yaml
 from keras_xmr.run_folder import EXTERNAL
 
+_AGAIN = "evaluate this run again (the command `evaluate`)"
 _ARRAYS = ("image_ids", "caption_ids", "caption_image", "captions")
 
 
@@ -80,17 +82,17 @@ class RunResult:
                     matrix, *kind, metric = key.split("/")
                     if matrix == self.matcher:
                         values.setdefault(kind[0] if kind else "metrics", {})[metric] = found[key]
+            return Queries(
+                known["image_ids"],
+                known["caption_ids"],
+                known.get("caption_image"),
+                known.get("captions"),
+                values,
+            )
         except FileNotFoundError:
-            raise ComparisonError(
-                f"{path} does not exist; evaluate this run again (the command `evaluate`)"
-            ) from None
-        return Queries(
-            known["image_ids"],
-            known["caption_ids"],
-            known.get("caption_image"),
-            known.get("captions"),
-            values,
-        )
+            raise ComparisonError(f"{path} does not exist; {_AGAIN}") from None
+        except (*NO_ARRAY, KeyError, TypeError, AttributeError) as error:
+            raise ComparisonError(f"{path} is damaged ({error}); {_AGAIN}") from None
 
     @cached_property
     def training_log(self) -> dict[str, np.ndarray]:
@@ -101,10 +103,16 @@ class RunResult:
         path = self.folder / "logs" / "training.csv"
         if not path.exists():
             return {}
-        with path.open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row.get("val_rsum")]
-        names = [name for name in (rows[0] if rows else ()) if name.startswith("val_")]
-        return {name: np.array([float(row[name]) for row in rows]) for name in ["step", *names]}
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = [row for row in csv.DictReader(file) if row.get("val_rsum")]
+            names = [name for name in (rows[0] if rows else ()) if (name or "").startswith("val_")]
+            log = {n: np.array([float(row[n]) for row in rows]) for n in ["step", *names]}
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            raise ComparisonError(
+                f"{path} is damaged ({error}); move it away to compare without its curve"
+            ) from None
+        return log if rows else {}
 
 
 Methods = dict[str, list[RunResult]]
@@ -137,7 +145,7 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
             raise ConfigError(f"{folder} holds no run: there is no config.yaml in it")
         if folder.name in configs:
             raise ConfigError(f"two runs are named {folder.name}; rename a folder")
-        configs[folder.name] = yaml.safe_load(config.read_text("utf-8"))
+        configs[folder.name] = read_yaml(config).data
     check_comparable(configs)
     evaluated = {f: {p.parent.name for p in f.glob("evaluation/*/metrics.json")} for f in folders}
     if missing := [str(folder) for folder, splits in evaluated.items() if not splits]:
@@ -160,13 +168,26 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
 
 def _figures(path: Path) -> dict[str, Any]:
     """What an evaluation found. Before judgements had a place of their own, some were lost."""
-    figures: dict[str, Any] = json.loads(path.read_bytes())
-    if not all("judgements" in found for found in figures["matchers"].values()):
-        raise ComparisonError(
-            f"{path} was written by an older version; evaluate this run again (the command "
-            "`evaluate`)"
+    try:
+        figures: dict[str, Any] = json.loads(path.read_bytes())
+        matchers = list(figures["matchers"].values())
+        is_whole = bool(matchers) and all(map(_are_figures, (m["metrics"] for m in matchers)))
+        is_old = not all("judgements" in found for found in matchers)
+        is_whole &= is_old or all(
+            _are_figures(judged) for m in matchers for judged in m["judgements"].values()
         )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        is_whole = is_old = False
+    if is_old:
+        raise ComparisonError(f"{path} was written by an older version; {_AGAIN}")
+    if not is_whole:
+        raise ComparisonError(f"{path} is damaged; {_AGAIN}")
     return figures
+
+
+def _are_figures(metrics: Any) -> bool:
+    kinds = {type(value) for value in metrics.values()}
+    return bool(kinds) and kinds <= {int, float}
 
 
 def _check_same_queries(runs: Sequence[RunResult]) -> None:

@@ -322,6 +322,54 @@ def test_one_method_alone_has_no_differences(folders, tmp_path):
     assert not (tmp_path / "out" / "test" / "differences.csv").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"name: x", r"x: its config does not say evaluation\.splits"),
+        (b"evaluation: {splits: 5}", r"x: its config does not say evaluation\.splits"),
+        (b"evaluation: 5", r"x: its config does not say evaluation\.splits"),
+        (b"evaluation: {splits: [test]}", "x: its config does not say evaluation"),
+        (b"a: [", r"config\.yaml:1: not valid YAML"),
+        (b"\xff", r"config\.yaml: not valid YAML"),
+    ],
+)
+def test_a_run_with_a_damaged_config_is_named(tmp_path, content, says):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/config.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=says):
+        read_runs([tmp_path / "x"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("evaluation/test/metrics.json", b""),
+        ("evaluation/test/metrics.json", b"\xff"),
+        ("evaluation/test/metrics.json", b"[]"),
+        ("evaluation/test/metrics.json", b'{"matchers": {}}'),
+        (
+            "evaluation/test/metrics.json",
+            b'{"matchers": {"a": {"metrics": {"rsum": "1"}, "judgements": {}}}}',
+        ),
+        ("evaluation/test/queries-test.npz", b"PK"),
+        ("evaluation/test/queries-test.npz", b"PK\5\6" + bytes(18)),
+        ("logs/training.csv", b"step,val_rsum\n1,\xff\n"),
+        ("logs/training.csv", b"step,val_rsum\n1,x\n"),
+        ("logs/training.csv", b"stup,val_rsum\n1,2\n"),
+    ],
+)
+def test_damaged_files_of_a_run_are_named(tmp_path, name, content):
+    runs = [finished_run(tmp_path, own, 0, 1.0).path for own in ("a", "b")]
+    (runs[1] / name).parent.mkdir(exist_ok=True)
+    (runs[1] / name).write_bytes(content)
+
+    def read():
+        return [own.training_log for (own,) in read_runs(runs)["test"].values()]
+
+    with pytest.raises(ComparisonError, match=f"b/{name} is damaged"):
+        read()
+
+
 def test_runs_that_cannot_be_compared(folders, tmp_path):
     with pytest.raises(ConfigError, match="holds no run"):
         read_runs([*folders, tmp_path / "nothing"])
