@@ -35,8 +35,10 @@ def bytes_after(array: np.ndarray, path: Path) -> int:
     """
     import numpy as np
 
-    is_mapped = isinstance(array, np.memmap)
-    return path.stat().st_size - array.offset - array.nbytes if is_mapped else 0
+    if not isinstance(array, np.memmap):
+        return 0
+    size: int = path.stat().st_size - array.offset - array.nbytes
+    return size
 
 
 def checksum(path: Path) -> str:

@@ -59,6 +59,24 @@ def as_embedding(given: Any, name: str) -> Embedding:
     return embedding
 
 
+def check_dimensions(image: Embedding, caption: Embedding) -> None:
+    """Checks that images and captions are embedded in one space.
+
+    Raises:
+        ArgumentError: If their dimensions differ.
+    """
+    keys = ("mean", "points", "tokens", "samples")
+    sizes = [
+        next((side[key].shape[-1] for key in keys if key in side), None)
+        for side in (image, caption)
+    ]
+    if None not in sizes and sizes[0] != sizes[1]:
+        raise ArgumentError(
+            f"images are embedded in {sizes[0]} dimensions and captions in {sizes[1]}; both towers "
+            "end in one space"
+        )
+
+
 def shapes(*kinds: str) -> str:
     """How an embedding of some kinds is given, or of every kind."""
     return "give " + ", or ".join(_SHAPES[kind] for kind in kinds or _SHAPES)

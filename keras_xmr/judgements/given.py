@@ -11,6 +11,22 @@ from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.relation import Judgements
 
 
+def as_array(given: Any, name: str) -> np.ndarray:
+    """An array of numbers, or of nested sequences of them.
+
+    Args:
+        given: The array.
+        name: What it is called in errors, for instance "scores".
+
+    Raises:
+        ArgumentError: If the sequences are of different lengths.
+    """
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise ArgumentError(f"{name}: {error}") from None
+
+
 def checked_image_of(image_of: Any, images: int, captions: int) -> np.ndarray:
     """The image of each caption, int64 (captions,).
 
@@ -29,7 +45,7 @@ def checked_image_of(image_of: Any, images: int, captions: int) -> np.ndarray:
                 "caption's image, such as [0, 0, 1] for two captions of image 0 and one of image 1"
             )
         return np.arange(images)
-    rows = np.asarray(image_of)
+    rows = as_array(image_of, "image_of")
     if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
         raise ArgumentError(
             f"image_of names a row of the images for each of the {captions} captions: whole "
@@ -61,7 +77,7 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
         raise ArgumentError(f"scores are a matrix (images, captions), not of shape {tuple(shape)}")
     images, captions = shape
     if not isinstance(judgements, Judgements):
-        if judgements is None or np.ndim(judgements) == 1:
+        if judgements is None or as_array(judgements, "judgements").ndim == 1:
             rows = checked_image_of(judgements, images, captions)
             return Judgements.from_pairs(rows, images)
         judgements = _of_matrix(judgements)

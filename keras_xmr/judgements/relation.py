@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
+
+from keras_xmr.errors import ArgumentError
 
 _ROWS = 256
 
@@ -34,16 +37,31 @@ class Judgements:
     judged: scipy.sparse.csr_array | None = None
 
     def __post_init__(self) -> None:
-        grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
+        try:
+            grades = scipy.sparse.csr_array(self.grades, dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"grades are a sparse matrix (images, captions): {error}") from None
+        if grades.ndim != 2:
+            raise ArgumentError(f"grades are a matrix (images, captions), not {grades.shape}")
         grades.sum_duplicates()
         grades.eliminate_zeros()
         if grades.nnz and not 0 < grades.data.min() <= grades.data.max() < np.inf:
-            raise ValueError("a grade is below 0, infinite or NaN; pairs that are wrong have none")
+            raise ArgumentError(
+                "a grade is below 0, infinite or NaN; pairs that are wrong have none"
+            )
+        masks = (self.image_query_mask, self.caption_query_mask)
+        for mask, count in zip(masks, grades.shape, strict=True):
+            if mask is not None and np.shape(mask) != (count,):
+                raise ArgumentError(
+                    f"a mask of shape {np.shape(mask)} is not one of {count} queries"
+                )
         object.__setattr__(self, "grades", grades)
         if self.judged is not None:
             judged = scipy.sparse.csr_array(self.judged, dtype=bool)
             if judged.shape != grades.shape:
-                raise ValueError(f"grades of shape {grades.shape}, judged pairs of {judged.shape}")
+                raise ArgumentError(
+                    f"grades of shape {grades.shape}, judged pairs of {judged.shape}"
+                )
             judged = (judged + (grades > 0)).tocsr()
             judged.eliminate_zeros()
             object.__setattr__(self, "judged", judged)
@@ -64,9 +82,16 @@ class Judgements:
             shape: Images, captions.
             fully_judged: Whether all other pairs are wrong. Otherwise they were not judged, and
                 only images and captions with a judged pair are queries.
+
+        Raises:
+            ArgumentError: If the pairs and grades are not such, or a pair is outside the shape.
         """
+        pairs, grades, shape = _checked_pairs(pairs, grades, shape)
         places = (pairs[:, 0], pairs[:, 1])
-        graded = scipy.sparse.csr_array((grades.astype(np.float32), places), shape=shape)
+        try:
+            graded = scipy.sparse.csr_array((grades, places), shape=shape)
+        except ValueError as error:
+            raise ArgumentError(f"judgements cannot be of shape {shape}: {error}") from None
         if fully_judged:
             return cls(graded)
         judged = scipy.sparse.csr_array((np.ones(len(pairs), bool), places), shape=shape)
@@ -82,9 +107,17 @@ class Judgements:
         Args:
             image_of_caption: The image of each caption, int (captions,).
             num_images: How many images there are.
+
+        Raises:
+            ArgumentError: If a caption has no such image.
         """
-        captions = np.arange(len(image_of_caption))
-        pairs = np.stack([image_of_caption, captions], axis=1)
+        rows = np.asarray(image_of_caption)
+        if rows.ndim != 1:
+            raise ArgumentError(
+                f"image_of_caption names an image for each caption, not {image_of_caption!r}"
+            )
+        captions = np.arange(len(rows))
+        pairs = np.stack([rows, captions], axis=1)
         return cls.from_grades(pairs, np.ones(len(captions)), (num_images, len(captions)))
 
     @classmethod
@@ -219,6 +252,27 @@ class Judgements:
             None if self.caption_query_mask is None else self.caption_query_mask[captions],
             None if self.judged is None else self.judged[images][:, captions],
         )
+
+
+def _checked_pairs(
+    pairs: np.ndarray, grades: np.ndarray, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
+    try:
+        pairs, grades = np.asarray(pairs), np.asarray(grades, np.float32)
+        images, captions = map(operator.index, shape)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"pairs, their grades and the shape do not fit: {error}") from None
+    is_whole = pairs.dtype.kind in "iu" or not pairs.size
+    if grades.ndim != 1 or pairs.shape != (len(grades), 2) or not is_whole:
+        raise ArgumentError(
+            "pairs are whole numbers (pairs, 2), and each has a grade, but there are "
+            f"{pairs.dtype} of shape {pairs.shape} and grades of shape {grades.shape}"
+        )
+    if pairs.size and (pairs.min() < 0 or (pairs.max(axis=0) >= (images, captions)).any()):
+        raise ArgumentError(
+            f"a pair is not of {images} images and {captions} captions, whose numbers begin at 0"
+        )
+    return pairs, grades, (images, captions)
 
 
 def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy.sparse.csr_array:

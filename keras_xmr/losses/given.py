@@ -9,10 +9,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.given import as_embedding, items, shapes
+from keras_xmr.embeddings.given import as_embedding, check_dimensions, items, shapes
 from keras_xmr.embeddings.kinds import Embedding, kind, points
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.given import checked_image_of
+from keras_xmr.judgements.given import as_array, checked_image_of
 from keras_xmr.matchers import Matcher
 
 Tensor = Any
@@ -62,7 +62,7 @@ def check_loss(loss: Any, image: Embedding, caption: Embedding, matcher: Any) ->
     """
     _check_kinds(loss, image, caption)
     _check_keys(loss, image, caption)
-    _check_dimensions(image, caption)
+    check_dimensions(image, caption)
     if loss.NEEDS_LOGITS and not getattr(matcher, "LOGITS", False):
         raise ArgumentError(
             f"{_name(loss)} reads scores as log-odds of a match: take a matcher such as "
@@ -96,18 +96,6 @@ def _check_kinds(loss: Any, image: Embedding, caption: Embedding) -> None:
         )
 
 
-def _check_dimensions(image: Embedding, caption: Embedding) -> None:
-    sizes = [
-        next(side[key].shape[-1] for key in ("mean", "points", "tokens") if key in side)
-        for side in (image, caption)
-    ]
-    if sizes[0] != sizes[1]:
-        raise ArgumentError(
-            f"images are embedded in {sizes[0]} dimensions and captions in {sizes[1]}; both towers "
-            "end in one space"
-        )
-
-
 def _check_keys(loss: Any, image: Embedding, caption: Embedding) -> None:
     """Checks that one side has what the loss reads beyond its kind."""
     keys = loss.keys_read()
@@ -124,7 +112,7 @@ def _positives(image_of: Any, positives: Any, images: int | None, captions: int 
     if positives is not None:
         if image_of is not None:
             raise ArgumentError("image_of and positives both say who matches whom; give one")
-        found = ops.convert_to_tensor(positives, "bool")
+        found = ops.convert_to_tensor(_numbers(positives, "positives"), "bool")
         if tuple(found.shape) != (images, captions):
             raise ArgumentError(
                 f"positives are of {images} images and {captions} captions, so of shape "
@@ -140,13 +128,23 @@ def _positives(image_of: Any, positives: Any, images: int | None, captions: int 
     return ops.convert_to_tensor(np.arange(images)[:, None] == rows[None, :])
 
 
+def _numbers(given: Any, name: str) -> Any:
+    """A tensor as it is, and an array of finite numbers of anything else."""
+    if tf.is_tensor(given):
+        return given
+    array = as_array(given, name)
+    if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        raise ArgumentError(f"{name}: a matrix of finite numbers is needed, not {array.dtype}")
+    return array
+
+
 def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
     if relevance is None:
         raise ArgumentError(
             f"{_name(loss)} learns from how relevant captions are to images: give relevance, float "
             f"{tuple(shape)}, such as keras_xmr.relevance.cider(captions, image_of)"
         )
-    found = ops.convert_to_tensor(relevance, "float32")
+    found = ops.convert_to_tensor(_numbers(relevance, "relevance"), "float32")
     if tuple(found.shape) != tuple(shape):
         raise ArgumentError(
             f"relevance is of images and captions, of shape {tuple(shape)}, not "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 import keras
 
-from keras_xmr.embeddings.given import as_embedding, shapes
+from keras_xmr.embeddings.given import as_embedding, check_dimensions, shapes
 from keras_xmr.embeddings.kinds import Embedding, kind, sample, sample_with_common_noise
 from keras_xmr.errors import ArgumentError
 
@@ -54,10 +54,12 @@ class Matcher(keras.layers.Layer):
         """Scores (images, captions) of two embeddings, or of tensors (N, D) of points.
 
         Raises:
-            ArgumentError: If they are no embeddings, or of kinds that it does not take.
+            ArgumentError: If they are no embeddings, of kinds that it does not take, or not in one
+                space.
         """
         image, caption = as_embedding(image, "images"), as_embedding(caption, "captions")
         self.check_kinds(kind(image), kind(caption))
+        check_dimensions(image, caption)
         return super().__call__(image, caption, **kwargs)
 
     def check_kinds(self, image: str, caption: str) -> None:
@@ -86,8 +88,27 @@ class Matcher(keras.layers.Layer):
 
         Returns:
             The embedding, with more keys if the matcher needs them.
+
+        Raises:
+            ArgumentError: If the matcher draws something, and this is not an embedding of a kind
+                that it takes.
         """
         del side, seed
+        return embedding
+
+    def checked(self, embedding: Any, side: Side) -> Embedding:
+        """An embedding of one side, of a kind that the matcher takes there.
+
+        Raises:
+            ArgumentError: If it is not.
+        """
+        embedding = as_embedding(embedding, f"{side}s")
+        known = dict.fromkeys(pair[side == "caption"] for pair in self.ACCEPTS)
+        if kind(embedding) not in known:
+            raise ArgumentError(
+                f"{type(self).__name__} takes {side}s of the kind {' or '.join(known)}, not "
+                f"{kind(embedding)}: {shapes(*known)}"
+            )
         return embedding
 
     def search_constants(self) -> dict[str, float]:
@@ -162,7 +183,17 @@ class SampledMatcher(Matcher):
         self.samples = samples
         self.test_samples = test_samples
 
+    def __call__(self, image: Any, caption: Any, **kwargs: Any) -> Tensor:
+        for embedding in (image, caption):
+            if isinstance(embedding, Mapping) and "samples" not in embedding:
+                raise ArgumentError(
+                    f"{type(self).__name__} compares samples, which `prepare(embedding, "
+                    '"image")`, or of captions "caption", draws'
+                )
+        return super().__call__(image, caption, **kwargs)
+
     def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
+        embedding = self.checked(embedding, side)
         if seed is None:
             noise = _EVALUATION_SEEDS[side]
             return embedding | {

@@ -76,6 +76,7 @@ class _Similarity(Matcher):
 
     def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
         """Adds the global vectors (B, D), which pairs share."""
+        embedding = self.checked(embedding, side)
         attention = self.image_attention if side == "image" else self.caption_attention
         return embedding | {"global": attention(embedding["tokens"], embedding["mask"], seed=seed)}
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
+from keras_xmr.judgements.given import as_array
 
 Level = Literal["nominal", "ordinal", "interval"]
+
+_COUNTS = "counts are a matrix (items, values) of numbers"
 
 
 def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
@@ -23,14 +26,9 @@ def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
         Alpha; NaN if no two ratings of an item can be compared, or all ratings are equal.
 
     Raises:
-        ArgumentError: If the ratings are not a matrix of numbers.
+        ArgumentError: If the ratings are not a matrix of numbers, or there is no such level.
     """
-    ratings = np.asarray(ratings)
-    if ratings.ndim != 2 or ratings.dtype.kind not in "biuf":
-        raise ArgumentError(
-            f"ratings are a matrix (items, raters) of numbers, not {ratings.dtype} of shape "
-            f"{ratings.shape}"
-        )
+    ratings = _matrix(ratings, "ratings are a matrix (items, raters) of numbers")
     values = np.unique(ratings[~np.isnan(ratings)])
     counts = (ratings[..., None] == values).sum(axis=1)
     return alpha_of_counts(counts, values, level)
@@ -45,7 +43,13 @@ def alpha_of_counts(
         counts: The number of raters of each item that gave each value, int (items, values).
         values: The values themselves, for the level "interval".
         level: See `krippendorff_alpha`.
+
+    Raises:
+        ArgumentError: If the counts are not a matrix of numbers, or there is no such level.
     """
+    counts = _matrix(counts, _COUNTS)
+    if level not in get_args(Level):
+        raise ArgumentError(f"the levels are {', '.join(get_args(Level))}, not {level!r}")
     counts = counts[counts.sum(axis=1) > 1].astype(np.float64)
     sizes = counts.sum(axis=1)
     weighted = counts / np.maximum(sizes - 1, 1)[:, None]
@@ -56,6 +60,13 @@ def alpha_of_counts(
     if not expected:
         return np.nan
     return float(1 - (totals.sum() - 1) * (together * apart).sum() / expected)
+
+
+def _matrix(given: Any, says: str) -> np.ndarray:
+    matrix = as_array(given, says)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise ArgumentError(f"{says}, not {matrix.dtype} of shape {matrix.shape}")
+    return matrix
 
 
 def _distances(totals: np.ndarray, values: np.ndarray, level: Level) -> np.ndarray:
@@ -84,7 +95,19 @@ def weighted_kappa(
 
     Returns:
         Kappa; NaN if all ratings are equal.
+
+    Raises:
+        ArgumentError: If these are not two ratings of each item, or there are no such weights.
     """
+    left, right = as_array(left, "left"), as_array(right, "right")
+    kinds = {left.dtype.kind, right.dtype.kind}
+    if left.ndim != 1 or left.shape != right.shape or kinds - {*"biuf"}:
+        raise ArgumentError(
+            "two raters give each item a whole number, but these are "
+            f"{left.dtype} of shape {left.shape} and {right.dtype} of shape {right.shape}"
+        )
+    if weights not in (known := ("none", "linear", "quadratic")):
+        raise ArgumentError(f"the weights are {', '.join(known)}, not {weights!r}")
     values = np.unique(np.concatenate([left, right]))
     apart = np.abs(np.subtract.outer(values, values)).astype(np.float64)
     apart = {"none": (apart > 0).astype(np.float64), "linear": apart, "quadratic": apart**2}[
@@ -101,8 +124,11 @@ def pairwise_agreement(counts: np.ndarray) -> float:
 
     Args:
         counts: The number of raters of each item that gave each value, int (items, values).
+
+    Raises:
+        ArgumentError: If the counts are not a matrix of numbers.
     """
-    counts = counts.astype(np.float64)
+    counts = _matrix(counts, _COUNTS).astype(np.float64)
     sizes = counts.sum(axis=1)
     pairs = (sizes * (sizes - 1)).sum()
     return float((counts * (counts - 1)).sum() / pairs) if pairs else np.nan

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements import as_judgements
+from keras_xmr.judgements import as_judgements, checked_image_of
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics.bootstrap import (
     RESAMPLES,
@@ -120,9 +121,13 @@ def compare(
         seed: Seed of the resamples.
 
     Raises:
-        ArgumentError: If shapes do not fit.
+        ArgumentError: If shapes do not fit, no pair is right, or nothing is resampled.
         ValueError: If a score is NaN.
     """
+    if not isinstance(resamples, Integral) or resamples < 1:
+        raise ArgumentError(f"resamples is a whole number from 1 on, not {resamples!r}")
+    if not isinstance(seed, Integral) or seed < 0:
+        raise ArgumentError(f"seed is a whole number from 0 on, not {seed!r}")
     sides = [[score_matrices_of(run) for run in _runs(scores)] for scores in (scores_a, scores_b)]
     shapes = {matrices.shape for runs in sides for matrices in runs}
     if len(shapes) != 1:
@@ -130,6 +135,8 @@ def compare(
         raise ArgumentError(f"compare takes scores of the same images and captions, not {listed}")
     (shape,) = shapes
     right = as_judgements(judgements, shape)
+    if not right.grades.nnz:
+        raise ArgumentError("no pair is right, so nothing can be compared")
     owner = _owner(right, image_of)
     left, other = (
         _estimates([evaluate_scores(run, right) for run in runs], owner, shape[0], resamples, seed)
@@ -163,10 +170,7 @@ def _owner(right: Judgements, image_of: Any) -> np.ndarray | None:
     if image_of is None:
         grades = right.grades.tocsc()
         return grades.indices if (np.diff(grades.indptr) == 1).all() else None
-    owner = np.asarray(image_of)
-    if owner.shape != (captions,) or owner.min(initial=0) < 0 or owner.max(initial=0) >= images:
-        raise ArgumentError(f"image_of has a row from 0 to {images - 1} for each caption")
-    return owner
+    return checked_image_of(image_of, images, captions)
 
 
 def _estimates(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.given import as_judgements
+from keras_xmr.judgements.given import as_array, as_judgements
 from keras_xmr.metrics.names import DIRECTIONS
 from keras_xmr.metrics.ranking import (
     PRECISION_AT,
@@ -137,8 +137,10 @@ def score_matrices_of(scores: Any) -> ScoreMatrices:
     """Both score matrices of what a caller has; a tuple may be two of them, or rows of one."""
     if isinstance(scores, ScoreMatrices):
         return scores
-    is_pair = isinstance(scores, tuple) and [np.ndim(matrix) for matrix in scores] == [2, 2]
-    matrices = [np.asarray(matrix) for matrix in (scores if is_pair else (scores,))]
+    is_pair = isinstance(scores, tuple) and [
+        as_array(matrix, "scores").ndim for matrix in scores
+    ] == [2, 2]
+    matrices = [as_array(matrix, "scores") for matrix in (scores if is_pair else (scores,))]
     for matrix in matrices:
         if matrix.dtype.kind not in "biuf":
             raise ArgumentError(f"scores are numbers, not {matrix.dtype}")

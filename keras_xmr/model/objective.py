@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import keras
 
 from keras_xmr.config.registry import snake_case
 from keras_xmr.embeddings.kinds import Embedding, for_matching
+from keras_xmr.errors import ArgumentError
 from keras_xmr.losses import Loss, Relations
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
@@ -30,13 +33,12 @@ class Objective(keras.layers.Layer):
         needs_caption_ids: Whether a loss reads the captions themselves.
 
     Raises:
-        ValueError: If there are not as many weights as losses.
+        ArgumentError: If these are not losses, with a finite weight from 0 on for each.
     """
 
     def __init__(self, losses: Sequence[Loss], weights: Sequence[float], **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
-        if len(losses) != len(weights):
-            raise ValueError(f"{len(losses)} losses, but {len(weights)} weights")
+        _check(losses, weights)
         self.losses_ = list(losses)
         self.weights_ = list(weights)
         self._loss_names = _unique([snake_case(type(loss).__name__) for loss in losses])
@@ -162,6 +164,19 @@ class Objective(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> Objective:
         losses = [keras.saving.deserialize_keras_object(loss) for loss in config.pop("losses")]
         return cls(losses, **config)
+
+
+def _check(losses: Any, weights: Any) -> None:
+    are_losses = isinstance(losses, list | tuple) and all(isinstance(x, Loss) for x in losses)
+    if not are_losses or not losses:
+        raise ArgumentError(f"losses are a list of some of keras_xmr.losses, not {losses!r}")
+    if not hasattr(weights, "__len__"):
+        raise ArgumentError(f"weights are a list with one for each loss, not {weights!r}")
+    if len(losses) != len(weights):
+        raise ArgumentError(f"{len(losses)} losses, but {len(weights)} weights")
+    for weight in weights:
+        if not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
+            raise ArgumentError(f"the weight of a loss is a number from 0 on, not {weight!r}")
 
 
 def _unique(names: list[str]) -> list[str]:

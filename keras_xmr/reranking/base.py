@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_xmr.judgements.given import as_array
+
 
 class Reranked(NamedTuple):
     """Two score matrices (images, captions), of the dtype of the scores they come from.
@@ -37,7 +39,7 @@ class Reranker(abc.ABC):
         Raises:
             ValueError: If it is not a matrix of numbers, or a score is NaN or infinite.
         """
-        scores = np.asarray(scores)
+        scores = as_array(scores, "scores")
         if scores.ndim != 2 or not scores.size:
             raise ValueError(f"scores have the shape {scores.shape}; a filled matrix is needed")
         if scores.dtype.kind not in "biuf":

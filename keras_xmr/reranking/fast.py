@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from keras_xmr.errors import ArgumentError
 from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
 from keras_xmr.threads import in_threads
 
@@ -66,6 +67,8 @@ class FastReranking(Reranker):
         lambda1: PositiveFloat | None = None,
         lambda2: PositiveFloat | None = None,
     ) -> None:
+        if preset not in self.PRESETS:
+            raise ArgumentError(f"the presets are {', '.join(self.PRESETS)}, not {preset!r}")
         given = (gamma1, gamma2, lambda1, lambda2)
         scales = [
             of_paper if scale is None else float(scale)

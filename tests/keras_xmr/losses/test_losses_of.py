@@ -130,6 +130,8 @@ def test_a_wrong_call_says_what_is_right(says):
         ("SoftContrastive", IMAGES, {"matcher": matchers.Cosine()}, "log-odds of a match"),
         ("DAA", IMAGES, {}, r"give relevance, float \(4, 6\), such as keras_xmr.relevance.cider"),
         ("DAA", IMAGES, {"relevance": RELEVANCE[:3]}, r"of shape \(4, 6\), not \(3, 6\)"),
+        ("DAA", IMAGES, {"relevance": "x"}, "relevance: a matrix of finite numbers"),
+        ("DAA", IMAGES, {"relevance": RELEVANCE * np.nan}, "relevance: a matrix of finite numbers"),
         ("DAA", embedding("set", 4, 1), {"relevance": RELEVANCE}, 'take similarity="scores"'),
         ("SmoothAP", IMAGES, {"relevance": RELEVANCE}, "reads no relevance"),
         ("SmoothAP", IMAGES, {"positives": POSITIVES}, "both say who matches whom"),
@@ -152,6 +154,30 @@ def test_a_loss_that_is_called_like_one_of_keras_says_how():
 def test_a_matcher_takes_tensors():
     scores = matchers.Cosine()(IMAGES, CAPTIONS)
     np.testing.assert_array_equal(scores, matchers.Cosine()({"mean": IMAGES}, {"mean": CAPTIONS}))
+
+
+def test_a_matcher_scores_embeddings_of_one_space():
+    with pytest.raises(ArgumentError, match="in 6 dimensions and captions in 5"):
+        matchers.Cosine()(IMAGES, CAPTIONS[:, :5])
+
+
+def test_a_matcher_of_samples_says_what_draws_them():
+    gaussian = embedding("gaussian", 4, 1)
+    matcher = matchers.AverageL2()
+    with pytest.raises(ArgumentError, match=r"AverageL2 compares samples, .* draws"):
+        matcher(gaussian, gaussian)
+    for other, taken in ((matcher, "gaussian"), (matchers.SGR(), "tokens")):
+        with pytest.raises(ArgumentError, match=f"takes images of the kind {taken}, not point"):
+            other.prepare(IMAGES, "image")
+    assert matcher(*(matcher.prepare(gaussian, side) for side in ("image", "caption"))).shape == (
+        4,
+        4,
+    )
+
+
+def test_positives_are_numbers():
+    with pytest.raises(ArgumentError, match="positives: a matrix of finite numbers"):
+        losses.SmoothAP().of(IMAGES, CAPTIONS, positives="x")
 
 
 def test_a_loss_of_nothing_is_told():

@@ -48,6 +48,18 @@ def test_alpha_of_chance_is_0_and_that_of_harmony_is_1(random):
     for ratings in ("x", [1.0, 2.0], [["a", "b"]]):
         with pytest.raises(ArgumentError, match=r"a matrix .* of numbers"):
             krippendorff_alpha(ratings)
+        with pytest.raises(ArgumentError, match=r"a matrix .* of numbers"):
+            pairwise_agreement(ratings)
+
+
+def test_levels_weights_and_ratings_that_do_not_exist_are_refused():
+    assert weighted_kappa([1, 2], [1, 2]) == pairwise_agreement([[2, 0], [0, 2]]) == 1
+    with pytest.raises(ArgumentError, match="the levels are nominal, ordinal, interval, not 'x'"):
+        krippendorff_alpha([[1, 1], [2, 2]], "x")
+    with pytest.raises(ArgumentError, match="the weights are none, linear, quadratic, not 'x'"):
+        weighted_kappa([1, 2], [1, 2], "x")
+    with pytest.raises(ArgumentError, match="two raters give each item"):
+        weighted_kappa([1, 2], [1, 2, 3])
 
 
 @pytest.mark.parametrize("weights", ["none", "linear", "quadratic"])

@@ -213,6 +213,38 @@ def test_nan_and_wrong_shapes_are_refused():
         evaluate_folds(np.zeros((3, 6), np.float32), judgements, np.arange(6) // 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Judgements.from_grades([(0, 5)], [1], (2, 2)), "not of 2 images and 2 captions"),
+        (lambda: Judgements.from_grades([(0, -1)], [1], (2, 2)), "whose numbers begin at 0"),
+        (lambda: Judgements.from_grades([(0.5, 1)], [1], (2, 2)), "whole numbers"),
+        (lambda: Judgements.from_grades([(0, 1, 1)], [1], (2, 2)), "whole numbers"),
+        (lambda: Judgements.from_grades([(0, 1)], [1, 2], (2, 2)), "each has a grade"),
+        (lambda: Judgements.from_grades([(0, 1)], ["a"], (2, 2)), "do not fit"),
+        (lambda: Judgements.from_grades([(0, 1)], [1], (2.0, 2)), "do not fit"),
+        (lambda: Judgements.from_pairs([0, 2], 2), "not of 2 images"),
+        (lambda: Judgements.from_pairs([[0], [1]], 2), "an image for each caption"),
+        (lambda: Judgements.from_pairs([0, 1], "2"), "do not fit"),
+        (lambda: Judgements.from_pairs([], -1), "cannot be of shape"),
+        (lambda: Judgements("a"), "a sparse matrix"),
+        (lambda: Judgements(np.ones(3)), "a matrix"),
+        (lambda: Judgements(np.eye(2), np.ones(3, bool)), "not one of 2 queries"),
+        (lambda: recall([[1, 2], [3]], [0, 1]), "scores: .*inhomogeneous"),
+        (lambda: recall(np.eye(2), [[0, 1], [1]]), "judgements: .*inhomogeneous"),
+        (lambda: rerank.fast([[1, 2], [3]]), "scores: .*inhomogeneous"),
+    ],
+)
+def test_judgements_and_scores_that_are_none_are_refused(make, says):
+    with pytest.raises(ArgumentError, match=says):
+        make()
+
+
+def test_pairs_may_be_lists():
+    found = Judgements.from_grades([(0, 1), (1, 0)], [1, 2], (2, 2)).grades.toarray()
+    np.testing.assert_array_equal(found, [[0, 1], [2, 0]])
+
+
 def test_judgements_take_any_relation():
     classes = Judgements.from_classes(np.array([7, 3, 7]), np.array([3, 7, 9]))
     expected = [[0, 1, 0], [1, 0, 0], [0, 1, 0]]

@@ -117,6 +117,24 @@ def test_several_losses_sequential_towers_and_a_pair_of_arrays():
     )
 
 
+@pytest.mark.parametrize(
+    ("own", "weights", "says"),
+    [
+        ([losses.NTXent()], [1.0, 2.0], "1 losses, but 2 weights"),
+        ([losses.NTXent()], [-1.0], "a number from 0 on, not -1.0"),
+        ([losses.NTXent()], [float("nan")], "a number from 0 on, not nan"),
+        ([losses.NTXent()], "1", "a number from 0 on, not '1'"),
+        ([losses.NTXent()], None, "a list with one for each loss, not None"),
+        (["nt_xent"], [1.0], "a list of some of keras_xmr.losses"),
+        ([], [], "a list of some of keras_xmr.losses"),
+        (None, [1.0], "a list of some of keras_xmr.losses"),
+    ],
+)
+def test_an_objective_is_losses_with_weights(own, weights, says):
+    with pytest.raises(ArgumentError, match=says):
+        keras_xmr.Objective(own, weights)
+
+
 def functional(shape: tuple[int, ...]) -> keras.Model:
     inputs = keras.Input(shape)
     return keras.Model(inputs, keras.layers.Dense(5)(inputs))

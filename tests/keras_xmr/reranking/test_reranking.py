@@ -8,6 +8,7 @@ import pytest
 import scipy.special
 
 from keras_xmr import reranking
+from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.reranking import FastReranking, MultiFactor, ReciprocalNeighbours, fast, neighbours
@@ -244,3 +245,8 @@ def test_scores_that_are_no_numbers_are_refused():
     for scores in ([[1j]], [["1"]], [[None]]):
         with pytest.raises(ValueError, match="scores are numbers, not"):
             FastReranking()(np.array(scores))
+
+
+def test_a_preset_that_does_not_exist_is_refused():
+    with pytest.raises(ArgumentError, match="the presets are coco, flickr30k, cub, not 'x'"):
+        FastReranking(preset="x")
