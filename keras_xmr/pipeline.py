@@ -43,6 +43,7 @@ from keras_xmr.index.probe import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.program import program
 from keras_xmr.relevance.write import write_relevance_of
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import (
@@ -293,7 +294,7 @@ class Run:
             f"serve --index={index}",
         ]
         first = ["try next: ", *[" " * 10] * (len(steps) - 1)]
-        lines += [f"{one}python main.py {step}" for one, step in zip(first, steps, strict=True)]
+        lines += [f"{one}{program()} {step}" for one, step in zip(first, steps, strict=True)]
         return "\n".join(lines)
 
     @cached_property

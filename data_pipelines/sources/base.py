@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from data_pipelines.documentation import page
 from data_pipelines.errors import UserError
 from data_pipelines.tables import on_one_line
 
@@ -138,7 +139,7 @@ class Source(BaseModel, abc.ABC):
 
     holds: ClassVar[Literal["images", "regions"]] = "images"
     label_kind: ClassVar[Literal["none", "class", "set"]] = "none"
-    origin: ClassVar[str] = "docs/data.md shows the files of every kind of data set"
+    origin: ClassVar[str] = f"{page('data.md')} shows the files of every kind of data set"
 
     name: str
 

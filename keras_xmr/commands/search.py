@@ -4,10 +4,10 @@ Several texts and photos are one query: a photo should fit them all. Each answer
 the photos are to be believed, or that there is probably nothing (docs/search.md).
 
 examples:
-  python main.py search --index=saved_models/csv_pretrained/index "two dogs in the snow"
-  python main.py search --index=INDEX "a dog" --not "a beach" --since=2021-06-01 --html=dogs.html
-  python main.py search --index=INDEX --image=photo.jpg --json
-  python main.py search --index=INDEX --queries=queries.txt
+  keras-xmr search --index=saved_models/csv_pretrained/index "two dogs in the snow"
+  keras-xmr search --index=INDEX "a dog" --not "a beach" --since=2021-06-01 --html=dogs.html
+  keras-xmr search --index=INDEX --image=photo.jpg --json
+  keras-xmr search --index=INDEX --queries=queries.txt
 """
 
 from __future__ import annotations

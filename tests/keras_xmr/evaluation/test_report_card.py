@@ -280,7 +280,7 @@ def test_the_last_screen_has_the_own_matcher_beside_chance(evaluation):
 def test_what_is_next_names_the_photos(name, images, first):
     root = () if name.startswith("scenes") else ("data.source.root=my photos",)
     told = Run(load_config(find_config(name), root))._what_next()
-    assert re.search(rf"^try next: python main.py {first}", told, re.M)
+    assert re.search(rf"^try next: keras-xmr {first}", told, re.M)
     assert f"--images={images}\n" in told
     assert "report.html, which has all tables" in told
 
