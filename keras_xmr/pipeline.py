@@ -19,8 +19,6 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
-from data_pipelines.sources.csv import CsvSource
-from data_pipelines.sources.flickr8k import Flickr8kSource
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.abilities import why_not_indexed
 from keras_xmr.config.schema import Config
@@ -285,8 +283,8 @@ class Run:
         source = self.config.data.source
         run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
         images = "pictures" if source.name == "scenes" else "FOLDER"
-        if isinstance(source, CsvSource | Flickr8kSource):
-            images = shlex.quote(str(source.root / source.images))
+        if source.photos is not None:
+            images = shlex.quote(str(source.photos))
         steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
         steps += [
             f"index --run={run} --images={images}",
