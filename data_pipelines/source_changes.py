@@ -59,6 +59,13 @@ def source_change(options: DataOptions, records: Records) -> str | None:
     )
 
 
+def data_change(options: DataOptions) -> str | None:
+    """`source_change` of the records of a config; None where there are no records."""
+    if not options.is_prepared:
+        return None
+    return source_change(options, Records.open(options.records))
+
+
 def note_comparison(folder: Path, begin: int) -> None:
     """Notes when records were last equal to their source, as the time of their manifest.
 

@@ -41,7 +41,7 @@ from keras_xmr.index.probe import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.program import program
+from keras_xmr.program import program, update_hint
 from keras_xmr.relevance.write import write_relevance_of
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import (
@@ -314,7 +314,12 @@ class Run:
                     "what is there now; or set data.source.root to a folder that does not exist, "
                     "and the records serve as they are"
                 )
-            _LOGGER.warning("%s. This run goes on with the records that it began with", change)
+            _LOGGER.warning(
+                "%s. This run goes on with the records that it began with; %s takes over what is "
+                "there now",
+                change,
+                update_hint(self.folder.path),
+            )
         return records
 
     @cached_property

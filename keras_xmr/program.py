@@ -34,3 +34,8 @@ def as_typed(text: str) -> str:
     """A text of the help, with the command line as it was typed and pages that can be opened."""
     typed = program()
     return with_pages(re.sub(rf"\b{NAME}(?![\w\[-])", lambda match: typed, text))
+
+
+def update_hint(run: Path) -> str:
+    """The command that takes changed photos and captions over, for a hint."""
+    return f"`{program()} update --run={shlex.quote(str(run))}`"

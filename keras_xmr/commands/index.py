@@ -89,11 +89,11 @@ def run(arguments: argparse.Namespace) -> None:
         calibrate=not arguments.no_answer_sets,
         uri=arguments.uri,
     )
-    print("\n".join(_lines(report)), flush=True)
+    print("\n".join(report_lines(report)), flush=True)
 
 
-def _lines(report: Report) -> list[str]:
-    """What was done, for people."""
+def report_lines(report: Report) -> list[str]:
+    """What was done to an index, for people."""
     done = {"new": report.added, "changed": report.changed, "removed": report.removed}
     counts = ", ".join(f"{count:,} {name}" for name, count in done.items() if count)
     photos = "photo" if report.photos == 1 else "photos"

@@ -76,6 +76,20 @@ def test_search_prints_a_table_and_json(indexed):
     assert (result["query"], result["searched"], result["answer"]) == ("blue", 3, None)
 
 
+def test_search_says_that_photos_have_changed_since(indexed, tmp_path, caplog):
+    indexed.call(search, "--index=run/index", "blue")
+    assert not [message for message in caplog.messages if "since the index was made" in message]
+    (tmp_path / "photos/new.jpg").write_bytes(photo("red", 9))
+    (tmp_path / "photos/red/0.jpg").write_bytes(photo("green", 8))
+    (tmp_path / "photos/red/1.jpg").unlink()
+    indexed.call(search, "--index=run/index", "blue")
+    folder = tmp_path / "photos"
+    assert caplog.messages[-1] == (
+        f"Photos of {folder} since the index was made: 1 new, 1 changed, 1 gone. "
+        f"`keras-xmr index --run={tmp_path}/run --images={folder}` takes them over"
+    )
+
+
 def test_search_takes_photos_and_what_not_to_find(indexed, tmp_path):
     (tmp_path / "query.png").write_bytes(photo("yellow", 5))
     told = indexed.call(
