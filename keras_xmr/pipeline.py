@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -291,8 +292,11 @@ class Run:
             f'search --index={index} "what you look for"',
             f"serve --index={index}",
         ]
-        first = ["try next: ", *[" " * 10] * (len(steps) - 1)]
-        lines += [f"{one}{program()} {step}" for one, step in zip(first, steps, strict=True)]
+        commands = [f"{program()} {step}" for step in steps]
+        if find_spec("fastapi") is None:
+            commands.insert(-1, "pip install 'keras-xmr[serve]'")
+        first = ["try next: ", *[" " * 10] * (len(commands) - 1)]
+        lines += map("".join, zip(first, commands, strict=True))
         return "\n".join(lines)
 
     @cached_property

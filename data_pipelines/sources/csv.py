@@ -85,7 +85,7 @@ class CsvSource(PhotosSource):
         """The folder of the photos."""
         folder = self.root / self.images
         is_named = self.images != type(self).model_fields["images"].default
-        return folder if is_named or folder.is_dir() else self.root
+        return folder if is_named or folder.is_dir() or not self.root.is_dir() else self.root
 
     @property
     def captions_in_photos(self) -> bool:

@@ -285,6 +285,17 @@ def test_what_is_next_names_the_photos(name, images, first):
     assert "report.html, which has all tables" in told
 
 
+def test_what_is_next_stands_only_where_it_works(monkeypatch):
+    run = Run(load_config(find_config("scenes_pcme")))
+    for installed in (True, False):
+        monkeypatch.setattr(
+            "keras_xmr.pipeline.find_spec", lambda name, found=installed: found or None
+        )
+        *_, before, last = run._what_next().splitlines()
+        assert ("pip install 'keras-xmr[serve]'" in before) is not installed
+        assert last.split()[:2] == ["keras-xmr", "serve"]
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
     [

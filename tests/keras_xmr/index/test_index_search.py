@@ -128,6 +128,11 @@ def test_days_are_those_of_photos_that_have_one(tmp_path):
         (Filters(until=date(2001, 1, 1)), 0),
     ):
         assert searcher.search(Query(texts=("red",)), 5, filters).searched == count
+    with_days = searcher.search(Query(texts=("red",)), 5, Filters(since=date(2020, 1, 1)))
+    assert "taken" in results_table("red", with_days)
+    (hit,) = with_days.hits
+    without = replace(with_days, hits=(replace(hit, taken=""),))
+    assert "taken" not in results_table("red", without)
 
 
 @pytest.mark.parametrize(
