@@ -284,8 +284,8 @@ class Run:
         source = self.config.data.source
         run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
         images = "pictures" if source.name == "scenes" else "FOLDER"
-        if source.photos is not None:
-            images = shlex.quote(str(source.photos))
+        if source.photos_folder is not None:
+            images = shlex.quote(str(source.photos_folder))
         steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
         steps += [
             f"index --run={run} --images={images}",

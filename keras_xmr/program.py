@@ -15,7 +15,7 @@ NAME = "keras-xmr"
 
 
 def program() -> str:
-    """What starts the command line: the installed command, `keras-xmr`, or `-m keras_xmr`.
+    """What starts the command line: `keras-xmr`, `python main.py` or `python -m keras_xmr`.
 
     It is taken from the words that started this process, so it works again where it was typed. A
     process that something else has started, such as a notebook, has the installed command.

@@ -172,7 +172,7 @@ class Source(BaseModel, abc.ABC):
         """
 
     @property
-    def photos(self) -> Path | None:
+    def photos_folder(self) -> Path | None:
         """The folder of the photos, where they are files in one."""
         return None
 

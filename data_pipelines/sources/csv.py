@@ -78,10 +78,10 @@ class CsvSource(PhotosSource):
 
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo."""
-        return read_image_file(self.photos, entry.file)
+        return read_image_file(self.photos_folder, entry.file)
 
     @property
-    def photos(self) -> Path:
+    def photos_folder(self) -> Path:
         """The folder of the photos."""
         folder = self.root / self.images
         is_named = self.images != type(self).model_fields["images"].default
@@ -109,15 +109,18 @@ class CsvSource(PhotosSource):
         """
         splits = self.splits and str((self.root / self.splits).absolute())
         beside = PhotoFolderSource(
-            root=self.photos, splits=splits, val_share=self.val_share, test_share=self.test_share
+            root=self.photos_folder,
+            splits=splits,
+            val_share=self.val_share,
+            test_share=self.test_share,
         )
         has_captions = False
-        for entry in beside.entries(problems) if self.photos.is_dir() else ():
+        for entry in beside.entries(problems) if self.photos_folder.is_dir() else ():
             has_captions = has_captions or bool(entry.captions)
             yield entry
         if not has_captions:
             raise MissingFileError(
                 f"{self.root / self.captions} does not exist; it should hold "
-                f"{self.image_column},{self.caption_column}. Nor is there a photo in {self.photos} "
-                "with a caption in a file beside it (photo.txt), or in itself"
+                f"{self.image_column},{self.caption_column}. Nor is there a photo in "
+                f"{self.photos_folder} with a caption in a file beside it (photo.txt), or in itself"
             )

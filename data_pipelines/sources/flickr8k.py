@@ -54,7 +54,7 @@ class Flickr8kSource(Source):
     `evaluation.judgements`."""
 
     @property
-    def photos(self) -> Path:
+    def photos_folder(self) -> Path:
         """The folder of the photos."""
         return self.root / self.images
 
@@ -78,7 +78,7 @@ class Flickr8kSource(Source):
 
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo."""
-        return read_image_file(self.photos, entry.file)
+        return read_image_file(self.photos_folder, entry.file)
 
     def _captions(self, problems: Problems) -> dict[str, list[Caption]]:
         """The captions of each photo, in the order of the file."""

@@ -42,7 +42,7 @@ class PhotoFolderSource(PhotosSource):
     name: Literal["photo_folder"] = "photo_folder"
 
     @property
-    def photos(self) -> Path:
+    def photos_folder(self) -> Path:
         """The folder of the photos."""
         return self.root
 
