@@ -182,6 +182,11 @@ class PhotoIndex:
         """Whether it has all that validation tells; an older index may have answer sets alone."""
         return "reranking" in self.content
 
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether it knows the words of the captions of training."""
+        return WORDS in self.content.get("calibration_checksums", {})
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words of the captions of training.

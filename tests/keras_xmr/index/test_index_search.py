@@ -64,6 +64,7 @@ def with_verdict(folder, absent_below=-9.0, known=("red", "thing")):
     searcher.index.verdict = model
     words = Vocabulary(dict.fromkeys(known, 5), 1000).as_arrays()
     np.savez(searcher.index.path / "words.npz", **words)
+    searcher.index.content["calibration_checksums"] = {"words.npz": None}
     return searcher
 
 
@@ -199,6 +200,19 @@ def test_nothing_is_said_of_words_that_training_has_not_seen(folder):
     assert "learned from captions without “rot”" in found.answer.sentence
     assert not [note for note in found.notes if "language" in note], "of one word it is not known"
     assert {hit.right for hit in found.hits} == {None}
+
+
+def test_a_query_in_another_language_is_said_to_be_one(folder):
+    searcher = with_verdict(folder)
+    searcher.index.verdict = None
+    for query, says in (
+        (Query(texts=("rotes ding",)), "perhaps it is in another language"),
+        (Query(texts=("red thing",), unlike=("синий",)), "written in Cyrillic letters"),
+    ):
+        (note,) = [note for note in searcher.search(query).notes if says in note]
+        assert note in results_table("query", searcher.search(query))
+    notes = searcher.search(Query(texts=("red thing",))).notes
+    assert not [note for note in notes if "language" in note or "letters" in note]
 
 
 def test_nothing_is_said_without_a_verdict(folder):
