@@ -118,6 +118,8 @@ def run(arguments: argparse.Namespace) -> None:
         command = ["index", f"--run={run}", f"--images={index.root}"]
         if arguments.index.resolve() != (run / "index").resolve():
             command.append(f"--index={arguments.index}")
+        if index.backend != "exact":
+            command.append(f"--backend={index.backend}")
         _LOGGER.warning("%s `%s %s` takes them over", changes, program(), shlex.join(command))
 
 

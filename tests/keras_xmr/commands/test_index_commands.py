@@ -59,6 +59,15 @@ def test_index_says_what_was_done_and_what_is_next(indexed):
     assert again.startswith("15 photos (nothing new)")
 
 
+def test_index_says_that_the_data_of_the_training_have_changed(
+    indexed, tmp_path, monkeypatch, caplog
+):
+    change = "my_photos has changed since records was written: train has 3 images, not 2"
+    monkeypatch.setattr("keras_xmr.index.build.data_change", lambda data: change)
+    indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    assert caplog.messages == [f"{change}. `keras-xmr update --run=run` trains again"]
+
+
 def test_a_damaged_part_is_named(indexed, tmp_path):
     (tmp_path / "run/index/parts/000000/mean.npy").write_bytes(b"")
     told = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
