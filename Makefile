@@ -24,7 +24,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 demo: $(VENV)/.installed  ## Train, evaluate and export PCME on the built-in synthetic data set
-	$(BIN)/python main.py
+	$(BIN)/python main.py demo
 
 compare: $(VENV)/.installed  ## Train and compare all methods on the built-in synthetic data set: hours
 	$(BIN)/python main.py compare --configs='$(CONFIGS)' --seeds=$(SEEDS) \

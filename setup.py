@@ -1,8 +1,10 @@
-"""What pyproject.toml cannot say: configs/ at the top level is the package `keras_xmr.configs`."""
+"""What pyproject.toml cannot say: configs/ and docs/ at the top level are packages of keras_xmr."""
 
 from setuptools import find_packages, setup
 
+_TOP_LEVEL = {"keras_xmr.configs": "configs", "keras_xmr.docs": "docs"}
+
 setup(
-    packages=[*find_packages(include=["data_pipelines*", "keras_xmr*"]), "keras_xmr.configs"],
-    package_dir={"keras_xmr.configs": "configs"},
+    packages=[*find_packages(include=["data_pipelines*", "keras_xmr*"]), *_TOP_LEVEL],
+    package_dir=_TOP_LEVEL,
 )

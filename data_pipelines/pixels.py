@@ -19,18 +19,23 @@ import io
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import PurePath
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from data_pipelines.sources import UnreadableError
+from data_pipelines.sources.base import RAW_SUFFIXES, UnreadableError
 
 MAX_PIXELS = 1024**3 // 4 // 3
 """Larger images are refused: 256 MB as RGB, which is Pillow's limit too."""
 
 # No format for which Pillow starts another program, as EPS does.
-_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF")
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
+_HEIF = {b"ftyp" + brand for brand in (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")}
+_AVIF = (b"ftypavif", b"ftypavis")
 _ORIENTATION, _SHORT = 0x0112, 3
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -47,7 +52,8 @@ def read_pixels(data: bytes, name: str) -> np.ndarray:
     """The pixels of an image file, uint8 (H, W, 3).
 
     Args:
-        data: The bytes of a JPEG, PNG, GIF, BMP, WebP or TIFF file.
+        data: The bytes of a JPEG, PNG, GIF, BMP, WebP, TIFF or AVIF file, or of a HEIC file where
+            `pillow-heif` is installed.
         name: Its name, for the error message.
 
     Raises:
@@ -64,18 +70,25 @@ def naming(data: bytes, name: str) -> Iterator[None]:
     Raises:
         UnreadableError: In place of what Pillow raises.
     """
+    # Many begin as TIFF files, whose first image is a thumbnail.
+    if PurePath(name).suffix.lower() in RAW_SUFFIXES and not data.startswith(_BEGINNINGS[:4]):
+        raise UnreadableError(
+            f"{name} is a RAW file of a camera, which is not read; save it as JPEG"
+        )
     try:
         yield
     except UnidentifiedImageError:
-        if data.startswith(_BEGINNINGS):
+        if _is_heif(data) and not _reads_heif():
+            raise UnreadableError(
+                f"{name} is a HEIC file, as phones write them; pip install 'keras-xmr[heic]' to "
+                "read it, or save it as JPEG"
+            ) from None
+        if data.startswith(_BEGINNINGS) or _is_heif(data) or data[4:12] in _AVIF:
             raise UnreadableError(f"{name} is a broken image: it is cut off") from None
         if not data:
             raise UnreadableError(f"{name} is empty: its file has no bytes") from None
         if data[4:8] == b"ftyp":
-            raise UnreadableError(
-                f"{name} is a HEIC, AVIF or other file of phones and films, which are not read; "
-                "save it as JPEG"
-            ) from None
+            raise UnreadableError(f"{name} is a film, not an image") from None
         raise UnreadableError(
             f"{name} is not an image of a known format (it begins with {repr(data[:8])[1:]})"
         ) from None
@@ -85,20 +98,42 @@ def naming(data: bytes, name: str) -> Iterator[None]:
         raise UnreadableError(f"{name} is a broken image: {error}") from None
 
 
-def open_image(data: bytes) -> Image.Image:
+def open_image(data: bytes | BinaryIO) -> Image.Image:
     """An image file of a known format and size, of which nothing but the header is read.
 
     Its size is compared here: Pillow's own check is a warning, and filters of warnings are shared
     by all threads.
 
+    Args:
+        data: The bytes of the file, or the file, open at its beginning.
+
     Raises:
         PIL.Image.DecompressionBombError: If it has more than `MAX_PIXELS` pixels.
         OSError: If it is not an image.
     """
-    image = Image.open(io.BytesIO(data), formats=_FORMATS)
+    file = io.BytesIO(data) if isinstance(data, bytes) else data
+    heif = ("HEIF",) if _is_heif(file.read(12)) and _reads_heif() else ()
+    file.seek(0)
+    image = Image.open(file, formats=(*_FORMATS, *heif))
     if image.width * image.height > MAX_PIXELS:
         raise Image.DecompressionBombError
     return image
+
+
+def _is_heif(data: bytes) -> bool:
+    """Whether a file begins as HEIC files do."""
+    return data[4:12] in _HEIF
+
+
+@cache
+def _reads_heif() -> bool:
+    """Has Pillow read HEIC files, if the package for it is installed."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return False
+    pillow_heif.register_heif_opener()
+    return True
 
 
 def is_plain_jpeg(image: Image.Image) -> bool:

@@ -1,12 +1,50 @@
-"""Progress bars with rates, the same everywhere; plain lines where there is no terminal."""
+"""Progress bars with rates, the same everywhere; plain lines where there is no terminal.
+
+What has no rate is named on a terminal while it lasts.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm import tqdm
+
+_WAITING: list[str] = []
+"""What is being waited for, the innermost last."""
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Names on a terminal what is being waited for, such as an import, and takes it away again.
+
+    Also a decorator. Whatever else is written meanwhile stands in its place.
+
+    Args:
+        what: What is done, such as `loading TensorFlow`.
+    """
+    is_shown = sys.stderr.isatty() and not _is_silent()
+    _WAITING.append(what)
+    try:
+        _show_waiting(is_shown)
+        yield
+    finally:
+        _WAITING.pop()
+        _show_waiting(is_shown)
+
+
+def _show_waiting(is_shown: bool) -> None:
+    if is_shown:
+        # The cursor stays in front, so that the next line is written over this one.
+        print(f"\r\033[K{_WAITING[-1]} ...\r" if _WAITING else "\r\033[K", end="", file=sys.stderr)
+        sys.stderr.flush()
+
+
+def _is_silent() -> bool:
+    return os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
 
 
 class Progress(tqdm):
@@ -30,7 +68,7 @@ class Progress(tqdm):
         self, description: str, total: int | None = None, unit: str = "it", **kwargs: Any
     ) -> None:
         self._terminal = sys.stderr.isatty()
-        self._silent = os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
+        self._silent = _is_silent()
         self._closed = False
         if not self._terminal:
             kwargs = {"mininterval": 5.0, "maxinterval": 5.0, "ncols": 100} | kwargs

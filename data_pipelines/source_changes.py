@@ -39,7 +39,7 @@ def source_change(options: DataOptions, records: Records) -> str | None:
     """
     roots = [path for path in _roots(options.source) if path.exists()]
     begin = time.time_ns()
-    newest, photos = _look(roots, options.records.resolve())
+    newest, photos = _look(roots, options.records.resolve(), options.source.captions_in_photos)
     if newest < (options.records / MANIFEST).stat().st_mtime_ns:
         return None
     try:
@@ -59,6 +59,13 @@ def source_change(options: DataOptions, records: Records) -> str | None:
     )
 
 
+def data_change(options: DataOptions) -> str | None:
+    """`source_change` of the records of a config; None where there are no records."""
+    if not options.is_prepared:
+        return None
+    return source_change(options, Records.open(options.records))
+
+
 def note_comparison(folder: Path, begin: int) -> None:
     """Notes when records were last equal to their source, as the time of their manifest.
 
@@ -76,8 +83,11 @@ def _roots(source: Source) -> list[Path]:
     return [value for value in values if isinstance(value, Path)]
 
 
-def _look(roots: list[Path], without: Path) -> tuple[int, set[str]]:
-    """Returns the time of the newest folder or file but photos, and the names of all photos."""
+def _look(roots: list[Path], without: Path, with_photos: bool) -> tuple[int, set[str]]:
+    """Returns the time of the newest folder or file, and the names of all photos.
+
+    The times of photos are left out, unless `with_photos`.
+    """
     newest, photos = 0, set()
     for folder, names in _folders(roots, without):
         with suppress(OSError):
@@ -85,7 +95,8 @@ def _look(roots: list[Path], without: Path) -> tuple[int, set[str]]:
         for name in names:
             if PurePath(name).suffix.lower() in PHOTO_SUFFIXES:
                 photos.add(name)
-                continue
+                if not with_photos:
+                    continue
             with suppress(OSError):
                 # Not its time of modification, which a copy or a renamed file may keep.
                 newest = max(newest, (folder / name).stat().st_ctime_ns)

@@ -20,6 +20,7 @@ from data_pipelines.disk import disk_trouble
 from data_pipelines.errors import UserError
 from data_pipelines.memory import memory_trouble
 from data_pipelines.tables import on_one_line
+from keras_xmr import __version__
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._options import choose_form
 from keras_xmr.commands._overview import overview
@@ -27,11 +28,11 @@ from keras_xmr.commands._quiet import quiet_tensorflow
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.errors import check_backend
+from keras_xmr.program import NAME, as_typed, program
 from keras_xmr.training.cluster import TF_CONFIG, cluster_of
 from keras_xmr.training.termination import EXIT_CODE, TerminatedError
 
 _DEFAULT = "run"
-_PROGRAM = "python main.py"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,10 +53,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _start(words: Sequence[str]) -> None:
-    if words[:1] in (["--help"], ["-h"]):
+    if not words or words[0] in ("--help", "-h"):
         print(overview())
         return
-    named = bool(words) and not words[0].startswith("-")
+    if words[0] == "--version":
+        print(f"{NAME} {__version__}")
+        return
+    named = not words[0].startswith("-")
     name = words[0] if named else _DEFAULT
     if name not in command_names():
         raise ConfigError(f"there is no command {cut(repr(name))}.{nearest(name, command_names())}")
@@ -78,9 +82,9 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
     """
     text, examples, rest = (command.__doc__ or "").partition("examples:\n")
     parser = _Parser(
-        prog=f"{_PROGRAM} {name}",
-        description=text.rstrip(),
-        epilog=examples + rest.rstrip(),
+        prog=f"{program()} {name}",
+        description=as_typed(text.rstrip()),
+        epilog=as_typed(examples + rest.rstrip()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -108,7 +112,7 @@ def _unknown(word: str, name: str, parser: argparse.ArgumentParser) -> str:
         option = word.partition("=")[0]
         return f"{name} has no option {cut(option)}.{nearest(option, _options(parser), 0.6)}"
     if word in command_names():
-        return f"{word!r} is a command, and commands stand first: {_PROGRAM} {word} ..."
+        return f"{word!r} is a command, and commands stand first: {program()} {word} ..."
     return f"{name} does not take the word {cut(repr(word))} ({parser.prog} --help)"
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -19,8 +20,6 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
-from data_pipelines.sources.csv import CsvSource
-from data_pipelines.sources.flickr8k import Flickr8kSource
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.abilities import why_not_indexed
 from keras_xmr.config.schema import Config
@@ -43,6 +42,7 @@ from keras_xmr.index.probe import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.program import program, update_hint
 from keras_xmr.relevance.write import write_relevance_of
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.serving import (
@@ -284,16 +284,19 @@ class Run:
         source = self.config.data.source
         run, index = (shlex.quote(str(p)) for p in (self.folder.path, self.folder.path / "index"))
         images = "pictures" if source.name == "scenes" else "FOLDER"
-        if isinstance(source, CsvSource | Flickr8kSource):
-            images = shlex.quote(str(source.root / source.images))
+        if source.photos_folder is not None:
+            images = shlex.quote(str(source.photos_folder))
         steps = [f"images --run={run} --output={images}"] if source.name == "scenes" else []
         steps += [
             f"index --run={run} --images={images}",
             f'search --index={index} "what you look for"',
             f"serve --index={index}",
         ]
-        first = ["try next: ", *[" " * 10] * (len(steps) - 1)]
-        lines += [f"{one}python main.py {step}" for one, step in zip(first, steps, strict=True)]
+        commands = [f"{program()} {step}" for step in steps]
+        if find_spec("fastapi") is None:
+            commands.insert(-1, "pip install 'keras-xmr[serve]'")
+        first = ["try next: ", *[" " * 10] * (len(commands) - 1)]
+        lines += map("".join, zip(first, commands, strict=True))
         return "\n".join(lines)
 
     @cached_property
@@ -315,7 +318,12 @@ class Run:
                     "what is there now; or set data.source.root to a folder that does not exist, "
                     "and the records serve as they are"
                 )
-            _LOGGER.warning("%s. This run goes on with the records that it began with", change)
+            _LOGGER.warning(
+                "%s. This run goes on with the records that it began with; %s takes over what is "
+                "there now",
+                change,
+                update_hint(self.folder.path),
+            )
         return records
 
     @cached_property

@@ -9,6 +9,13 @@ from pathlib import Path
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
 
 
+def test_the_demo_is_the_command_of_that_name():
+    done = subprocess.run(
+        ["make", "--dry-run", "demo"], cwd=MAKEFILE.parent, check=True, capture_output=True
+    )
+    assert done.stdout.decode().splitlines()[-1].endswith("python main.py demo")
+
+
 def test_clean_removes_what_was_made_and_no_raw_data(tmp_path):
     shutil.copy(MAKEFILE, tmp_path)
     made = [".venv/bin/python", "build/lib.py", "data/scenes/plan.json", "data/my set/plan.json"]

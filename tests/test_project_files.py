@@ -75,3 +75,24 @@ def test_data_classes_of_arrays_are_not_compared_by_their_arrays():
     found = dict(dataclasses_of_arrays())
     assert len(found) > 30
     assert [place for place, how in found.items() if "eq=False" not in ast.unparse(how)] == []
+
+
+def test_the_wheel_has_the_configs_and_the_pages_that_are_named(monkeypatch):
+    made = {}
+    monkeypatch.setattr("setuptools.setup", made.update)
+    monkeypatch.chdir(ROOT)
+    exec(compile(read("setup.py"), "setup.py", "exec"), {})
+    data = tomllib.loads(read("pyproject.toml"))["tool"]["setuptools"]["package-data"]
+    for package, folder in (("keras_xmr.configs", "configs"), ("keras_xmr.docs", "docs")):
+        assert package in made["packages"]
+        assert made["package_dir"][package] == folder
+    assert "*.md" in data["keras_xmr.docs"]
+    named = set()
+    for room in ("keras_xmr", "data_pipelines", "configs"):
+        for path in (ROOT / room).rglob("*.*"):
+            if path.suffix in (".py", ".yaml"):
+                text = path.read_text("utf-8")
+                named |= set(re.findall(r"\bdocs/(\w+\.md)", text))
+                named |= set(re.findall(r"\bpage\(['\"](\w+\.md)['\"]\)", text))
+    assert len(named) > 6
+    assert [name for name in sorted(named) if not (ROOT / "docs" / name).is_file()] == []

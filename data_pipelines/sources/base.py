@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from data_pipelines.documentation import page
 from data_pipelines.errors import UserError
 from data_pipelines.tables import on_one_line
 
@@ -23,14 +24,23 @@ if TYPE_CHECKING:
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
+RAW_SUFFIXES = frozenset(
+    {
+        *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dng", ".erf", ".iiq", ".kdc", ".mrw", ".nef"),
+        *(".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".srw", ".x3f"),
+    }
+)
+"""What the names of files end in that cameras write before they make a photo, in small letters."""
+
 PHOTO_SUFFIXES = frozenset(
     {
         *(".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
-        *(".heic", ".heif", ".avif", ".jxl", ".dng", ".cr2", ".cr3", ".nef", ".arw"),
+        *(".avif", ".heic", ".heif", ".jxl"),
+        *RAW_SUFFIXES,
     }
 )
-"""What the names of photos end in, in small letters. Those of the second line are not read: they
-are looked at to say so, and in case that the name is wrong."""
+"""What the names of photos end in, in small letters. RAW files are looked at to say that they are
+not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +148,7 @@ class Source(BaseModel, abc.ABC):
 
     holds: ClassVar[Literal["images", "regions"]] = "images"
     label_kind: ClassVar[Literal["none", "class", "set"]] = "none"
-    origin: ClassVar[str] = "docs/data.md shows the files of every kind of data set"
+    origin: ClassVar[str] = f"{page('data.md')} shows the files of every kind of data set"
 
     name: str
 
@@ -160,6 +170,16 @@ class Source(BaseModel, abc.ABC):
         Raises:
             UnreadableError: If this one image is missing or broken.
         """
+
+    @property
+    def photos_folder(self) -> Path | None:
+        """The folder of the photos, where they are files in one."""
+        return None
+
+    @property
+    def captions_in_photos(self) -> bool:
+        """Whether the files of photos may hold their captions."""
+        return False
 
     def judgement_files(self) -> Mapping[str, Path]:
         """Files of further judgements of the test split that come with the data set, by name."""

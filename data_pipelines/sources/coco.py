@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+from data_pipelines.documentation import page
 from data_pipelines.sources.base import (
     Caption,
     EncodedImage,
@@ -53,7 +54,7 @@ class CocoSource(Source):
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "set"
     origin: ClassVar[str] = (
-        "docs/reproduce.md says where to get COCO Captions, and where to put them: "
+        f"{page('reproduce.md')} says where to get COCO Captions, and where to put them: "
         "https://cocodataset.org/#download"
     )
 

@@ -1,29 +1,43 @@
-"""Your own photos: a folder of images and a CSV file with one caption a row."""
+"""Your own photos: a folder of images and a file of captions, as CSV or JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
-from data_pipelines.sources.base import Caption, EncodedImage, Entry, Problems, read_image_file
+from data_pipelines.sources.base import (
+    Caption,
+    EncodedImage,
+    Entry,
+    MissingFileError,
+    Problems,
+    read_image_file,
+)
+from data_pipelines.sources.photo_folder import PhotoFolderSource
 from data_pipelines.sources.photos import PhotosSource, hashed_id
-from data_pipelines.sources.text_files import csv_rows
+from data_pipelines.sources.text_files import csv_rows, json_rows
+
+_JSON = (".json", ".jsonl")
 
 
 class CsvSource(PhotosSource):
     """A folder of images and a CSV file of `image,caption` rows, as Flickr8k has on Kaggle.
 
-    An image may have any number of captions, and a caption any number of images.
+    An image may have any number of captions, and a caption any number of images. Without
+    `captions.csv`, `captions.json` or `captions.jsonl` is read: objects with the columns as keys,
+    in a list or one per line, or one object of captions by image. Without these, captions are read
+    from files beside the photos and from the photos, as by the source `photo_folder`.
     """
 
     name: Literal["csv"] = "csv"
 
     images: str = "images"
-    """Folder of the photos, under `root`."""
+    """Folder of the photos, under `root`. Where there is no folder `images`, it is `root`."""
 
     captions: str = "captions.csv"
-    """The CSV file, under `root`, UTF-8. Its header names the columns."""
+    """The file of captions, under `root`, UTF-8. The header of a CSV file names the columns."""
 
     image_column: str = "image"
     """Column with the file name of the photo, under `images`."""
@@ -38,12 +52,15 @@ class CsvSource(PhotosSource):
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order in which the CSV file first names them."""
+        if (path := self._table) is None:
+            yield from self._without_table(problems)
+            return
         splits = self.read_splits(problems)
         captions: dict[str, list[Caption]] = {}
-        path = self.root / self.captions
         own_id = () if self.id_column is None else (self.id_column,)
         hashed: Counter[str] = Counter()
-        for _, row in csv_rows(path, (self.image_column, self.caption_column, *own_id), problems):
+        read = json_rows if path.suffix.lower() in _JSON else csv_rows
+        for _, row in read(path, (self.image_column, self.caption_column, *own_id), problems):
             image, text = row[self.image_column].strip(), row[self.caption_column]
             key = row.get(self.id_column or "caption_id", "").strip()
             if not key:
@@ -61,4 +78,49 @@ class CsvSource(PhotosSource):
 
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo."""
-        return read_image_file(self.root / self.images, entry.file)
+        return read_image_file(self.photos_folder, entry.file)
+
+    @property
+    def photos_folder(self) -> Path:
+        """The folder of the photos."""
+        folder = self.root / self.images
+        is_named = self.images != type(self).model_fields["images"].default
+        return folder if is_named or folder.is_dir() or not self.root.is_dir() else self.root
+
+    @property
+    def captions_in_photos(self) -> bool:
+        """Photos may hold their captions where no file has them."""
+        return self._table is None
+
+    @property
+    def _table(self) -> Path | None:
+        """The file of captions; None if there is none."""
+        path = self.root / self.captions
+        if self.captions != type(self).model_fields["captions"].default:
+            return path
+        paths = (path, *map(path.with_suffix, _JSON))
+        return next((path for path in paths if path.exists()), None)
+
+    def _without_table(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the photos with the captions beside them and in them.
+
+        Raises:
+            MissingFileError: If no photo has any.
+        """
+        splits = self.splits and str((self.root / self.splits).absolute())
+        beside = PhotoFolderSource(
+            root=self.photos_folder,
+            splits=splits,
+            val_share=self.val_share,
+            test_share=self.test_share,
+        )
+        has_captions = False
+        for entry in beside.entries(problems) if self.photos_folder.is_dir() else ():
+            has_captions = has_captions or bool(entry.captions)
+            yield entry
+        if not has_captions:
+            raise MissingFileError(
+                f"{self.root / self.captions} does not exist; it should hold "
+                f"{self.image_column},{self.caption_column}. Nor is there a photo in "
+                f"{self.photos_folder} with a caption in a file beside it (photo.txt), or in itself"
+            )

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from data_pipelines.documentation import page
 from data_pipelines.sources.base import (
     Caption,
     EncodedImage,
@@ -38,7 +39,7 @@ class CubSource(Source):
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "class"
     origin: ClassVar[str] = (
-        "docs/reproduce.md says where to get CUB Captions, and where to put them: "
+        f"{page('reproduce.md')} says where to get CUB Captions, and where to put them: "
         "https://data.caltech.edu/records/65de6-vp158"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from data_pipelines.documentation import page
 from data_pipelines.sources.base import (
     Caption,
     EncodedImage,
@@ -24,7 +25,7 @@ class Flickr30kSource(Source):
     """
 
     origin: ClassVar[str] = (
-        "docs/reproduce.md says where to get Flickr30K, and where to put it: "
+        f"{page('reproduce.md')} says where to get Flickr30K, and where to put it: "
         "https://shannon.cs.illinois.edu/DenotationGraph/"
     )
 

@@ -53,6 +53,11 @@ class Flickr8kSource(Source):
     """Judgements by three or more people per pair, under `root`: `crowd` in
     `evaluation.judgements`."""
 
+    @property
+    def photos_folder(self) -> Path:
+        """The folder of the photos."""
+        return self.root / self.images
+
     def judgement_files(self) -> Mapping[str, Path]:
         """The judgements of the test photos."""
         return {"experts": self.root / self.experts, "crowd": self.root / self.crowd}
@@ -73,7 +78,7 @@ class Flickr8kSource(Source):
 
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo."""
-        return read_image_file(self.root / self.images, entry.file)
+        return read_image_file(self.photos_folder, entry.file)
 
     def _captions(self, problems: Problems) -> dict[str, list[Caption]]:
         """The captions of each photo, in the order of the file."""

@@ -1,4 +1,4 @@
-"""A folder of photos, each with a file of captions beside it."""
+"""A folder of photos, each with its captions in a file beside it, or in the photo itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Literal
 
 from data_pipelines.sources.base import (
     PHOTO_SUFFIXES,
+    RAW_SUFFIXES,
     Caption,
     EncodedImage,
     Entry,
@@ -26,6 +27,7 @@ from data_pipelines.sources.photos import PhotosSource, hashed_id
 from data_pipelines.sources.text_files import decode, lines_of
 
 _CAPTIONS = (".txt", ".caption", ".json")
+_READ = PHOTO_SUFFIXES - RAW_SUFFIXES
 
 
 class PhotoFolderSource(PhotosSource):
@@ -33,10 +35,21 @@ class PhotoFolderSource(PhotosSource):
 
     Image generators are trained with such folders, and img2dataset writes them (`output_format:
     files`). A text file has one caption a line; a JSON file has the key `caption` or `captions`, a
-    text or a list. Where a photo has both, the text file counts.
+    text or a list. Where a photo has both, the text file counts. Where it has none, the captions
+    count that the photo itself holds (XMP, IPTC, EXIF), as photo programs write them.
     """
 
     name: Literal["photo_folder"] = "photo_folder"
+
+    @property
+    def photos_folder(self) -> Path:
+        """The folder of the photos."""
+        return self.root
+
+    @property
+    def captions_in_photos(self) -> bool:
+        """Photos may hold their captions."""
+        return True
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the photos folder by folder, in the order of their names."""
@@ -48,7 +61,7 @@ class PhotoFolderSource(PhotosSource):
             for photo in photos:
                 missing.discard(photo)
                 split = self.split_of(photo, splits, problems)
-                texts = self._texts(captions, problems) if split else None
+                texts = self._texts(captions, photo, problems) if split else None
                 if split and texts is not None:
                     named = tuple(Caption(hashed_id(photo, text), text) for text in texts)
                     yield Entry(photo, split, named, file=photo)
@@ -76,7 +89,10 @@ class PhotoFolderSource(PhotosSource):
             shown = sorted((below / name for name in names if name[0] != "."), key=_order)
             for _, group in groupby(shown, key=lambda path: path.stem):
                 files = list(group)
-                photos = [path.as_posix() for path in files if _kind(path) in PHOTO_SUFFIXES]
+                photos = [path.as_posix() for path in files if _kind(path) in _READ]
+                for path in files:
+                    if _kind(path) in RAW_SUFFIXES:
+                        problems.add("RAW file, which is not read", path.as_posix())
                 captions = {_kind(path): path.as_posix() for path in files}
                 yield photos, next((captions[k] for k in _CAPTIONS if k in captions), None)
 
@@ -88,14 +104,21 @@ class PhotoFolderSource(PhotosSource):
             return bool(_read(inside(self.root, name)))
         return False
 
-    def _texts(self, name: str | None, problems: Problems) -> list[str] | None:
-        """The captions of a file; none without a file, and None if the file cannot be used."""
-        if name is None:
-            return []
+    def _texts(self, name: str | None, photo: str, problems: Problems) -> list[str] | None:
+        """The captions of a photo by its file of captions, or without one by itself.
+
+        Returns:
+            The captions, and None if the file cannot be used.
+        """
+        # It imports Pillow, which a config does without.
+        from data_pipelines.sources.embedded_captions import embedded_captions
+
         try:
+            if name is None:
+                return embedded_captions(inside(self.root, photo))
             texts = _read(inside(self.root, name))
         except (OSError, ValueError, RecursionError, UnreadableError) as error:
-            problems.add("unreadable caption file", f"{name}: {error}")
+            problems.add("unreadable caption file", f"{name or photo}: {error}")
             return None
         if not texts:
             problems.add("empty caption file", name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from data_pipelines.documentation import page
 from data_pipelines.files import NO_ARRAY, bytes_after
 from data_pipelines.sources.base import (
     Caption,
@@ -44,8 +45,8 @@ class RegionsSource(Source):
 
     holds: ClassVar[Literal["images", "regions"]] = "regions"
     origin: ClassVar[str] = (
-        "docs/reproduce.md says where to get regions of COCO and Flickr30K, and where to put them: "
-        "https://github.com/kuanghuei/SCAN"
+        f"{page('reproduce.md')} says where to get regions of COCO and Flickr30K, and where to "
+        "put them: https://github.com/kuanghuei/SCAN"
     )
 
     name: Literal["regions"] = "regions"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,48 @@ def read_lines(path: Path, holds: str) -> list[str]:
         return lines_of(decode(content))
     except ValueError as error:
         raise SourceError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+
+
+def json_rows(
+    path: Path, columns: tuple[str, ...], problems: Problems
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the number and the fields, by column, of every caption of a JSON file.
+
+    Args:
+        path: The file, UTF-8: a list of objects, an object per line (`.jsonl`), or one object that
+            has a caption, several, or an object for each image.
+        columns: The keys of an object: of the image, of its caption or list of captions, and more.
+        problems: Where objects without these are counted.
+
+    Raises:
+        SourceError: If it is missing or malformed.
+    """
+    image, caption, *more = columns
+    needed = ",".join(columns)
+    lines = read_lines(path, needed)
+    try:
+        if path.suffix.lower() == ".jsonl":
+            items = [json.loads(line) for line in lines if line.strip()]
+        else:
+            items = json.loads("\n".join(lines))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path} is not valid JSON ({error})") from None
+    if isinstance(items, dict):
+        items = [
+            {image: key, **(value if isinstance(value, dict) else {caption: value})}
+            for key, value in items.items()
+        ]
+    for number, item in enumerate(items if isinstance(items, list) else [items], 1):
+        item = item if isinstance(item, dict) else {}
+        texts = item.get(caption, item.get(f"{caption}s"))
+        texts = texts if isinstance(texts, list) else [texts]
+        fields = {key: str(value) for key, value in item.items() if isinstance(value, str | int)}
+        is_whole = {image, *more} <= fields.keys() and all(isinstance(t, str) for t in texts)
+        if not is_whole:
+            problems.add("malformed JSON entry", f"{path}: entry {number} needs {needed}")
+            continue
+        for text in texts:
+            yield number, {**fields, caption: text}
 
 
 def csv_rows(

@@ -34,6 +34,7 @@ from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
+from keras_xmr.program import program
 from keras_xmr.reporting.spreadsheets import csv_of
 from keras_xmr.run_folder import load_run
 
@@ -88,7 +89,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     _write_candidates(folder / "candidates.csv", candidates, opinions, truth)
     entries = _entries(candidates, opinions, truth, split, options.thumbnail)
     command = (
-        f"python main.py audit --run={shlex.quote(str(main.folder.path))} "
+        f"{program()} audit --run={shlex.quote(str(main.folder.path))} "
         f"--labels=labels.csv --set audit.split={options.split}"
     )
     write_annotation_page(

@@ -72,7 +72,7 @@ def add_config(options: Options) -> None:
     options.add_argument(
         "--config", default=DEMO, metavar="FILE", help=f"{_CONFIG}; {DEMO} by default"
     )
-    _add_set(options)
+    add_set(options)
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--run", type=Path, metavar="FOLDER", help=_RUN)
     group.add_argument("--config", metavar="FILE", help=f"in place of --run: {_CONFIG}")
-    _add_set(parser)
+    add_set(parser)
 
 
 def add_runs(options: Options) -> None:
@@ -91,7 +91,7 @@ def add_runs(options: Options) -> None:
         metavar="FILE",
         help=f"{_CONFIG}; in place of a run, or in place of the config of the first of several",
     )
-    _add_set(options)
+    add_set(options)
 
 
 def add_run_folders(options: Options, text: str) -> None:
@@ -202,7 +202,8 @@ def _folders(text: str) -> list[Path]:
     return [Path(word) for word in words(text)]
 
 
-def _add_set(options: Options) -> None:
+def add_set(options: Options) -> None:
+    """Adds `--set`, which `config_of` heeds."""
     options.add_argument(
         "--set",
         action="append",

@@ -6,31 +6,30 @@ import textwrap
 from collections.abc import Iterator
 
 from keras_xmr.commands import command_names, load_command
-from keras_xmr.commands._options import DEMO
 from keras_xmr.config.loader import packaged_configs
+from keras_xmr.program import as_typed
 
-_OVERVIEW = f"""\
+_OVERVIEW = """\
 Image-text retrieval with many right answers.
 
-usage: python main.py [COMMAND] [--config=FILE] [--set key=value ...] ...
-       keras-xmr      (the same, once the package is installed)
+usage: keras-xmr COMMAND [--config=FILE] [--set key=value ...] ...
+       keras-xmr --version
 
-Without a command it is `run`; without --config it runs the demo, {DEMO}: minutes on two cores,
-no network. Everything that a run makes is in saved_models/<name>/. The environment variable
-TQDM_DISABLE=1 silences progress bars.
+With options alone it is `run`. Everything that a run makes is in saved_models/<name>/. The
+environment variable TQDM_DISABLE=1 silences progress bars.
 
-commands (python main.py COMMAND --help says more of each):
-{{commands}}
+commands (keras-xmr COMMAND --help says more of each):
+{commands}
 
 examples:
-  python main.py
-  python main.py --config configs/coco_pcme.yaml --set data.source.root=/data/coco
-  python main.py evaluate --run=saved_models/coco_pcme --set evaluation.folds=5
-  python main.py evaluate --scores=clip.npy --ground-truth=captions_val2014.json
-  python main.py compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
+  keras-xmr demo
+  keras-xmr --config configs/coco_pcme.yaml --set data.source.root=/data/coco
+  keras-xmr evaluate --run=saved_models/coco_pcme --set evaluation.folds=5
+  keras-xmr evaluate --scores=clip.npy --ground-truth=captions_val2014.json
+  keras-xmr compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
 
 configs that come along (coco_pcme and so on; `list` says what each is):
-{{configs}}
+{configs}
 """
 
 _DATA_SETS = {
@@ -46,9 +45,11 @@ _DATA_SETS = {
 
 def overview() -> str:
     """What the command line can do."""
-    return _OVERVIEW.format(
-        commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names()),
-        configs="\n".join(_configs_by_data_set()),
+    return as_typed(
+        _OVERVIEW.format(
+            commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names()),
+            configs="\n".join(_configs_by_data_set()),
+        )
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 
+from data_pipelines.progress import waiting
 from keras_xmr.import_hooks import around_import
 
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "nvmap", "dxg", "kfd")
@@ -29,12 +30,24 @@ for line in sys.stdin.buffer:
 
 
 def quiet_tensorflow() -> None:
-    """Has TensorFlow say nothing when it is imported, unless something is wrong."""
+    """Has TensorFlow say nothing when it is imported, unless something is wrong.
+
+    On a terminal it is said that it is being imported, and the other large packages likewise.
+    """
     # Where there is no GPU, TensorFlow calls that an error of CUDA.
     has_gpu = any(any(Path("/dev").glob(name)) for name in _GPUS)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
     if "tensorflow" not in sys.modules:
-        around_import("tensorflow", lambda module: without_log_lines())
+        around_import("tensorflow", lambda module: _loading_tensorflow())
+    for name in ("tensorflow_probability", "keras_hub"):
+        if name not in sys.modules:
+            around_import(name, lambda module: waiting(f"loading {module.__name__}"))
+
+
+@contextmanager
+def _loading_tensorflow() -> Iterator[None]:
+    with waiting("loading TensorFlow"), without_log_lines():
+        yield
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """Lists unlabelled pairs that models believe in, for you to label as right or wrong.
 
 Writes a page of pairs to label, and takes the labels that it has saved. The section `audit` of the
-config says which pairs (`python main.py explain audit`).
+config says which pairs (`keras-xmr explain audit`).
 
 examples:
-  python main.py audit --run=saved_models/scenes_pcme
-  python main.py audit --runs=saved_models/a,saved_models/b --set audit.pairs=500
-  python main.py audit --run=saved_models/scenes_pcme --labels=labels.csv
+  keras-xmr audit --run=saved_models/scenes_pcme
+  keras-xmr audit --runs=saved_models/a,saved_models/b --set audit.pairs=500
+  keras-xmr audit --run=saved_models/scenes_pcme --labels=labels.csv
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Every config is run with every seed, as <config>-seed<seed>. What has been train
 before is not done again. Finished runs are compared as they are.
 
 examples:
-  python main.py compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
-  python main.py compare --runs=saved_models/first,saved_models/second
+  keras-xmr compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
+  keras-xmr compare --runs=saved_models/first,saved_models/second
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ embedding, such as `mean` and `log_variance`; a .parquet file (which needs pyarr
 columns.
 
 examples:
-  python main.py embed my_photos --run=saved_models/csv_pretrained --output=embeddings.npz
+  keras-xmr embed my_photos --run=saved_models/csv_pretrained --output=embeddings.npz
 """
 
 from __future__ import annotations

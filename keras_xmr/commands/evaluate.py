@@ -7,10 +7,10 @@ Karpathy that of its images, with their captions one after another; in CSV that 
 occurrence.
 
 examples:
-  python main.py evaluate --run=saved_models/scenes_pcme
-  python main.py evaluate --runs=saved_models/coco_saf,saved_models/coco_sgr
-  python main.py evaluate --scores=clip.npy --ground-truth=captions_val2014.json
-  python main.py evaluate --image-embeddings=images.npy --caption-embeddings=texts.npy \\
+  keras-xmr evaluate --run=saved_models/scenes_pcme
+  keras-xmr evaluate --runs=saved_models/coco_saf,saved_models/coco_sgr
+  keras-xmr evaluate --scores=clip.npy --ground-truth=captions_val2014.json
+  keras-xmr evaluate --image-embeddings=images.npy --caption-embeddings=texts.npy \\
       --ground-truth=captions.csv
 """
 

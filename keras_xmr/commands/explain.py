@@ -1,15 +1,17 @@
 """Prints every key of a config, or of a part of it, with its meaning.
 
 examples:
-  python main.py explain
-  python main.py explain train.phases
-  python main.py explain model.matcher.match_probability
-  python main.py explain objective.squared_hinge --plugin=my_methods
+  keras-xmr explain
+  keras-xmr explain train.phases
+  keras-xmr explain model.matcher.match_probability
+  keras-xmr explain objective.squared_hinge --plugin=my_methods
 """
 
 from __future__ import annotations
 
 import argparse
+
+from keras_xmr.program import as_typed
 
 SEVERAL_WORKERS = True
 
@@ -30,4 +32,4 @@ def run(arguments: argparse.Namespace) -> None:
     """Prints the keys."""
     from keras_xmr.config.explain import explain
 
-    print(explain(arguments.key, arguments.plugin))
+    print(as_typed(explain(arguments.key, arguments.plugin)))

@@ -1,8 +1,8 @@
 """Writes a trained model as model.keras, and as a SavedModel for TF Serving.
 
 examples:
-  python main.py export --run=saved_models/scenes_pcme
-  python main.py export --run=saved_models/scenes_pcme --onnx
+  keras-xmr export --run=saved_models/scenes_pcme
+  keras-xmr export --run=saved_models/scenes_pcme --onnx
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Writes the images of a split as files, to look at them, or to search them.
 
 examples:
-  python main.py images --run=saved_models/scenes_pcme --output=pictures
-  python main.py index --run=saved_models/scenes_pcme --images=pictures
+  keras-xmr images --run=saved_models/scenes_pcme --output=pictures
+  keras-xmr index --run=saved_models/scenes_pcme --images=pictures
 """
 
 from __future__ import annotations

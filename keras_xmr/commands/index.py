@@ -5,8 +5,8 @@ Broken photos are named and passed over. On the validation split of the run it i
 many of the photos that a search finds are to be believed (docs/search.md).
 
 examples:
-  python main.py index --run=saved_models/csv_pretrained --images=my_photos
-  python main.py index --run=saved_models/csv_pretrained --images=my_photos --tags=tags.csv
+  keras-xmr index --run=saved_models/csv_pretrained --images=my_photos
+  keras-xmr index --run=saved_models/csv_pretrained --images=my_photos --tags=tags.csv
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from data_pipelines.folders import check_folder
 from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_finished_run
+from keras_xmr.program import program
 from keras_xmr.run_folder import load_run
 
 if TYPE_CHECKING:
@@ -88,11 +89,11 @@ def run(arguments: argparse.Namespace) -> None:
         calibrate=not arguments.no_answer_sets,
         uri=arguments.uri,
     )
-    print("\n".join(_lines(report)), flush=True)
+    print("\n".join(report_lines(report)), flush=True)
 
 
-def _lines(report: Report) -> list[str]:
-    """What was done, for people."""
+def report_lines(report: Report) -> list[str]:
+    """What was done to an index, for people."""
     done = {"new": report.added, "changed": report.changed, "removed": report.removed}
     counts = ", ".join(f"{count:,} {name}" for name, count in done.items() if count)
     photos = "photo" if report.photos == 1 else "photos"
@@ -109,7 +110,7 @@ def _lines(report: Report) -> list[str]:
         lines.append(f"named in the tags, but no photos of the index: {len(report.tagged):,}")
         lines += _some(report.tagged)
     index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "what you look for")
-    lines.append(f"try next: python main.py search --index={index} {query}")
+    lines.append(f"try next: {program()} search --index={index} {query}")
     return lines
 
 

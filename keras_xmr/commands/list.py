@@ -1,10 +1,10 @@
 """Prints the configs that come along, and what each is.
 
 examples:
-  python main.py list
-  python main.py list 'coco_*'
-  python main.py list 'ablations/*'
-  python main.py list --paper=wei2023
+  keras-xmr list
+  keras-xmr list 'coco_*'
+  keras-xmr list 'ablations/*'
+  keras-xmr list --paper=wei2023
 """
 
 from __future__ import annotations

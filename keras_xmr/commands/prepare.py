@@ -1,7 +1,7 @@
 """Writes the records of a config, and reports on its data.
 
 examples:
-  python main.py prepare --config configs/csv_pcme.yaml --set data.source.root=my_photos
+  keras-xmr prepare --config configs/csv_pcme.yaml --set data.source.root=my_photos
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Writes how relevant each caption is to each image, by the captions alone.
 
 The captions are those of a config, or of a file. The section `relevance` of the config says how
-they are compared (`python main.py explain relevance`).
+they are compared (`keras-xmr explain relevance`).
 
 examples:
-  python main.py relevance --config coco_pcme
-  python main.py relevance --captions=captions.csv --set relevance.measure=cider_d
+  keras-xmr relevance --config coco_pcme
+  keras-xmr relevance --captions=captions.csv --set relevance.measure=cider_d
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Prepares the records if they are missing, trains, evaluates and exports.
 
-This is what is done where no command is named. Everything that it makes is in
-saved_models/<name>/. A run that was stopped, or killed, goes on where it was when it is started
-again. Several machines train together if TF_CONFIG names them (docs/many_machines.md).
+With options alone this is done, too. Everything that it makes is in saved_models/<name>/. A run
+that was stopped, or killed, goes on where it was when it is started again. Several machines train
+together if TF_CONFIG names them (docs/many_machines.md).
 
 examples:
-  python main.py
-  python main.py --config configs/coco_pcme.yaml --set data.source.root=/data/coco
-  python main.py --config coco_pcme --set name=small_batches --set train.batch_size=64
+  keras-xmr run --config configs/coco_pcme.yaml --set data.source.root=/data/coco
+  keras-xmr --config coco_pcme --set name=small_batches --set train.batch_size=64
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Several texts and photos are one query: a photo should fit them all. Each answer
 the photos are to be believed, or that there is probably nothing (docs/search.md).
 
 examples:
-  python main.py search --index=saved_models/csv_pretrained/index "two dogs in the snow"
-  python main.py search --index=INDEX "a dog" --not "a beach" --since=2021-06-01 --html=dogs.html
-  python main.py search --index=INDEX --image=photo.jpg --json
-  python main.py search --index=INDEX --queries=queries.txt
+  keras-xmr search --index=saved_models/csv_pretrained/index "two dogs in the snow"
+  keras-xmr search --index=INDEX "a dog" --not "a beach" --since=2021-06-01 --html=dogs.html
+  keras-xmr search --index=INDEX --image=photo.jpg --json
+  keras-xmr search --index=INDEX --queries=queries.txt
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -25,6 +26,7 @@ from data_pipelines.folders import check_folder
 from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import add_index, one_of, whole
 from keras_xmr.config.loader import ConfigError
+from keras_xmr.program import program
 from keras_xmr.run_folder import load_run
 
 if TYPE_CHECKING:
@@ -111,6 +113,14 @@ def run(arguments: argparse.Namespace) -> None:
         print("\n\n".join(results_table(*answer) for answer in answers), flush=True)
     if arguments.html:
         write_page(arguments.html, index, answers)
+    if changes := index.changes():
+        run = arguments.run or index.run
+        command = ["index", f"--run={run}", f"--images={index.root}"]
+        if arguments.index.resolve() != (run / "index").resolve():
+            command.append(f"--index={arguments.index}")
+        if index.backend != "exact":
+            command.append(f"--backend={index.backend}")
+        _LOGGER.warning("%s `%s %s` takes them over", changes, program(), shlex.join(command))
 
 
 def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:

@@ -5,8 +5,8 @@ wrong photos go to judgements.csv in the folder of the index, in the format that
 SIGTERM and Ctrl-C end the server once what was asked is answered. docs/serve.md has the rest.
 
 examples:
-  python main.py serve --index=saved_models/csv_pretrained/index
-  python main.py serve --index=saved_models/csv_pretrained/index --port=8080
+  keras-xmr serve --index=saved_models/csv_pretrained/index
+  keras-xmr serve --index=saved_models/csv_pretrained/index --port=8080
 """
 
 from __future__ import annotations

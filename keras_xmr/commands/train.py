@@ -4,7 +4,7 @@ The records must have been prepared. Several machines train together if TF_CONFI
 (docs/many_machines.md).
 
 examples:
-  python main.py train --config coco_pcme --set data.source.root=/data/coco
+  keras-xmr train --config coco_pcme --set data.source.root=/data/coco
 """
 
 from __future__ import annotations

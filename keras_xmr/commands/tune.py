@@ -1,7 +1,7 @@
 """Searches the scales of fast re-ranking on the validation split of a run.
 
 examples:
-  python main.py tune --run=saved_models/scenes_pcme
+  keras-xmr tune --run=saved_models/scenes_pcme
 """
 
 from __future__ import annotations

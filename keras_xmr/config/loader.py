@@ -32,6 +32,7 @@ from keras_xmr.config.yaml_file import (
     read_yaml,
 )
 from keras_xmr.judgements.extra import JudgementOptions
+from keras_xmr.program import program
 
 _MISSING = object()
 _SHOWN = 20
@@ -60,7 +61,7 @@ def find_config(name: str, option: str = "--config") -> Path:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
         f"{option}: there is no file {cut(name)}, nor a config of that name.{hint} "
-        "`python main.py list` prints those that come along"
+        f"`{program()} list` prints those that come along"
     )
 
 
@@ -86,7 +87,7 @@ def find_configs(pattern: str, option: str = "list") -> list[Path]:
     found = found or [Path(name) for name in sorted(glob.glob(pattern))]
     if not found:
         raise ConfigError(
-            f"{option}: there is no config that {pattern!r} names; `python main.py list` prints "
+            f"{option}: there is no config that {pattern!r} names; `{program()} list` prints "
             "those that come along"
         )
     return found

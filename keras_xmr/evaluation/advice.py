@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from data_pipelines.documentation import page
 from keras_xmr.config.schema import Config
 
-_PAGE = "docs/own_photos.md"
+_PAGE = "own_photos.md"
 _FEW_FROM_SCRATCH = 5_000
 _ENOUGH = 500
 
@@ -20,7 +21,7 @@ def advice_before_training(config: Config, images: int) -> str | None:
         return None
     return (
         f"{config.name} learns to see from {images:,} photos alone, which ends near chance; "
-        f"begin with csv_pretrained ({_PAGE})"
+        f"begin with csv_pretrained ({page(_PAGE)})"
     )
 
 
@@ -34,9 +35,9 @@ def advice(config: Config, images: int) -> str | None:
     if config.data.source.name != "csv":
         return None
     if _starts_from_scratch(config) and images < _FEW_FROM_SCRATCH:
-        return f"It learned to see from {images:,} photos. Try csv_pretrained ({_PAGE})."
+        return f"It learned to see from {images:,} photos. Try csv_pretrained ({page(_PAGE)})."
     if images < _ENOUGH:
-        return f"It learned from {images:,} photos. More of them help: see {_PAGE}."
+        return f"It learned from {images:,} photos. More of them help: see {page(_PAGE)}."
     return None
 
 

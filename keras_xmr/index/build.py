@@ -19,6 +19,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.files import aside_of, checksum, remove_asides
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
+from data_pipelines.source_changes import data_change
 from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
 from keras_xmr.index.backends import Backend, DamagedError, Exact, Precision, backend_class
 from keras_xmr.index.calibration import calibrate_run, example_caption, has_validation
@@ -39,6 +40,7 @@ from keras_xmr.index.photos import Photo, check_root, describe, find_photos
 from keras_xmr.index.precision import choose_precision
 from keras_xmr.index.reading import Readers
 from keras_xmr.index.tags import read_tags
+from keras_xmr.program import update_hint
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -118,6 +120,8 @@ def build_index(
     model = RunModel(run)
     path = model.folder.path / "index" if path is None else path
     backend_class(backend)
+    if change := data_change(model.config.data):
+        _LOGGER.warning("%s. %s trains again", change, update_hint(model.folder.path))
     report = build_with(model, root, path, backend, found_tags, calibrate, uri)
     report.example = example_caption(model)
     report.seconds = time.perf_counter() - begin

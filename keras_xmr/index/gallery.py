@@ -20,7 +20,7 @@ from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
 from keras_xmr.index.backends import Backend, backend_class
 from keras_xmr.index.manifests import MANIFEST, read_manifest
-from keras_xmr.index.photos import Photo, read_photo, thumbnail
+from keras_xmr.index.photos import Photo, find_photos, read_photo, thumbnail
 from keras_xmr.index.rerank import Reranking
 from keras_xmr.index.verdict import VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
@@ -182,6 +182,11 @@ class PhotoIndex:
         """Whether it has all that validation tells; an older index may have answer sets alone."""
         return "reranking" in self.content
 
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether it knows the words of the captions of training."""
+        return WORDS in self.content.get("calibration_checksums", {})
+
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words of the captions of training.
@@ -287,6 +292,26 @@ class PhotoIndex:
     def broken(self) -> dict[str, str]:
         """Photos that could not be read, and why, by path."""
         return {path: told["why"] for path, told in self.content["broken"].items()}
+
+    def changes(self) -> str:
+        """How the folder of the photos differs from the index, in a sentence; empty if not.
+
+        Files are compared by their size and time; nothing of them is read. Of a folder that is not
+        there, nothing is said.
+        """
+        if not self.root.is_dir():
+            return ""
+        there = dict(find_photos(self.root, self.path.resolve()))
+        known = {photo.path: (photo.bytes, photo.modified) for photo in self.photos()}
+        known |= {path: tuple(told["status"]) for path, told in self.content["broken"].items()}
+        now = {path: (status.st_size, status.st_mtime_ns) for path, status in there.items()}
+        counts = {
+            "new": len(now.keys() - known.keys()),
+            "changed": sum(known[path] != now[path] for path in now.keys() & known.keys()),
+            "gone": len(known.keys() - now.keys()),
+        }
+        changed = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+        return changed and f"Photos of {self.root} since the index was made: {changed}."
 
     def is_current(self) -> bool:
         """Whether nothing newer was written since it was opened."""

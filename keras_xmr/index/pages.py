@@ -26,13 +26,25 @@ _STYLE = """
 
 def results_table(title: str, result: SearchResult) -> str:
     """What was found, as a table for the terminal."""
+    has_days = any(hit.taken for hit in result.hits)
     rows = [
-        [hit.path, f"{hit.score:.3f}", *_percent(hit), *_mark(hit), hit.taken[:10], _like(hit)]
+        [
+            *(hit.path, f"{hit.score:.3f}", *_percent(hit), *_mark(hit)),
+            *[hit.taken[:10]] * has_days,
+            _like(hit),
+        ]
         for hit in result.hits
     ]
     has_chances = any(hit.probability is not None for hit in result.hits)
     is_known = any(hit.right is not None for hit in result.hits)
-    header = ["photo", "score", *["match"] * has_chances, *["right"] * is_known, "taken", ""]
+    header = [
+        "photo",
+        "score",
+        *["match"] * has_chances,
+        *["right"] * is_known,
+        *["taken"] * has_days,
+        "",
+    ]
     found = [table(header, rows), ""] if rows else []
     return "\n".join([title, "", *found, *lines(result)])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from data_pipelines.progress import waiting
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import build, components
 from keras_xmr.config.schema import Config
@@ -16,6 +17,7 @@ from keras_xmr.run_folder import RunFolder
 from keras_xmr.training.train import load_trained
 
 
+@waiting("loading the model")
 def load_image_tower(config: Config, folder: RunFolder) -> keras.Model:
     """The trained image tower of a run that looks at photos.
 
@@ -27,6 +29,7 @@ def load_image_tower(config: Config, folder: RunFolder) -> keras.Model:
     return _loaded(config, folder, image_entrance=tower)
 
 
+@waiting("loading the model")
 def load_text_tower(config: Config, folder: RunFolder, tokenizer: Tokenizer) -> keras.Model:
     """The trained text tower of a run.
 

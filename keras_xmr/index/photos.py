@@ -21,7 +21,7 @@ from data_pipelines.pixels import naming, open_image, orientation, read_pixels
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside
 
-_EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
+_EXIF, _TAKEN = 0x8769, 0x9003
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Photo:
         bytes: Length of its file.
         modified: When its file was changed, in nanoseconds.
         sha256: Of its file.
-        taken: When it was taken, as EXIF data have it, else when its file was changed; ISO.
+        taken: When it was taken, as EXIF data have it, ISO; empty where they do not.
         width: Of the photo the right way up, in pixels.
         height: Likewise.
         look: What it looks like, for near-duplicates: 128 bits in hexadecimal digits.
@@ -138,14 +138,13 @@ def describe(number: int, path: str, data: bytes, status: os.stat_result, pixels
         image = open_image(data)
         turned = image.format != "TIFF" and orientation(image.info.get("exif", b"")) >= 5
         width, height = image.size[::-1] if turned else image.size
-        taken = _taken(image) or datetime.fromtimestamp(status.st_mtime)
     return Photo(
         id=number,
         path=path,
         bytes=status.st_size,
         modified=status.st_mtime_ns,
         sha256=hashlib.sha256(data).hexdigest(),
-        taken=taken.isoformat(timespec="seconds"),
+        taken=_taken(image),
         width=width,
         height=height,
         look=look(pixels),
@@ -178,11 +177,13 @@ def thumbnail(data: bytes, name: str, size: int) -> bytes:
     return buffer.getvalue()
 
 
-def _taken(image: Image.Image) -> datetime | None:
-    """When a photo was taken, by its EXIF data."""
+def _taken(image: Image.Image) -> str:
+    """When a photo was taken, by its EXIF data, ISO; empty where they do not say so.
+
+    The time of the file, and the one at which a program changed the photo, are other times.
+    """
     try:
-        exif = image.getexif()
-        text = exif.get_ifd(_EXIF).get(_TAKEN) or exif.get(_CHANGED)
-        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S")
+        text = str(image.getexif().get_ifd(_EXIF)[_TAKEN]).strip("\0 ")
+        return datetime.strptime(text, "%Y:%m:%d %H:%M:%S").isoformat(timespec="seconds")
     except Exception:  # Of EXIF data anything may be broken, and nothing of it is needed.
-        return None
+        return ""

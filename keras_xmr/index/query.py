@@ -77,8 +77,8 @@ class Filters:
 
     Attributes:
         folder: A folder under the root, with all that is in it; None for all.
-        since: The first day on which they were taken.
-        until: The last day.
+        since: The first day on which they were taken; those without a day do not pass.
+        until: The last day, likewise.
         tags: Tags that they must all have.
     """
 
@@ -94,24 +94,28 @@ class Filters:
         folder = (self.folder or "").strip("/")
         prefix = f"{folder}/" if folder not in ("", ".") else ""
         since = "" if self.since is None else self.since.isoformat()
+        has_day = bool(self.since or self.until)
         until = "9999" if self.until is None else f"{self.until.isoformat()}T99"
         passed = [
             photo.id
             for photo in index.photos()
             if photo.path.startswith(prefix)
             and since <= photo.taken <= until
+            and (photo.taken or not has_day)
             and set(self.tags) <= set(index.tags_of(photo.id))
         ]
         return np.array(passed, np.int64)
 
     def unknown(self, index: PhotoIndex) -> list[str]:
-        """Which of a folder and tags no photo has, in sentences."""
+        """Which of a folder, days and tags no photo has, in sentences."""
         known, folder = index.tags() if self.tags else [], (self.folder or "").strip("/")
         found = [
             f"No photo has the tag {tag!r}.{nearest(tag, known) if known else ''}"
             for tag in self.tags
             if tag not in known
         ]
+        if (self.since or self.until) and not any(photo.taken for photo in index.photos()):
+            found.append("No photo says on which day it was taken (EXIF).")
         if folder in ("", "."):
             return found
         folders = [f for f in index.folders() if f]
@@ -133,7 +137,7 @@ class Hit:
         probability: Of a match, where scores are log-odds.
         in_answer: Whether it is in the answer set; None if there is none.
         right: The probability that it is right, if any is; None where that is not known.
-        taken: When it was taken, ISO.
+        taken: When it was taken, ISO; empty where that is not known.
         width: In pixels, the right way up.
         height: Likewise.
         duplicate_of: The id of the first photo that it looks like.

@@ -399,6 +399,9 @@ class Searcher:
 
     def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
         notes = self._unfinished()
+        if self.index.has_vocabulary:
+            texts = (*query.texts, *query.unlike)
+            notes += dict.fromkeys(filter(None, map(self.index.vocabulary.foreign, texts)))
         if self.index.answer_sets is None or (self.index.verdict is None and query.is_one_text):
             notes.append("Without a calibration nothing is said of how many photos are right.")
         elif not query.is_one_text:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
+
+_NAMES = {"CJK": "Chinese"}
 
 
 class Vocabulary:
@@ -54,11 +59,38 @@ class Vocabulary:
         missing = tuple(word for word in words if not self._is_known(word))
         return missing if missing and len(missing) >= self._MISSING * len(words) else ()
 
+    def foreign(self, text: str) -> str:
+        """That a text is in another language than the captions, as far as its words tell.
+
+        Returns:
+            A sentence: of a text in other letters for sure, and of two words and more that training
+            does not know, and hardly a word that it does, perhaps; else empty.
+        """
+        scripts = Counter(filter(None, map(_script, text)))
+        strange = [script for script, _ in scripts.most_common() if script not in self._scripts]
+        if self._scripts and sum(scripts[script] for script in strange) > scripts.total() / 2:
+            names = " and ".join(_NAMES.get(script, script.capitalize()) for script in strange)
+            return f"The query is written in {names} letters, and the captions of training are not."
+        words = [word for word in dict.fromkeys(split_words(text)) if word.isalpha()]
+        rare = [word for word in words if not self._is_common(word)]
+        if len(rare) < 2 or len(rare) <= len(words) / 2 or any(map(self._is_known, rare)):
+            return ""
+        return "Training knows no word of the query: perhaps it is in another language."
+
+    @cached_property
+    def _scripts(self) -> set[str]:
+        return set(filter(None, map(_script, "".join(self.counts))))
+
     def _is_common(self, word: str) -> bool:
         return self.counts.get(word, 0) >= max(self._COMMON * self.captions, self._RARE)
 
     def _is_known(self, word: str) -> bool:
         return any(form in self.counts for form in (word, f"{word}s", word.removesuffix("s")))
+
+
+def _script(character: str) -> str:
+    """The script of a letter, as the first word of its name in Unicode: LATIN; else empty."""
+    return unicodedata.name(character, "").partition(" ")[0] if character.isalpha() else ""
 
 
 def split_words(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import keras
 
 from data_pipelines.errors import UserError
+from data_pipelines.progress import waiting
 from data_pipelines.records import Records
 from data_pipelines.text import (
     VOCABULARY,
@@ -75,6 +76,7 @@ def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
         raise UserError(f"the vocabulary of the run cannot be read: {error}") from None
 
 
+@waiting("building the model")
 def build_model(
     config: Config, records: Records, tokenizer: Tokenizer, pretrained: bool | Collection[str]
 ) -> Retriever:

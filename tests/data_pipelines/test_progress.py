@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 
 import pytest
+from command_line import on_a_terminal
 
 from data_pipelines.progress import Progress
 
@@ -45,3 +47,21 @@ def test_a_bar_says_what_is_done(monkeypatch, kind, value):
 def test_bars_can_be_silenced_at_any_time(monkeypatch, kind):
     monkeypatch.setenv("TQDM_DISABLE", "1")
     assert work(kind, monkeypatch) == ""
+
+
+WAITS = """
+from data_pipelines.progress import waiting
+with waiting("loading TensorFlow"):
+    with waiting("loading Keras"):
+        pass
+"""
+
+
+def test_what_is_waited_for_is_shown_on_a_terminal_and_taken_away():
+    steps = [step for step in on_a_terminal(WAITS).split("\r") if step]
+    erase = "\033[K"
+    names = ("loading TensorFlow ...", "loading Keras ...", "loading TensorFlow ...", "")
+    assert steps == [f"{erase}{name}" for name in names]
+    assert on_a_terminal(WAITS, TQDM_DISABLE="1") == ""
+    done = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b""), "it is no line of a log"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -36,3 +38,17 @@ def start(
         text=True,
         check=False,
     )
+
+
+def on_a_terminal(code: str, **environment: str) -> str:
+    """What a process shows whose standard error is a terminal."""
+    main, other = pty.openpty()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stderr=other, env={**os.environ, **environment}):
+        os.close(other)
+        shown = b""
+        with contextlib.suppress(OSError):  # The terminal is gone.
+            while part := os.read(main, 1024):
+                shown += part
+    os.close(main)
+    return shown.decode()

@@ -36,7 +36,8 @@ class StubEmbedder:
         self.kind = "point"
         self.constants: dict[str, Any] = {"AUGMENTATION": "mean_cosine", "REDUCES": True}
         self.config = SimpleNamespace(
-            evaluation=SimpleNamespace(batch_size=4), data=SimpleNamespace(records=Path("nowhere"))
+            evaluation=SimpleNamespace(batch_size=4),
+            data=SimpleNamespace(records=Path("nowhere"), is_prepared=False),
         )
         self.folder = SimpleNamespace(path=Path("stub_run"))
         self.embedded = 0

@@ -1,6 +1,6 @@
 """A server of a small index, whose model takes its time, as a process of its own.
 
-python stub_server.py INDEX SECONDS
+python stub_server.py INDEX SECONDS [NAME]
 """
 
 import sys
@@ -23,6 +23,6 @@ class SlowEmbedder(StubEmbedder):
 
 
 if __name__ == "__main__":
-    service = Service(Path(sys.argv[1]), Settings(), load=SlowEmbedder)
+    service = Service(Path(sys.argv[1]), Settings(names=frozenset(sys.argv[3:])), load=SlowEmbedder)
     serve(service, "127.0.0.1", 0, lambda address: print(address, flush=True))
     print("tensorflow" in sys.modules)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import warnings
 
 import datasets
@@ -12,6 +13,7 @@ import pytest
 from command_line import start
 from PIL import Image
 
+import keras_xmr
 from keras_xmr import cli, commands
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._overview import overview
@@ -24,7 +26,7 @@ def test_help_needs_no_tensorflow(tmp_path):
     assert start("explain", "train", cwd=tmp_path).returncode == 0
     found = start("compare", "--help", cwd=tmp_path, program=("-m", "keras_xmr")).stdout
     assert "--configs" in found
-    assert "examples:\n  python main.py compare" in found
+    assert f"examples:\n  {sys.executable} -m keras_xmr compare" in found
 
 
 def test_every_command_says_what_it_does(capsys):
@@ -36,8 +38,35 @@ def test_every_command_says_what_it_does(capsys):
             cli.main(["main.py", name, "--help"])
         assert ended.value.code == 0
         text = capsys.readouterr().out
-        assert "\nexamples:\n  python main.py" in text
+        assert "\nexamples:\n  keras-xmr " in text
         assert all(len(line) <= 100 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]], ids=str)
+def test_alone_it_says_what_it_can_do_and_trains_nothing(words, monkeypatch, capsys):
+    monkeypatch.setattr(cli, "load_command", None)
+    cli.main(["main.py", *words])
+    assert capsys.readouterr().out == overview() + "\n"
+
+
+def test_the_demo_is_a_command(monkeypatch):
+    done = []
+    monkeypatch.setattr("keras_xmr.commands.demo.do", lambda *asked: done.append(asked))
+    cli.main(["main.py", "demo", "--set=name=mine"])
+    ((config, step),) = done
+    assert (config.data.source.name, config.name, step) == ("scenes", "mine", "all")
+
+
+def test_options_alone_are_a_run(monkeypatch):
+    done = []
+    monkeypatch.setattr("keras_xmr.commands.run.do", lambda *asked: done.append(asked))
+    cli.main(["main.py", "--config", "configs/scenes_vsepp.yaml"])
+    assert [(config.name, step) for config, step in done] == [("scenes_vsepp", "all")]
+
+
+def test_it_says_its_version(capsys):
+    cli.main(["main.py", "--version"])
+    assert capsys.readouterr().out == f"keras-xmr {keras_xmr.__version__}\n"
 
 
 def test_another_backend_of_keras_is_an_error_of_one_line(monkeypatch, capsys):
@@ -63,7 +92,7 @@ def examples() -> list[list[str]]:
     texts = [overview(), *((load_command(name).__doc__ or "") for name in command_names())]
     lines = [text.partition("\nexamples:\n")[2].partition("\n\n")[0] for text in texts]
     joined = [line for text in lines for line in text.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line)[2:] for line in joined]
+    return [shlex.split(line)[1:] for line in joined]
 
 
 @pytest.mark.parametrize("words", examples(), ids=" ".join)
@@ -122,7 +151,7 @@ def test_help_and_list_show_every_config(tmp_path):
         (["--modus=train"], "run has no option --modus. There are: --config, --set, --yes."),
         (["train", "--config=--"], "--config: '--' is not a value"),
         (["train", "--confg=x"], "train has no option --confg. Did you mean '--config'?"),
-        (["train", "--config"], "--config: expected one argument (python main.py train --help)"),
+        (["train", "--config"], "--config: expected one argument (keras-xmr train --help)"),
         (["search", "--idnex=x", "a dog"], "search has no option --idnex. Did you mean '--index'?"),
         (["search", "--index=x", "--run=y", "a dog"], "y holds no run"),
         (["export"], "one of the arguments --run --config is required"),

@@ -54,9 +54,18 @@ def test_index_says_what_was_done_and_what_is_next(indexed):
     assert first == "15 photos (15 new) in run/index"
     assert "passed over, since they cannot be read: 1" in rest
     assert any("cut.jpg is" in line for line in rest)
-    assert rest[-1] == "try next: python main.py search --index=run/index 'what you look for'"
+    assert rest[-1] == "try next: keras-xmr search --index=run/index 'what you look for'"
     again = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
     assert again.startswith("15 photos (nothing new)")
+
+
+def test_index_says_that_the_data_of_the_training_have_changed(
+    indexed, tmp_path, monkeypatch, caplog
+):
+    change = "my_photos has changed since records was written: train has 3 images, not 2"
+    monkeypatch.setattr("keras_xmr.index.build.data_change", lambda data: change)
+    indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
+    assert caplog.messages == [f"{change}. `keras-xmr update --run=run` trains again"]
 
 
 def test_a_damaged_part_is_named(indexed, tmp_path):
@@ -74,6 +83,20 @@ def test_search_prints_a_table_and_json(indexed):
     told = indexed.call(search, "--index=run/index", "blue", "--json", "--folder=blue")
     (result,) = json.loads(told)
     assert (result["query"], result["searched"], result["answer"]) == ("blue", 3, None)
+
+
+def test_search_says_that_photos_have_changed_since(indexed, tmp_path, caplog):
+    indexed.call(search, "--index=run/index", "blue")
+    assert not [message for message in caplog.messages if "since the index was made" in message]
+    (tmp_path / "photos/new.jpg").write_bytes(photo("red", 9))
+    (tmp_path / "photos/red/0.jpg").write_bytes(photo("green", 8))
+    (tmp_path / "photos/red/1.jpg").unlink()
+    indexed.call(search, "--index=run/index", "blue")
+    folder = tmp_path / "photos"
+    assert caplog.messages[-1] == (
+        f"Photos of {folder} since the index was made: 1 new, 1 changed, 1 gone. "
+        f"`keras-xmr index --run={tmp_path}/run --images={folder}` takes them over"
+    )
 
 
 def test_search_takes_photos_and_what_not_to_find(indexed, tmp_path):

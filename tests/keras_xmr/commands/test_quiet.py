@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from command_line import ROOT, on_a_terminal
 
 from keras_xmr.commands._quiet import without_log_lines
 
@@ -47,3 +48,20 @@ with without_log_lines():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
     assert done.returncode == -signal.SIGABRT
     assert done.stderr == b"free(): invalid pointer\n"
+
+
+def test_on_a_terminal_it_is_said_what_is_being_loaded(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("import os\nos.write(2, b'something is wrong\\n')\n")
+    (tmp_path / "keras_hub.py").write_text("")
+    code = """
+from keras_xmr.commands._quiet import quiet_tensorflow
+quiet_tensorflow()
+import keras_hub, tensorflow
+"""
+    shown = on_a_terminal(code, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    places = [
+        shown.index(text)
+        for text in ("loading keras_hub ...", "loading TensorFlow ...", "something is wrong")
+    ]
+    assert places == sorted(places)
+    assert shown.endswith("\033[K")

@@ -280,9 +280,20 @@ def test_the_last_screen_has_the_own_matcher_beside_chance(evaluation):
 def test_what_is_next_names_the_photos(name, images, first):
     root = () if name.startswith("scenes") else ("data.source.root=my photos",)
     told = Run(load_config(find_config(name), root))._what_next()
-    assert re.search(rf"^try next: python main.py {first}", told, re.M)
+    assert re.search(rf"^try next: keras-xmr {first}", told, re.M)
     assert f"--images={images}\n" in told
     assert "report.html, which has all tables" in told
+
+
+def test_what_is_next_stands_only_where_it_works(monkeypatch):
+    run = Run(load_config(find_config("scenes_pcme")))
+    for installed in (True, False):
+        monkeypatch.setattr(
+            "keras_xmr.pipeline.find_spec", lambda name, found=installed: found or None
+        )
+        *_, before, last = run._what_next().splitlines()
+        assert ("pip install 'keras-xmr[serve]'" in before) is not installed
+        assert last.split()[:2] == ["keras-xmr", "serve"]
 
 
 @pytest.mark.parametrize(

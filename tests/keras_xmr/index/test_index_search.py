@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -63,6 +64,7 @@ def with_verdict(folder, absent_below=-9.0, known=("red", "thing")):
     searcher.index.verdict = model
     words = Vocabulary(dict.fromkeys(known, 5), 1000).as_arrays()
     np.savez(searcher.index.path / "words.npz", **words)
+    searcher.index.content["calibration_checksums"] = {"words.npz": None}
     return searcher
 
 
@@ -109,10 +111,29 @@ def test_filters_leave_photos_out(searcher):
     assert searcher.search(Query(texts=("red",)), 20, Filters(folder="blu")).searched == 0
     assert searcher.search(Query(texts=("red",)), 20, Filters(tags=("mine",))).searched == 2
     assert searcher.search(Query(texts=("red",)), 20, Filters(tags=("mine", "warm"))).searched == 1
-    today = date.fromisoformat(searcher.index.photo(0).taken[:10])
-    assert searcher.search(Query(texts=("red",)), 5, Filters(since=today, until=today)).searched
-    result = searcher.search(Query(texts=("red",)), 5, Filters(until=date(2001, 1, 1)))
-    assert (result.hits, result.notes) == ((), ("No photo passes the filters.",))
+    result = searcher.search(Query(texts=("red",)), 5, Filters(until=date(2101, 1, 1)))
+    assert (result.hits, result.notes[-1]) == ((), "No photo passes the filters.")
+    assert result.notes[0] == "No photo says on which day it was taken (EXIF)."
+
+
+def test_days_are_those_of_photos_that_have_one(tmp_path):
+    searcher = Searcher(small_index(tmp_path), embedder=StubEmbedder())
+    photos = searcher.index.photos()
+    for item, day in zip(photos, ("2019-07-03T10:20:30", "2020-01-01T00:00:00"), strict=False):
+        number, row, _ = searcher.index._rows[item.id]
+        searcher.index._rows[item.id] = number, row, replace(item, taken=day)
+    for filters, count in (
+        (Filters(since=date(2019, 7, 3), until=date(2019, 7, 3)), 1),
+        (Filters(since=date(2019, 7, 4)), 1),
+        (Filters(until=date(2030, 1, 1)), 2),
+        (Filters(until=date(2001, 1, 1)), 0),
+    ):
+        assert searcher.search(Query(texts=("red",)), 5, filters).searched == count
+    with_days = searcher.search(Query(texts=("red",)), 5, Filters(since=date(2020, 1, 1)))
+    assert "taken" in results_table("red", with_days)
+    (hit,) = with_days.hits
+    without = replace(with_days, hits=(replace(hit, taken=""),))
+    assert "taken" not in results_table("red", without)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +198,21 @@ def test_nothing_is_said_of_words_that_training_has_not_seen(folder):
     assert (found.answer.verdict, found.answer.right) == ("unknown", None)
     assert found.answer.unfamiliar == ("rot",)
     assert "learned from captions without “rot”" in found.answer.sentence
+    assert not [note for note in found.notes if "language" in note], "of one word it is not known"
     assert {hit.right for hit in found.hits} == {None}
+
+
+def test_a_query_in_another_language_is_said_to_be_one(folder):
+    searcher = with_verdict(folder)
+    searcher.index.verdict = None
+    for query, says in (
+        (Query(texts=("rotes ding",)), "perhaps it is in another language"),
+        (Query(texts=("red thing",), unlike=("синий",)), "written in Cyrillic letters"),
+    ):
+        (note,) = [note for note in searcher.search(query).notes if says in note]
+        assert note in results_table("query", searcher.search(query))
+    notes = searcher.search(Query(texts=("red thing",))).notes
+    assert not [note for note in notes if "language" in note or "letters" in note]
 
 
 def test_nothing_is_said_without_a_verdict(folder):

@@ -207,6 +207,30 @@ def test_words_that_training_has_not_seen(text, missing):
     assert "giraffe" not in vocabulary.counts
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ein Hund im Schnee", "another language"),
+        ("deux chiens", "another language"),
+        ("ein Mann in der Stadt", "another language"),
+        ("собака на снегу", "written in Cyrillic letters"),
+        ("雪の中の犬", "written in Chinese and Hiragana letters"),
+        ("a photo of a 犬", ""),
+        ("a brown dog in the snow", ""),
+        ("a brown blorp in the snow", ""),
+        ("giraffe", ""),
+        ("the", ""),
+        ("2 3", ""),
+    ],
+)
+def test_a_query_in_another_language_is_said_to_be_one(text, says):
+    captions = ["a brown dog runs in the snow"] * 5 + ["two kids play after a game and rest"] * 5
+    vocabulary = Vocabulary.of([*captions, *["the man and the woman in a photo of a city"] * 490])
+    found = vocabulary.foreign(text)
+    assert says in found
+    assert bool(says) == bool(found)
+
+
 def test_short_queries_are_parts_of_captions():
     captions = ["A brown dog runs in the snow.", "a dog", "Two kids on a beach", "a dog on a beach"]
     photo_of = np.array([0, 0, 1, 2])

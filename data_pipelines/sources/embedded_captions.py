@@ -1,0 +1,90 @@
+"""Captions that photos themselves hold: XMP, IPTC and EXIF, as photo programs write them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, IptcImagePlugin
+
+from data_pipelines.pixels import open_image
+from data_pipelines.sources.base import check_file
+
+_DESCRIPTION, _TITLE, _COMMENT = 0x010E, 0x9C9B, 0x9C9C
+_CAPTION = (2, 120)
+
+_OF_CAMERA = re.compile(r"default|untitled|sony dsc|.*(digital camera|camera pictures).*", re.I)
+"""What cameras write in the place of a description."""
+
+
+def embedded_captions(path: Path) -> list[str]:
+    """The captions in a photo, without repetitions.
+
+    These are `dc:description` of XMP, the caption of IPTC, and `ImageDescription`, `XPTitle` and
+    `XPComment` of EXIF. Descriptions that cameras write are left out. Only the header is read.
+
+    Args:
+        path: The file of the photo.
+
+    Returns:
+        The captions; none of a file that is not a photo, or whose metadata are damaged.
+    """
+    found: list[str] = []
+    with suppress(OSError), check_file(path).open("rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Of metadata anything may be broken, and the photo may still be whole.
+        with suppress(Exception):
+            image = open_image(file)
+            for read in (_xmp, _iptc, _exif):
+                with suppress(Exception):
+                    found += read(image)
+    texts = (" ".join(text.replace("\0", " ").split()) for text in found)
+    return list(dict.fromkeys(text for text in texts if text and not _OF_CAMERA.fullmatch(text)))
+
+
+def _xmp(image: Image.Image) -> Iterator[str]:
+    return _descriptions(image.getxmp())
+
+
+def _descriptions(node: Any) -> Iterator[str]:
+    """The texts of all elements `description` of nested XMP, in all languages."""
+    for value in node if isinstance(node, list) else ():
+        yield from _descriptions(value)
+    for key, value in node.items() if isinstance(node, dict) else ():
+        yield from _texts(value) if key == "description" else _descriptions(value)
+
+
+def _texts(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    for value in node if isinstance(node, list) else ():
+        yield from _texts(value)
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key != "lang":
+            yield from _texts(value)
+
+
+def _iptc(image: Image.Image) -> Iterator[str]:
+    texts = (IptcImagePlugin.getiptcinfo(image) or {}).get(_CAPTION, ())
+    for text in texts if isinstance(texts, list) else [texts] if texts else []:
+        yield _decoded(text)
+
+
+def _exif(image: Image.Image) -> Iterator[str]:
+    exif = image.getexif()
+    if text := exif.get(_DESCRIPTION):
+        # Pillow takes it for Latin-1, and programs write UTF-8.
+        yield _decoded(str(text).encode("latin-1", "ignore"))
+    for tag in (_TITLE, _COMMENT):
+        yield bytes(exif.get(tag, b"")).decode("utf-16-le", "ignore")
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")

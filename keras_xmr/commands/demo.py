@@ -1,0 +1,28 @@
+"""Runs the demo: a model of built-in synthetic scenes, in minutes and without a network.
+
+It is `run` with the config scenes_pcme: 4,000 scenes of coloured shapes with captions from exact
+to vague.
+
+examples:
+  keras-xmr demo
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from keras_xmr.commands._options import DEMO, add_set, config_of
+from keras_xmr.commands._steps import do
+
+SEVERAL_WORKERS = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the command takes."""
+    parser.set_defaults(config=DEMO)
+    add_set(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Does all steps of the demo."""
+    do(config_of(arguments), "all")

@@ -1,0 +1,102 @@
+"""Takes changed photos and captions over: records, training, evaluation, export and index."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from data_pipelines.locks import locked
+from data_pipelines.source_changes import data_change
+from keras_xmr.config.schema import Config
+from keras_xmr.index.build import Report, build_with
+from keras_xmr.index.gallery import PhotoIndex
+from keras_xmr.index.manifests import MANIFEST
+from keras_xmr.index.model import RunModel
+from keras_xmr.pipeline import Run, run
+from keras_xmr.run_folder import RunFolder
+
+_LOGGER = logging.getLogger(__name__)
+_OUTDATED = ("onnx", "relevance")
+
+
+def update(config: Config, index: Path | None = None) -> Report | None:
+    """Brings a run up to date with its photos and captions; what is up to date stays.
+
+    If the photos or captions have changed, the records are written again, and a new model is
+    trained, evaluated and exported. It takes the place of the old one when it is complete: until
+    then the run is as it was, and a training that was killed goes on. Audits stay, and so do marks
+    in the folder of the index.
+
+    Args:
+        config: The config of the run.
+        index: The folder of its index; `index` in that of the run by default. There need not be
+            one.
+
+    Returns:
+        What was done to the index; None if there is none.
+
+    Raises:
+        UserError: If the data cannot be read or the training fails. The run is as it was then.
+    """
+    new = config.model_copy(update={"output": config.folder.parent / f".{config.name}-update"})
+    ready = config.folder.parent / f".{config.name}-ready"
+    if not ready.exists():
+        if not config.data.is_prepared or data_change(config.data):
+            _write_records(config, new)
+        if new.output.exists() or not RunFolder(config).is_trained:
+            for step in ("train", "evaluate", "export"):
+                run(new, step)
+            os.replace(new.output, ready)
+        else:
+            _LOGGER.info("%s has been trained with what is there now", config.folder)
+    if ready.exists():
+        with locked(config.folder):
+            for name in _OUTDATED:
+                shutil.rmtree(config.folder / name, ignore_errors=True)
+            _move(ready / config.name, config.folder)
+        shutil.rmtree(ready)
+    index = config.folder / "index" if index is None else index
+    return _update_index(config, index) if (index / MANIFEST).exists() else None
+
+
+def _write_records(config: Config, new: Config) -> None:
+    """Writes the records again, in the place of those that there are once they are complete."""
+    data = config.data
+    fresh = data.records.with_name(f".{data.records.name}-update")
+    shutil.rmtree(fresh, ignore_errors=True)
+    Run(config.model_copy(update={"data": data.model_copy(update={"records": fresh})})).prepare()
+    # A training of an update that was killed had the records of another day. While its folder is
+    # there, a training is still to come.
+    shutil.rmtree(new.output, ignore_errors=True)
+    new.output.mkdir(parents=True)
+    with locked(data.records):
+        shutil.rmtree(data.records)
+    os.replace(fresh, data.records)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Moves all in a folder to another, in the place of what has the same name there."""
+    # The manifest of an index says that the rest is there.
+    for path in sorted(source.iterdir(), key=lambda path: path.name == MANIFEST):
+        if (old := target / path.name).is_dir():
+            shutil.rmtree(old)
+        os.replace(path, old)
+
+
+def _update_index(config: Config, path: Path) -> Report:
+    """Brings an index up to date; one of another model is made again beside it, and replaces it."""
+    model, old = RunModel(config.folder), PhotoIndex.open(path)
+    is_same = old.fingerprint == model.fingerprint
+    fresh = path if is_same else path.with_name(f".{path.name}-update")
+    uri = "" if is_same else getattr(old.vectors, "uri", "")
+    calibrate = old.is_calibrated
+    old.close()
+    report = build_with(model, old.root, fresh, old.backend, old.content["tags"], calibrate, uri)
+    if not is_same:
+        with locked(path):
+            _move(fresh, path)
+        shutil.rmtree(fresh, ignore_errors=True)
+        report.path = path
+    return report

@@ -1,0 +1,78 @@
+"""Hints name the command line as it was typed, and pages that can be opened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_pipelines import documentation
+from keras_xmr import program
+from keras_xmr.program import as_typed
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.cli import main\nmain()\n"
+
+
+@pytest.mark.parametrize(
+    ("started", "script", "says"),
+    [
+        (["python", "main.py", "train"], ROOT / "main.py", "python main.py"),
+        (["python3", "-u", "../main.py", "train"], ROOT / "main.py", "python3 -u ../main.py"),
+        (
+            [".venv/bin/python", "-m", "keras_xmr", "train"],
+            ROOT / "keras_xmr/__main__.py",
+            ".venv/bin/python -m keras_xmr",
+        ),
+        (["python", "-m", "pytest", "train"], "/elsewhere/pytest/__main__.py", "keras-xmr"),
+        (["python", "/my work/main.py", "train"], "/my work/main.py", "keras-xmr"),
+        (["python", "train"], "", "keras-xmr"),
+    ],
+)
+def test_the_command_line_is_named_as_it_was_typed(monkeypatch, started, script, says):
+    monkeypatch.setattr(sys, "orig_argv", started)
+    monkeypatch.setattr(sys, "argv", [str(script), "train"])
+    assert program.program() == says
+
+
+@pytest.mark.slow
+def test_the_installed_command_is_named_as_it_is_found(tmp_path):
+    script = tmp_path / "bin" / "keras-xmr"
+    script.parent.mkdir()
+    script.write_text(SCRIPT)
+    script.chmod(0o755)
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+
+    def usage(command: str) -> str:
+        shell = ["/bin/sh", "-c", f"{command} --help"]
+        done = subprocess.run(
+            shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()[2]
+
+    assert usage("bin/keras-xmr").startswith("usage: bin/keras-xmr COMMAND")
+    assert usage('PATH="$PWD/bin:$PATH" keras-xmr').startswith("usage: keras-xmr COMMAND")
+
+
+def test_texts_of_the_help_are_for_the_user_who_reads_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(program, "program", lambda: "python main.py")
+    monkeypatch.chdir(ROOT)
+    text = "  keras-xmr list (docs/data.md)\npip install 'keras-xmr[serve]'"
+    assert as_typed(text) == "  python main.py list (docs/data.md)\npip install 'keras-xmr[serve]'"
+    monkeypatch.chdir(tmp_path)
+    assert documentation.with_pages("(docs/data.md)") == f"({ROOT}/docs/data.md)"
+
+
+def test_an_installed_package_has_its_own_pages(monkeypatch, tmp_path):
+    """A folder `docs` beside it belongs to somebody else."""
+    for folder in ("keras_xmr/docs", "docs", "data_pipelines"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr(documentation, "__file__", str(tmp_path / "data_pipelines" / "module.py"))
+    assert documentation.page("data.md") == str(tmp_path / "keras_xmr" / "docs" / "data.md")
+
+
+def test_no_text_names_another_way_to_start_it():
+    for path in [*(ROOT / "keras_xmr").rglob("*.py"), *(ROOT / "data_pipelines").rglob("*.py")]:
+        assert path.name == "program.py" or "main.py" not in path.read_text("utf-8"), path
