@@ -6,7 +6,7 @@ SIGTERM and Ctrl-C end the server once what was asked is answered. docs/serve.md
 
 examples:
   keras-xmr serve --index=saved_models/csv_pretrained/index
-  keras-xmr serve --index=saved_models/csv_pretrained/index --port=8080
+  keras-xmr serve --index=saved_models/csv_pretrained/index --port=8080 --watch
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--marks", type=Path, metavar="FILE", help="where marks go, in place of judgements.csv"
     )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="keeps the index up to date: with photos that are added, changed and removed",
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -85,4 +90,5 @@ def run(arguments: argparse.Namespace) -> None:
         arguments.host,
         arguments.port,
         lambda address: print(f"{photos} at {address} (Ctrl-C ends)", flush=True),
+        arguments.watch,
     )

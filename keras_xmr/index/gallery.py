@@ -320,6 +320,18 @@ class PhotoIndex:
         except UserError:
             return False
 
+    def load(self) -> None:
+        """Opens every file that searches read, so that a later build takes none of them away.
+
+        Raises:
+            UserError: If one is damaged.
+        """
+        for part in self.parts:
+            part.verify()
+        _ = self.ids, self.sample, self.reference, self.captions
+        if self.is_finished and len(self):
+            _ = self.vectors
+
     def close(self) -> None:
         """Lets go of the files."""
         if "vectors" in self.__dict__:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -15,6 +16,10 @@ import numpy as np
 from keras_xmr.server.errors import OverloadedError
 
 _LOG = logging.getLogger(__name__)
+
+_AT_ONCE, _PAUSE = 8, 0.001
+"""Photos that are embedded at once for an index, and seconds in which others get the model: a lock
+that is taken again at once is not handed on."""
 
 Embedding = dict[str, np.ndarray]
 _Request = tuple[list[Any], Future[Embedding]]
@@ -137,7 +142,7 @@ class BatchingEmbedder:
         max_waiting: int,
         count: Callable[[str, int], None] = lambda kind, size: None,
     ) -> None:
-        self._load, self._loaded = load, None
+        self._load, self._loaded, self._closed = load, None, False
         self._turn, self._loading = threading.Lock(), threading.Lock()
 
         def batcher(kind: str) -> Batcher:
@@ -159,6 +164,21 @@ class BatchingEmbedder:
         """Embeddings of image files, in a batch with those of others."""
         return self._images(images)
 
+    def embed_pixels(self, pixels: np.ndarray) -> Embedding:
+        """Embeddings of many pixels uint8 (N, size, size, 3): a few at once, queries in between.
+
+        Raises:
+            OverloadedError: If this was closed meanwhile.
+        """
+        found = []
+        for start in range(0, len(pixels), _AT_ONCE):
+            if self._closed:
+                raise OverloadedError("the server ends")
+            with self._turn:
+                found.append(self._embedder().embed_pixels(pixels[start : start + _AT_ONCE]))
+            time.sleep(_PAUSE)
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
     @property
     def waiting(self) -> int:
         """How many requests wait for the model."""
@@ -166,6 +186,7 @@ class BatchingEmbedder:
 
     def close(self) -> None:
         """Ends the threads, once everything that waits is done."""
+        self._closed = True
         self._texts.close()
         self._images.close()
 

@@ -14,11 +14,13 @@ from data_pipelines.errors import UserError
 from keras_xmr.server.app import create_app
 from keras_xmr.server.gate import hostname
 from keras_xmr.server.service import Service
+from keras_xmr.server.watching import keep_current
 from keras_xmr.training.termination import TerminationNotice
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 512
 _ON_ITS_WAY = 1.0
+_UPDATE_ENDS = 5.0
 _KEEP_ALIVE = 75
 """Seconds that an idle connection is kept: longer than clients and proxies keep it, so that these
 close it. A request that meets the closing by the server is lost."""
@@ -40,16 +42,23 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(service: Service, host: str, port: int, announce: Callable[[str], None]) -> None:
+def serve(
+    service: Service,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+    watch: bool = False,
+) -> None:
     """Serves until SIGTERM or Ctrl-C. What has been asked by then is answered first.
 
-    The page is there at once; the model is loaded meanwhile.
+    The page is there at once; the model is loaded meanwhile. An index that changes is opened again.
 
     Args:
         service: What is served.
         host: The name or address to listen at.
         port: The port, 0 for any that is free.
         announce: Is told the address of the page once it can be asked for.
+        watch: Whether the index is kept up to date with its folder of photos.
 
     Raises:
         UserError: If the port cannot be had, or the model does not belong to the index.
@@ -68,13 +77,20 @@ def serve(service: Service, host: str, port: int, announce: Callable[[str], None
             service,
         )
         failures: list[UserError] = []
+        stopped = threading.Event()
         loader = threading.Thread(
-            target=_load, args=(service, server, failures), name="loader", daemon=True
+            target=_load,
+            args=(service, server, failures, watch, stopped),
+            name="loader",
+            daemon=True,
         )
         loader.start()
         announce(address(host, listener.getsockname()[1]))
         server.run(sockets=[listener])
+        stopped.set()
         service.close()
+        # An update ends at its next photos; TensorFlow is better not cut off.
+        loader.join(_UPDATE_ENDS)
     if failures:
         raise failures[0]
 
@@ -107,7 +123,14 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or host == "::1" or hostname(host).startswith("127.")
 
 
-def _load(service: Service, server: uvicorn.Server, failures: list[UserError]) -> None:
+def _load(
+    service: Service,
+    server: uvicorn.Server,
+    failures: list[UserError],
+    watch: bool,
+    stopped: threading.Event,
+) -> None:
+    """Loads the model, and looks for changes from then on."""
     try:
         service.warm_up()
     except UserError as error:
@@ -117,3 +140,5 @@ def _load(service: Service, server: uvicorn.Server, failures: list[UserError]) -
         _LOG.exception("the model cannot be loaded")
         failures.append(UserError(f"the model cannot be loaded: {error}"))
         server.should_exit = True
+    else:
+        keep_current(service, watch, stopped)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -24,15 +24,16 @@ from keras_xmr.server.requests import SampleRequest, SearchRequest
 from keras_xmr.server.settings import Settings
 from keras_xmr.server.uploads import Upload, check
 
+_LOG = logging.getLogger(__name__)
+
 State = Literal["loading", "ready", "draining"]
-_LOOK_AFTER = 2.0
 _SMALL, _KEPT, _LOOKS_KEPT = 512, 2048, 64
 # Of these a few are in memory at once, whatever their size was.
 _SHRINKING = threading.BoundedSemaphore(2)
 
 
 class Service:
-    """What the routes ask: searches an index, and opens it again when it has been changed.
+    """What the routes ask: searches an index, which may be replaced by a newer one at any time.
 
     Args:
         path: The index.
@@ -64,7 +65,6 @@ class Service:
         self._path, self._turn = path, threading.Lock()
         self._searcher = self._open()
         self._others: dict[str, Searcher] = {}
-        self._looked = time.monotonic()
         # A photo that was changed has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, sha256: self.shrunk(id_, _SMALL))
         self._looks = lru_cache(_LOOKS_KEPT)(lambda id_, sha256: self._look(id_))
@@ -94,8 +94,42 @@ class Service:
             UserError: If it is not the one that the index was made with.
         """
         self._searcher.warm_up()
+        self.index.load()
         if self.state == "loading":
             self.state = "ready"
+
+    def update(self) -> None:
+        """Brings the index up to date with its folder of photos, by the model that searches.
+
+        Answers stay those of the index as it was until `refresh`.
+
+        Raises:
+            UserError: If that cannot be done, or the server ends meanwhile.
+        """
+        from keras_xmr.index.build import build_with
+
+        model: Any = self.embedder
+        report = build_with(model, self.index.root, self._path, self.index.backend)
+        done = {"new": report.added, "changed": report.changed, "removed": report.removed}
+        if any(done.values()):
+            _LOG.info("photos: %s", ", ".join(f"{n:,} {name}" for name, n in done.items() if n))
+
+    def refresh(self) -> None:
+        """Takes the index as it is on the disk, if it has changed and is finished.
+
+        All of it is read before any request is answered by it. The one before is not closed:
+        requests may still be searching it.
+
+        Raises:
+            UserError: If it cannot be opened.
+        """
+        if self.index.is_current():
+            return
+        newer = self._open()
+        if newer.index.is_finished:
+            newer.index.load()
+            if newer.index.is_current():
+                self._searcher = newer
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
         """Searches; uploads that cannot be used are named beside the hits.
@@ -103,7 +137,7 @@ class Service:
         Raises:
             UserError: If nothing is left to search by, or the request is not permitted.
         """
-        searcher = self._refreshed()
+        searcher = self._searcher
         checked = self._check(uploads)
         broken = [upload for upload in checked if upload.error]
         images = [upload.data for upload in checked if not upload.error]
@@ -153,7 +187,7 @@ class Service:
 
     def sample(self, request: SampleRequest) -> list[Photo]:
         """Some photos from all over the index, in its order."""
-        index = self._refreshed().index
+        index = self.index
         allowed = request.filters().allowed(index)
         ids = (index.ids if allowed is None else allowed).tolist()
         count = min(request.count, len(ids))
@@ -229,16 +263,6 @@ class Service:
         checked = [check(upload, self.settings) for upload in uploads]
         self.measures.count_broken(sum(bool(upload.error) for upload in checked))
         return checked
-
-    def _refreshed(self) -> Searcher:
-        """The searcher, of a newer index if there is one; looks for that every few seconds."""
-        with self._turn:
-            if time.monotonic() - self._looked >= _LOOK_AFTER:
-                self._looked = time.monotonic()
-                if not self.index.is_current():
-                    # The old one is not closed: other threads may be searching it.
-                    self._searcher = self._open()
-            return self._searcher
 
 
 def _photo(index: PhotoIndex, id_: int) -> Photo:

@@ -26,7 +26,7 @@ from keras_xmr.server.app import create_app
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError
 from keras_xmr.server.marks import Marks
-from keras_xmr.server.requests import SampleRequest, SearchRequest
+from keras_xmr.server.requests import SearchRequest
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
@@ -413,11 +413,11 @@ def test_a_defect_is_told_without_details(client, service, monkeypatch, caplog):
 
 
 def test_an_index_that_was_changed_is_opened_again(client, service, monkeypatch):
-    monkeypatch.setattr("keras_xmr.server.service._LOOK_AFTER", -1.0)
     before = service.index
     monkeypatch.setattr(type(before), "is_current", lambda index: index is not before)
-    client.post("/search", json={"texts": ["a dog"]})
+    service.refresh()
     assert service.index is not before
+    assert client.post("/search", json={"texts": ["a dog"]}).status_code == 200
 
 
 def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
@@ -425,13 +425,10 @@ def test_a_request_keeps_to_one_index(client, service, monkeypatch, tmp_path):
     last = old.photos()[-1]
     (old.root / last.path).unlink()
     build_with(StubEmbedder(), old.root, old.path)
-    monkeypatch.setattr("keras_xmr.server.service._LOOK_AFTER", 9e9)
     checked = service_module.check
 
     def replace_index(upload, settings):
-        # Another request, in the middle of this one.
-        monkeypatch.setattr("keras_xmr.server.service._LOOK_AFTER", -1.0)
-        service.sample(SampleRequest())
+        service.refresh()  # In the middle of the request.
         return checked(upload, settings)
 
     monkeypatch.setattr(service_module, "check", replace_index)
@@ -450,9 +447,8 @@ def test_words_are_dropped_in_one_index(client, service, monkeypatch):
 
     def search(searcher, *arguments):
         searched.append(searcher.index)
-        monkeypatch.setattr("keras_xmr.server.service._LOOK_AFTER", -1.0)
-        monkeypatch.setattr(PhotoIndex, "is_current", lambda index: False)
-        service.sample(SampleRequest())
+        monkeypatch.setattr(PhotoIndex, "is_current", lambda index: index is not searcher.index)
+        service.refresh()
         return SimpleNamespace(uncertainty=50.0, hits=())
 
     monkeypatch.setattr(Searcher, "search", search)
