@@ -49,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--marks", type=Path, metavar="FILE", help="where marks go, in place of judgements.csv"
     )
     parser.add_argument(
+        "--originals",
+        action="store_true",
+        help="lets others open the files of photos, with their EXIF data; this machine always can",
+    )
+    parser.add_argument(
         "--watch",
         action="store_true",
         help="keeps the index up to date: with photos that are added, changed and removed",
@@ -72,12 +77,14 @@ def run(arguments: argparse.Namespace) -> None:
         load_run(arguments.run)
     if arguments.marks:
         check_folder(arguments.marks.parent)
+    is_alone = is_loopback(arguments.host)
     settings = Settings(
         marks=arguments.marks or arguments.index / "judgements.csv",
+        originals=arguments.originals or (is_alone and not arguments.allow_host),
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
     )
     service = Service(arguments.index, settings, arguments.run)
-    if not is_loopback(arguments.host):
+    if not is_alone:
         _LOG.warning(
             "whoever can reach %s can search and see these photos, and mark them: there is no "
             "password",

@@ -283,10 +283,15 @@ class PhotoIndex:
 
     def tags(self) -> list[str]:
         """All tags that a photo has."""
-        return sorted({tag for i in self._rows for tag in self.tags_of(i)})
+        tagged = self.content["tags"]
+        return sorted({t for p in self.photos() for t in tagged.get(p.path, ())} if tagged else ())
 
     def folders(self) -> list[str]:
         """All folders that a photo is in, under the root."""
+        return list(self._folders)
+
+    @cached_property
+    def _folders(self) -> list[str]:
         return sorted({photo.folder for _, _, photo in self._rows.values()})
 
     def broken(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,8 @@ class Searcher:
         self._embedder: Any = embedder
         self._checked = False
         self._lock = Lock()
+        # The same filters are asked for again and again, as while somebody types.
+        self._passed = lru_cache(8)(lambda filters: filters.allowed(index))
 
     def warm_up(self) -> None:
         """Loads the model, and answers a query, so that the next one is quick.
@@ -193,7 +196,7 @@ class Searcher:
 
     def _allowed(self, query: Query, filters: Filters) -> np.ndarray | None:
         """The photos that are looked at: those that pass, but not those that are asked about."""
-        allowed = filters.allowed(self.index)
+        allowed: np.ndarray | None = self._passed(filters)
         if not query.ids:
             return allowed
         return np.setdiff1d(self.index.ids if allowed is None else allowed, query.ids)

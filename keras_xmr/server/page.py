@@ -41,15 +41,16 @@ def static(name: str) -> Response:
 
 def _facts(service: Service) -> dict[str, Any]:
     index = service.index
-    days = sorted(photo.taken[:10] for photo in index.photos() if photo.taken)
+    first_day, last_day = service.days()
     return {
         "photos": len(index),
         "name": index.run.name,
         "folders": [folder for folder in index.folders() if folder],
         "tags": index.tags(),
         "broken": len(index.broken()),
-        "first_day": days[0] if days else "",
-        "last_day": days[-1] if days else "",
+        "first_day": first_day,
+        "last_day": last_day,
+        "originals": service.settings.originals,
         "marks": service.marks.are_taken,
         "attends": service.attends,
         "matcher": index.matcher,

@@ -51,6 +51,16 @@ class SampleRequest(FilterRequest):
     count: Count = 20
 
 
+class PhotosRequest(SampleRequest):
+    """Which photos are looked through, the newest first.
+
+    Attributes:
+        after: What an earlier answer has called `next`: they begin after its photos.
+    """
+
+    after: Annotated[str, StringConstraints(pattern=r"^([^ ]{0,40} \d{1,18})?$")] = ""
+
+
 class SearchRequest(SampleRequest):
     """What a photo should be like.
 

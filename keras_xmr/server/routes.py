@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Response, UploadFile
+from fastapi.responses import FileResponse
 from starlette.concurrency import run_in_threadpool
 
 from data_pipelines.errors import UserError
@@ -13,6 +13,7 @@ from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.measures import CONTENT_TYPE
 from keras_xmr.server.requests import (
     MarkRequest,
+    PhotosRequest,
     SampleRequest,
     SearchRequest,
     Text,
@@ -105,15 +106,22 @@ def mark(service: TheService, request: MarkRequest) -> dict[str, Any]:
 
 
 @router.get("/photos")
-def sample(service: TheService, request: Annotated[SampleRequest, Query()]) -> dict[str, Any]:
-    """Some photos from all over the index."""
-    return {"photos": [asdict(photo) for photo in service.sample(request)]}
+def photos(service: TheService, request: Annotated[PhotosRequest, Query()]) -> dict[str, Any]:
+    """Photos of the index, the newest first: `count` of `total`, and what comes `next`."""
+    return service.photos(request)
 
 
 @router.get("/photos/{id_}")
 def photo(service: TheService, id_: Id) -> Response:
     """A photo to look at, as a JPEG of at most 1,600 pixels a side."""
     return _jpeg(service.shrunk(id_, _LARGE))
+
+
+@router.get("/originals/{id_}")
+def original(service: TheService, id_: Id) -> FileResponse:
+    """The file of a photo as it is, with its EXIF data, where the server gives it."""
+    path = service.original(id_)
+    return FileResponse(path, filename=path.name, content_disposition_type="inline")
 
 
 @router.get("/thumbnails/{id_}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +14,7 @@ from typing import Any, Literal
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
 from keras_xmr.config.abilities import attends, further_matchers
-from keras_xmr.index import Photo, PhotoIndex, Searcher, SearchResult
+from keras_xmr.index import Filters, Photo, PhotoIndex, Searcher, SearchResult
 from keras_xmr.run_folder import load_run
 from keras_xmr.server.batching import BatchingEmbedder
 from keras_xmr.server.errors import NotFoundError
@@ -20,14 +22,14 @@ from keras_xmr.server.looks import pictures_of
 from keras_xmr.server.marks import Marks
 from keras_xmr.server.matchers import MatcherSearcher
 from keras_xmr.server.measures import Measures
-from keras_xmr.server.requests import SampleRequest, SearchRequest
+from keras_xmr.server.requests import PhotosRequest, SearchRequest
 from keras_xmr.server.settings import Settings
 from keras_xmr.server.uploads import Upload, check
 
 _LOG = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "draining"]
-_SMALL, _KEPT, _LOOKS_KEPT = 512, 2048, 64
+_SMALL, _KEPT, _LOOKS_KEPT, _LISTS_KEPT = 512, 2048, 64, 8
 # Of these a few are in memory at once, whatever their size was.
 _SHRINKING = threading.BoundedSemaphore(2)
 
@@ -67,6 +69,7 @@ class Service:
         self._others: dict[str, Searcher] = {}
         # A photo that was changed has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, sha256: self.shrunk(id_, _SMALL))
+        self._by_day = lru_cache(_LISTS_KEPT)(_by_day)
         self._looks = lru_cache(_LOOKS_KEPT)(lambda id_, sha256: self._look(id_))
         self.matchers, self.attends = _abilities(run or self.index.run)
         self.measures.watch("photos", "Photos in the index.", lambda: len(self.index))
@@ -130,6 +133,7 @@ class Service:
             newer.index.load()
             if newer.index.is_current():
                 self._searcher = newer
+                self._by_day.cache_clear()
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
         """Searches; uploads that cannot be used are named beside the hits.
@@ -185,13 +189,42 @@ class Service:
         """
         return _photo(self.index, id_)
 
-    def sample(self, request: SampleRequest) -> list[Photo]:
-        """Some photos from all over the index, in its order."""
+    def photos(self, request: PhotosRequest) -> dict[str, Any]:
+        """Photos to look through, the newest first.
+
+        They go on after a day and an id, not after a number of photos: so none is passed over, or
+        comes twice, if the index is replaced by a newer one meanwhile.
+        """
         index = self.index
-        allowed = request.filters().allowed(index)
-        ids = (index.ids if allowed is None else allowed).tolist()
-        count = min(request.count, len(ids))
-        return [index.photo(ids[number * len(ids) // count]) for number in range(count)]
+        places = self._by_day(index, request.filters())
+        day, _, number = request.after.rpartition(" ")
+        end = bisect_left(places, (day, int(number))) if request.after else len(places)
+        start = max(0, end - request.count)
+        return {
+            "photos": [asdict(index.photo(id_)) for _, id_ in reversed(places[start:end])],
+            "total": len(places),
+            "next": "{} {}".format(*places[start]) if start else "",
+        }
+
+    def days(self) -> tuple[str, str]:
+        """The first and the last day of all photos, ISO; empty where no day is known."""
+        days = [day[:10] for day, _ in self._by_day(self.index, Filters()) if day]
+        return (days[0], days[-1]) if days else ("", "")
+
+    def original(self, id_: int) -> Path:
+        """The file of a photo.
+
+        Raises:
+            UserError: If the server gives no files.
+            NotFoundError: If there is no such photo, or its file is gone.
+        """
+        if not self.settings.originals:
+            raise UserError("this server gives no files: start it with --originals")
+        _photo(self.index, id_)
+        try:
+            return self.index.photo_path(id_)
+        except UserError as error:
+            raise NotFoundError(str(error)) from None
 
     def thumbnail(self, id_: int) -> bytes:
         """A photo for the gallery, as `shrunk` makes it; the last ones asked for are kept."""
@@ -270,6 +303,13 @@ def _photo(index: PhotoIndex, id_: int) -> Photo:
         return index.photo(id_)
     except KeyError:
         raise NotFoundError(f"there is no photo {id_} in the index") from None
+
+
+def _by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
+    """When the photos that pass were taken, and their ids, ascending."""
+    allowed = filters.allowed(index)
+    ids = index.ids if allowed is None else allowed
+    return sorted((index.photo(id_).taken, id_) for id_ in ids.tolist())
 
 
 def _abilities(run: Path) -> tuple[list[str], bool]:

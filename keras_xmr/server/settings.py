@@ -14,6 +14,7 @@ class Settings:
 
     Attributes:
         marks: The file to which marks of right and wrong hits go; None takes none.
+        originals: Whether the files of photos are given as they are, with all that is in them.
         names: Names of hosts under which the server may be asked, beside addresses and localhost.
         max_body: Bytes of a request with uploads.
         max_json: Bytes of any other request.
@@ -25,6 +26,7 @@ class Settings:
     """
 
     marks: Path | None = None
+    originals: bool = True
     names: frozenset[str] = field(default_factory=frozenset)
     max_body: int = 64 * _MB
     max_json: int = _MB // 4

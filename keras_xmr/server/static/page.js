@@ -8,8 +8,12 @@ const takesMarks = Boolean(body.dataset.marks);
 const maxParts = Number(body.dataset.maxParts);
 
 const asked = {ids: [], files: []};
-let shown = {hits: [], text: "", grades: {}, at: 0};
+let shown = {hits: [], text: "", grades: {}, at: 0, more: null};
 let running = null;
+let typing = 0;
+
+const PAGE = 40;
+const MOST = 1000;
 
 function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -63,7 +67,6 @@ function request() {
     texts: text ? [text] : [],
     ids: asked.ids,
     unlike: unlike.slice(0, maxParts),
-    count: Number(byId("count").value),
     matcher: byId("matcher") ? byId("matcher").value : "",
     ...filters(),
   };
@@ -97,9 +100,6 @@ function toAddress(wanted) {
     }
   }
   wanted.tags.forEach((tag) => search.append("tag", tag));
-  if (wanted.count !== 20) {
-    search.set("show", wanted.count);
-  }
   return search.size ? `/?${search}` : "/";
 }
 
@@ -109,7 +109,6 @@ function fromAddress() {
   byId("unlike").value = search.get("not") || "";
   asked.ids = search.getAll("like").map(Number).filter(Number.isSafeInteger);
   asked.files = [];
-  setCount(Number(search.get("show")) || 20);
   for (const name of ["matcher", "folder", "since", "until"]) {
     if (byId(name)) {
       byId(name).value = search.get(name) || "";
@@ -122,26 +121,21 @@ function fromAddress() {
   for (const box of document.querySelectorAll("input[name=tag]")) {
     box.checked = tags.has(box.value);
   }
+  if (byId("expert") && (search.has("matcher") || search.has("rerank"))) {
+    byId("expert").open = true;
+  }
   showParts();
   countFilters();
 }
 
-function setCount(count) {
-  const select = byId("count");
-  if (![...select.options].some((option) => Number(option.value) === count)) {
-    select.append(make("option", {textContent: count}));
-  }
-  select.value = count;
-}
-
 function countFilters() {
   const {folder, since, until, tags} = filters();
-  const active = [folder, since, until, ...tags].filter(Boolean).length;
+  const active = [folder, since, until, byId("unlike").value.trim(), ...tags].filter(Boolean).length;
   byId("active").textContent = active ? `(${active} set)` : "";
 }
 
 function resetFilters() {
-  for (const name of ["folder", "since", "until"]) {
+  for (const name of ["folder", "since", "until", "unlike"]) {
     if (byId(name)) {
       byId(name).value = "";
     }
@@ -203,47 +197,77 @@ function likePhoto(id) {
 
 /* Searching. */
 
-async function search(remember = true) {
+/* A search that was typed replaces the one before in the history, until it is submitted. */
+async function search({remember = true, typed = false} = {}) {
+  clearTimeout(typing);
   const wanted = request();
   showParts();
   countFilters();
-  if (remember && toAddress(wanted) !== location.pathname + location.search) {
-    history.pushState(null, "", toAddress(wanted));
+  if (remember) {
+    const isNew = toAddress(wanted) !== location.pathname + location.search;
+    if (isNew && !(history.state && history.state.typed)) {
+      history.pushState({typed}, "", toAddress(wanted));
+    } else {
+      history.replaceState({typed}, "", toAddress(wanted));
+    }
   }
+  await run((signal) => (isEmpty(wanted) ? browse(wanted, signal) : find(wanted, signal, typed)));
+}
+
+/* One thing is asked for at a time: what is newer ends what is older. */
+async function run(work, goesOn = false) {
   if (running) {
     running.abort();
   }
   const control = new AbortController();
   running = control;
   body.classList.add("busy");
+  body.classList.toggle("anew", !goesOn);
   try {
-    await (isEmpty(wanted) ? browse(wanted, control.signal) : find(wanted, control.signal));
+    await work(control.signal);
   } catch (error) {
-    if (error.name !== "AbortError") {
+    if (error.name !== "AbortError" && goesOn) {
+      byId("end").replaceChildren(error.message, " ", button("Try again", loadMore));
+    } else if (error.name !== "AbortError") {
       clear();
       say(error.message, "problem");
     }
   } finally {
     if (running === control) {
       running = null;
-      body.classList.remove("busy");
+      body.classList.remove("busy", "anew");
     }
   }
 }
 
-async function find(wanted, signal) {
+function typeAhead() {
+  clearTimeout(typing);
+  typing = setTimeout(() => search({typed: true}), 300);
+}
+
+async function find(wanted, signal, typed = false, count = PAGE) {
+  const asking = {...wanted, count};
   const [result, marks] = await Promise.all([
-    asked.files.length ? sendFiles(wanted, signal) : post("/search", wanted, signal),
+    asked.files.length ? sendFiles(asking, signal) : post("/search", asking, signal),
     takesMarks && wanted.texts.length
       ? ask(`/marks?${new URLSearchParams({caption: wanted.texts[0]})}`, {signal})
       : {grades: {}},
   ]);
-  clear();
-  shown = {hits: result.hits, text: wanted.texts[0] || "", grades: marks.grades, at: 0};
+  const {hits, searched} = result;
+  /* The index may be a newer one by now: photos go on below others of the same answer alone. */
+  const goesOn = count > PAGE && shown.hits.every((hit, place) => hits[place]?.id === hit.id);
+  const first = goesOn ? shown.hits.length : 0;
+  clear(goesOn);
+  const most = Math.min(searched, MOST);
+  const twice = Math.min(2 * count, MOST);
+  const more = hits.length < most && ((other) => find(wanted, other, typed, twice));
+  shown = {hits, text: wanted.texts[0] || "", grades: marks.grades, at: shown.at, more};
   document.title = shown.text || "Photo search";
   showParts(Object.fromEntries(result.broken.map(({name, error}) => [name, error])));
-  summarise(result, wanted);
-  byId("results").append(...gallery(result, wanted));
+  summarise(result, wanted, typed);
+  show(first, () => "");
+  const rest = searched - most;
+  byId("end").textContent = rest > 0 && !more ? `${plural(rest, "photo")} that fit less are not shown.` : "";
 }
 
 function sendFiles(wanted, signal) {
@@ -253,24 +277,21 @@ function sendFiles(wanted, signal) {
   return ask("/similar", {method: "POST", body: form, signal});
 }
 
-async function browse(wanted, signal) {
+async function browse(wanted, signal, after = "") {
   const {folder, since, until, tags} = wanted;
-  const few = Object.entries({folder, since, until}).filter(([, value]) => value);
-  const search = new URLSearchParams([...few, ...tags.map((tag) => ["tags", tag]), ["count", 24]]);
-  const {photos} = await ask(`/photos?${search}`, {signal});
-  clear();
-  document.title = "Photo search";
-  shown = {hits: photos, text: "", grades: {}, at: 0};
-  if (photos.length === 0) {
-    byId("results").append(nothing());
-    return;
+  const few = Object.entries({folder, since, until, after}).filter(([, value]) => value);
+  const search = new URLSearchParams([...few, ...tags.map((tag) => ["tags", tag]), ["count", PAGE]]);
+  const {photos, total, next} = await ask(`/photos?${search}`, {signal});
+  const first = after ? shown.hits.length : 0;
+  if (!after) {
+    clear();
+    document.title = "Photo search";
+    byId("summary").append(make("p", {textContent: total ? `${plural(total, "photo")}, the newest first` : ""}));
   }
-  byId("summary").append(
-    make("h1", {textContent: "Say what the photo shows, in a phrase or a sentence"}),
-    make("p", {className: "quiet", textContent:
-      "Or begin with a photo: one of yours, or one of these, which are from all over the index."}),
-  );
-  byId("results").append(make("ol", {className: "gallery"}, ...photos.map(card)));
+  byId("end").replaceChildren();
+  const more = next && ((other) => browse(wanted, other, next));
+  shown = {hits: [...shown.hits.slice(0, first), ...photos], text: "", grades: {}, at: shown.at, more};
+  show(first, (hit) => month(hit.taken));
 }
 
 function nothing() {
@@ -284,11 +305,15 @@ function nothing() {
     button("Reset filters", resetFilters));
 }
 
-function clear() {
-  for (const id of ["messages", "summary", "results", "analysis"]) {
+/* Takes away what the last answer has shown; but not its photos where others come below them. */
+function clear(goesOn = false) {
+  for (const id of goesOn ? ["messages", "summary"] : ["messages", "summary", "results", "analysis", "end"]) {
     byId(id).replaceChildren();
   }
-  byId("analysis").hidden = true;
+  if (!goesOn) {
+    far.disconnect();
+    byId("analysis").hidden = true;
+  }
 }
 
 function say(text, kind = "", strong = "") {
@@ -302,14 +327,16 @@ function say(text, kind = "", strong = "") {
 
 /* What is said of a search. */
 
-function summarise(result, wanted) {
+function summarise(result, wanted, typed) {
   result.broken.forEach(({error}) => say(error, "problem", "This photo was left out."));
   const {answer} = result;
   if (answer && answer.verdict === "none") {
     say(`${answer.sentence} The nearest ones are shown.`, "unsure");
   }
-  if (result.unknown_words.length) {
-    const words = result.unknown_words.map((word) => `“${word}”`).join(", ");
+  /* The last word may not be typed to its end yet. */
+  const unknown = result.unknown_words.filter((word) => !(typed && shown.text.endsWith(word)));
+  if (unknown.length) {
+    const words = unknown.map((word) => `“${word}”`).join(", ");
     say(`${words}.`, "unsure", "Words that the model does not know:");
   }
   const row = make("div", {className: "row"});
@@ -401,25 +428,77 @@ function thumbs(ids) {
 
 /* Photos. */
 
-function gallery({hits, searched}, wanted) {
-  if (hits.length === 0) {
-    return [nothing()];
+/* Photos come below the others as one scrolls. Those that are far away leave an empty space of
+   their height, so that a page of 100,000 photos is as quick as one of a hundred. */
+
+function show(first, titleOf) {
+  if (shown.hits.length === 0) {
+    byId("results").append(nothing());
   }
-  const list = make("ol", {className: "gallery"}, ...hits.map(card));
-  return [list, ...moreOf(hits, searched, wanted)];
+  for (let start = first; start < shown.hits.length; start += PAGE) {
+    const chunk = make("div", {className: "chunk"});
+    const end = Math.min(start + PAGE, shown.hits.length);
+    chunk.fill = () => chunk.replaceChildren(...lists(start, end, titleOf));
+    chunk.fill();
+    byId("results").append(chunk);
+    far.observe(chunk);
+  }
+  /* Observed anew, so that it is told of an end that is in sight still. */
+  near.unobserve(byId("end"));
+  if (shown.more) {
+    near.observe(byId("end"));
+  }
 }
 
-function moreOf(hits, searched, wanted) {
-  const most = Math.min(searched, 1000);
-  const count = 2 * wanted.count;
+/* Photos of a chunk: a list for each title, and the last one up to the edge if it goes on. */
+function lists(start, end, titleOf) {
   const parts = [];
-  if (hits.length < most) {
-    parts.push(button(`Show ${number(Math.min(count, most))}`, () => {
-      setCount(Math.min(count, most));
-      search();
-    }));
+  let before = start ? titleOf(shown.hits[start - 1]) : "";
+  let list = null;
+  for (let place = start; place < end; place += 1) {
+    const title = titleOf(shown.hits[place]);
+    if (title !== before || !list) {
+      list = make("ol", {className: "gallery", start: place + 1});
+      parts.push(...(title && title !== before ? [make("h2", {textContent: title})] : []), list);
+    }
+    before = title;
+    list.append(card(shown.hits[place], place));
   }
-  return parts.length ? [make("div", {className: "more"}, ...parts)] : [];
+  const following = shown.hits[end];
+  list.classList.toggle("goes-on", following ? titleOf(following) === before : Boolean(shown.more));
+  return parts;
+}
+
+const far = new IntersectionObserver((entries) => {
+  for (const {target, isIntersecting} of entries) {
+    if (isIntersecting && !target.firstChild) {
+      target.fill();
+      target.style.height = "";
+    } else if (!isIntersecting && target.firstChild && !target.contains(document.activeElement)) {
+      target.style.height = `${target.offsetHeight}px`;
+      target.replaceChildren();
+    }
+  }
+}, {rootMargin: "300% 0px"});
+
+const near = new IntersectionObserver((entries) => {
+  if (entries.some((entry) => entry.isIntersecting)) {
+    loadMore();
+  }
+}, {rootMargin: "100% 0px"});
+
+async function loadMore() {
+  const {more} = shown;
+  if (more && !running) {
+    near.unobserve(byId("end"));
+    await run(more, true);
+  }
+}
+
+function month(taken) {
+  const [year, name] = taken.split("-");
+  const day = new Date(Number(year), Number(name) - 1);
+  return taken ? day.toLocaleDateString("en", {month: "long", year: "numeric"}) : "Day not known";
 }
 
 function card(hit, place) {
@@ -427,14 +506,14 @@ function card(hit, place) {
   const image = make("img", {src: address("thumbnails", hit), alt: hit.path, loading: "lazy"});
   const picture = button("", () => view(place), {className: "picture", title: hit.path});
   picture.append(image);
+  picture.dataset.place = place;
   const item = make("li", {className: "hit"}, picture);
   item.style.setProperty("--ratio", ratio.toFixed(3));
   if (hit.score !== undefined) {
-    item.append(score(hit, place));
+    item.append(score(hit, place), make("div", {className: "buttons"},
+      button("More like this", () => likePhoto(hit.id)),
+      make("span", {className: "marking"}, ...markButtons(hit))));
   }
-  item.append(make("div", {className: "buttons"},
-    button("More like this", () => likePhoto(hit.id)),
-    make("span", {className: "marking"}, ...markButtons(hit))));
   if (typeof hit.duplicate_of === "number") {
     item.append(make("p", {className: "same", textContent: "nearly the same as another photo"}));
   }
@@ -511,6 +590,9 @@ function view(place) {
   const large = byId("large");
   large.src = address("photos", hit);
   large.alt = hit.path;
+  if (byId("original")) {
+    byId("original").href = `/originals/${hit.id}`;
+  }
   const facts = [hit.path, hit.taken.slice(0, 10), `${hit.width} × ${hit.height}`, ...(hit.tags || [])];
   if (typeof hit.probability === "number") {
     facts.unshift(`match ${percent(hit.probability)}`);
@@ -518,6 +600,9 @@ function view(place) {
   byId("facts").textContent = facts.filter(Boolean).join("  ·  ");
   byId("previous").disabled = place === 0;
   byId("next").disabled = place === shown.hits.length - 1;
+  if (place > shown.hits.length - 5) {
+    loadMore().then(() => { byId("next").disabled = shown.at === shown.hits.length - 1; });
+  }
   byId("marking").replaceChildren(...markButtons(hit));
   look();
   if (!byId("viewer").open) {
@@ -557,6 +642,13 @@ async function look() {
 function switchLook() {
   byId("look").ariaPressed = String(byId("look").ariaPressed !== "true");
   look();
+}
+
+function closed() {
+  const card = document.querySelector(`[data-place="${shown.at}"]`);
+  if (card) {
+    card.focus();
+  }
 }
 
 function viewerKeys(event) {
@@ -605,8 +697,10 @@ byId("files").addEventListener("change", (event) => {
   addFiles(event.target.files);
   event.target.value = "";
 });
+byId("query").addEventListener("input", typeAhead);
+byId("unlike").addEventListener("input", typeAhead);
 byId("filters").addEventListener("change", () => search());
-for (const name of ["count", "matcher", "rerank"]) {
+for (const name of ["matcher", "rerank"]) {
   if (byId(name)) {
     byId(name).addEventListener("change", () => search());
   }
@@ -619,6 +713,10 @@ byId("previous").addEventListener("click", () => view(shown.at - 1));
 byId("next").addEventListener("click", () => view(shown.at + 1));
 byId("like").addEventListener("click", () => likePhoto(shown.hits[shown.at].id));
 byId("close").addEventListener("click", () => byId("viewer").close());
+byId("viewer").addEventListener("close", closed);
+byId("large").addEventListener("error", () => {
+  byId("facts").textContent = "This photo cannot be shown: it may have been changed or removed. Search again.";
+});
 byId("viewer").addEventListener("keydown", viewerKeys);
 document.addEventListener("keydown", slashKey);
 document.addEventListener("paste", (event) => {
@@ -629,7 +727,7 @@ document.addEventListener("paste", (event) => {
 });
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
-  body.classList.add("dropping");
+  body.classList.toggle("dropping", event.dataTransfer.types.includes("Files"));
 });
 document.addEventListener("dragleave", (event) => {
   if (!event.relatedTarget) {
@@ -643,9 +741,9 @@ document.addEventListener("drop", (event) => {
 });
 addEventListener("popstate", () => {
   fromAddress();
-  search(false);
+  search({remember: false});
 });
 
 fromAddress();
-search(false);
+search({remember: false});
 waitForModel();

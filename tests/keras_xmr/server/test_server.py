@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -155,8 +156,46 @@ def test_filters(client, service):
     for late in ({"since": "2999-01-01"}, {"until": "1900-01-01"}, {"tags": ["no such tag"]}):
         found = client.post("/search", json={"texts": ["a dog"], **late}).json()
         assert (found["hits"], found["searched"]) == ([], 0)
-        sample = client.get("/photos", params=late).json()
-        assert sample["photos"] == []
+        shown = client.get("/photos", params=late).json()
+        assert shown == {"photos": [], "total": 0, "next": ""}
+        assert client.get("/photos", params={"after": "2020 x"}).status_code == 422
+
+
+def test_photos_the_newest_first(client, service):
+    """Page by page, and without a gap or a repetition if some are added and removed meanwhile."""
+    root, index = service.index.root, service.index
+    for number, photo in enumerate(index.photos()):
+        os.utime(root / photo.path, (9e8 + number // 2, 9e8 + number // 2))
+        (root / photo.path).write_bytes((root / photo.path).read_bytes() + b"changed")
+        os.utime(root / photo.path, (9e8 + number // 2, 9e8 + number // 2))
+    service.update()
+    service.refresh()
+    expected = sorted(service.index.photos(), key=lambda photo: (photo.taken, photo.id))[::-1]
+    found, after = [], ""
+    while True:
+        answer = client.get("/photos", params={"count": 4, "after": after}).json()
+        assert len(answer["photos"]) <= 4
+        found += [photo["path"] for photo in answer["photos"]]
+        if len(found) == 4:
+            (root / expected[3].path).unlink()  # The last of the first page.
+            (root / "new.jpg").write_bytes(image_file())
+            service.update()
+            service.refresh()
+        if not (after := answer["next"]):
+            break
+    assert found == [photo.path for photo in expected]
+    assert answer["total"] == len(expected)
+
+
+def test_the_file_itself_is_given_where_that_is_permitted(client, service):
+    photo = service.index.photos()[0]
+    response = client.get(f"/originals/{photo.id}")
+    assert response.content == (service.index.root / photo.path).read_bytes()
+    assert response.headers["content-type"] == "image/jpeg"
+    assert response.headers["content-disposition"].startswith("inline")
+    service.settings = replace(service.settings, originals=False)
+    assert "--originals" in error_of(client.get(f"/originals/{photo.id}"), 422)
+    assert "Open original" not in client.get("/").text
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
@@ -285,6 +324,8 @@ def test_nothing_but_photos_of_the_index_can_be_read(client, service):
     service.index.photo_path(photo.id).write_bytes(b"no photo any more")
     service._thumbnail.cache_clear()
     assert photo.path in error_of(client.get(f"/photos/{photo.id}"), 404)
+    service.index.photo_path(photo.id).unlink()
+    assert photo.path in error_of(client.get(f"/originals/{photo.id}"), 404)
 
 
 def test_a_request_by_another_name_or_from_another_page_is_refused(client):
@@ -488,7 +529,15 @@ def test_fuzzed_requests_end_in_clean_errors(client):
 
 
 @pytest.mark.parametrize(
-    "address", ["/attention/{}", "/attention/0/{}", "/photos/{}", "/thumbnails/{}", "/similar/{}"]
+    "address",
+    [
+        "/attention/{}",
+        "/attention/0/{}",
+        "/originals/{}",
+        "/photos/{}",
+        "/thumbnails/{}",
+        "/similar/{}",
+    ],
 )
 def test_fuzzed_addresses_end_in_clean_errors(client, service, monkeypatch, address):
     monkeypatch.setattr(service, "attends", True)

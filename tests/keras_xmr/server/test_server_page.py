@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import uvicorn
 from browser import Page, start_browser
 from small_index import StubEmbedder, photo, small_index
 
-from keras_xmr.index import Answer
+from keras_xmr.index import Answer, PhotoIndex, Searcher
+from keras_xmr.index.backends import Exact
 from keras_xmr.index.rerank import Reranking
 from keras_xmr.index.verdict import Count
 from keras_xmr.judgements.files import read_csv
@@ -23,7 +28,8 @@ from keras_xmr.server.settings import Settings
 pytestmark = pytest.mark.slow
 
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
-WIDTHS = (1280, 500)
+MANY = 100_000
+WIDTHS = (1440, 800, 360)
 
 
 class Promising(Service):
@@ -93,7 +99,7 @@ def is_cut_off(page: Page) -> bool:
 
 def test_a_query(page):
     page.open()
-    assert "Say what the photo shows" in page.text("#summary")
+    assert "16 photos, the newest first" in page.text("#summary")
     assert len(page.all(".hit")) == 16
     page.type("#query", "red wombat\n")
     assert "The best 16 of 16 photos" in page.text("#summary")
@@ -103,7 +109,7 @@ def test_a_query(page):
     assert page.texts(".score")[:2] == ["1\nmatch 90 %", "2\nmatch 85 %"]
     assert page.texts(".hit .buttons")[0].split("\n") == ["More like this", "Right", "Wrong"]
     page.run("history.back()")
-    page.until("return document.querySelector('#summary h1')")
+    page.until("return document.querySelector('#summary').innerText.includes('newest first')")
 
 
 @pytest.mark.parametrize(
@@ -121,10 +127,41 @@ def test_probably_none_is_right(page, service, monkeypatch, verdict, said, place
     assert len(page.all(".banner.unsure, #summary .verdict")) == 1
 
 
-def test_more_photos_are_shown(page):
-    page.open("/?q=red&show=3")
-    page.click(".more button", "Show 6")
-    assert len(page.all(".hit")) == 6
+def test_search_as_one_types(page):
+    page.open()
+    entries = page.run("return history.length")
+    for text in ("re", "d womb"):
+        page.type("#query", text)
+        page.until("return document.querySelector('#summary .verdict')")
+        page.until("return location.search.includes('q=re')")
+    page.until("return location.search === '?q=red+womb'")
+    page.until("return document.title === 'red womb'")
+    page.wait()
+    assert not page.texts(".banner")  # "womb" may go on.
+    page.type("#query", "\n")
+    assert "“womb”" in page.text(".banner.unsure")
+    assert page.run("return history.length") == entries + 1
+    page.run("history.back()")
+    page.until("return document.querySelector('#query').value === ''")
+
+
+def test_expert_switches_are_folded_away(page):
+    page.open("/?q=red")
+    assert not page.all("#matcher")
+    page.open("/?q=red&matcher=mean_only")
+    assert page.all("#matcher")
+
+
+def test_an_original_is_opened(page, service):
+    page.open("/?q=red")
+    page.click(".hit .picture")
+    address = page.run("return document.getElementById('original').href")
+    size = page.run("""
+        const image = new Image();
+        image.src = document.getElementById('original').href;
+        return image.decode().then(() => [image.naturalWidth, image.naturalHeight]);""")
+    photo = service.index.photo(int(address.rpartition("/")[2]))
+    assert size == [photo.width, photo.height]
 
 
 def test_more_like_this_and_not_this(page):
@@ -132,10 +169,11 @@ def test_more_like_this_and_not_this(page):
     page.click(".hit button", "More like this")
     assert page.text("#parts") == "like this photo\n×"
     assert page.all(".hit")
+    page.click("#filters summary")
     page.type("#unlike", "red, green\n")
     assert "not=red" in page.run("return location.search")
     page.click("#parts button")
-    assert "Say what the photo shows" in page.text("#summary")
+    assert "newest first" in page.text("#summary")
 
 
 def test_an_upload_of_a_broken_file(page, tmp_path):
@@ -199,6 +237,7 @@ def test_the_keyboard_is_enough(page):
     page.until("return document.querySelector('#marking [aria-pressed=true]')")
     page.press(Keys.ESCAPE)
     assert not page.all("#viewer")
+    assert page.run("return document.activeElement.dataset.place") == "1"
 
 
 def test_filters_that_nothing_passes(page):
@@ -230,6 +269,7 @@ def choose(page: Page, selector: str, value: str) -> None:
 
 def test_another_matcher(page):
     page.open("/?q=red")
+    page.click("#expert summary")
     first = page.run("return document.querySelector('.hit img').alt")
     choose(page, "#matcher", "mean_only")
     page.until("return document.querySelector('#summary').innerText.includes('Ranked by mean')")
@@ -253,6 +293,7 @@ def test_reranking(page, service, monkeypatch):
     monkeypatch.setitem(index.__dict__, "captions", StubEmbedder().embed_texts(["red", "blue"]))
     page.open("/?q=red")
     page.until("return document.querySelector('.hit')")  # The switch is heard from then on.
+    page.click("#expert summary")
     page.click("#rerank")
     page.until("return document.querySelector('#summary').innerText.includes('Re-ranked against')")
     assert "rerank=fast_reranking" in page.run("return location.search")
@@ -282,7 +323,7 @@ def test_what_the_model_cannot_do_is_not_offered(page, service, monkeypatch):
     page.open("/?q=red")
     page.click(".hit .picture")
     assert page.all("#large")
-    assert not page.all("#look, #matcher")
+    assert not page.all("#look, #expert")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -292,7 +333,8 @@ def test_nothing_is_cut_off(page, width):
         page.open(path, width)
         assert not is_cut_off(page), path
     page.open("/?q=red+blue", width)
-    page.click("#filters summary")
+    for panel in ("#filters", "#expert", "#help"):
+        page.click(f"{panel} summary")
     page.click("#summary button", "Which words matter?")
     assert not is_cut_off(page)
     page.click(".hit .picture")
@@ -310,3 +352,91 @@ def test_a_server_that_is_gone(page, service, monkeypatch):
     page.run("window.fetch = () => Promise.reject(new TypeError('no network'))")
     page.type("#query", " blue\n")
     assert "The server does not answer. Is it still running?" in page.text(".banner.problem")
+
+
+@pytest.fixture
+def many(service, browser, monkeypatch):
+    """The service, of an index of 100,000 photos, of which a few have files."""
+    few, index = service.index, PhotoIndex.open(service.index.path)
+    some, colours = few.photos(), few.embeddings(few.ids)["mean"]
+    day = datetime(2026, 1, 1)
+    items = [
+        replace(
+            some[number % len(some)],
+            id=number,
+            taken=(day - timedelta(hours=number)).isoformat(),
+        )
+        for number in range(MANY)
+    ]
+    means = colours[np.arange(MANY) % len(some)]
+    monkeypatch.setitem(
+        index.__dict__, "parts", [SimpleNamespace(items=items, arrays={"mean": means})]
+    )
+    vectors = Exact(index.path / "many", (1, 3))
+    vectors.add(np.arange(MANY), means[:, None])
+    monkeypatch.setitem(index.__dict__, "vectors", vectors)
+    monkeypatch.setattr(service, "_searcher", Searcher(index, embedder=service.embedder))
+    yield service
+    browser.get("about:blank")  # It asks for no more thumbnails of this index.
+
+
+def test_100_000_photos(page, many, monkeypatch):
+    page.open()
+    assert "100,000 photos, the newest first" in page.text("#summary")
+    assert page.text("#results h2").startswith("January 2026")
+    asked = "return performance.getEntriesByType('resource').map(entry => entry.name)"
+    count = "return document.querySelectorAll('.hit').length"
+    assert len([name for name in page.run(asked) if "/photos?" in name]) <= 3
+    assert page.run(count) <= 120
+    seen = set()
+    for _ in range(12):
+        page.run("scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait()
+        shown = page.run(
+            "return [...document.querySelectorAll('.picture')].map(p => Number(p.dataset.place))"
+        )
+        seen |= set(shown)
+        assert len(shown) <= 400
+    assert seen == set(range(max(seen) + 1))
+    assert len(seen) >= 480
+    page.run("scrollTo(0, 0)")
+    page.until("return document.querySelector('[data-place=\"0\"]')")
+    # A search for few of them, of which the page goes on as well.
+    page.open("/?q=red")
+    first = page.run(count)
+    assert first <= 160
+    page.run("scrollTo(0, document.documentElement.scrollHeight)")
+    page.until(
+        f"return Number([...document.querySelectorAll('.picture')].pop().dataset.place) >= {first}"
+    )
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (800, "dark"), (360, "light")])
+def test_nobody_is_shut_out(page, browser, width, scheme):
+    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
+    script = Path(axe.__file__).with_name("axe.min.js").read_text("utf-8")
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def violations() -> list[str]:
+        found = browser.execute_async_script(
+            "axe.run({resultTypes: ['violations']}).then(arguments[arguments.length - 1])"
+        )
+        return [f"{v['id']}: {n['html'][:200]}" for v in found["violations"] for n in v["nodes"]]
+
+    page.open("/", width)
+    page.run(script)
+    assert violations() == []
+    page.open("/?q=red+wombat&like=0", width)
+    page.run(script)
+    for panel in ("#filters", "#expert", "#help"):
+        page.click(f"{panel} summary")
+    assert violations() == []
+    page.open("/?q=red+blue", width)
+    page.run(script)
+    page.click("#summary button", "Which words matter?")
+    page.click(".hit button", "Right")
+    page.click(".hit .picture")
+    page.click("#look")
+    page.until("return document.querySelectorAll('#looks img').length === 2")
+    assert violations() == []

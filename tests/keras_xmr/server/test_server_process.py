@@ -184,6 +184,19 @@ def test_a_port_that_is_none_is_told():
         command("--port=70000")
 
 
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [([], True), (["--host=0.0.0.0"], False), (["--allow-host=photos.home"], False)],
+)
+def test_others_get_no_files_unless_they_may(index, monkeypatch, words, given):
+    served = []
+    monkeypatch.setattr("keras_xmr.server.run.serve", lambda *arguments: served.append(arguments))
+    command(f"--index={index}", *words)
+    command(f"--index={index}", *words, "--originals", "--watch")
+    assert [arguments[0].settings.originals for arguments in served] == [given, True]
+    assert [arguments[-1] for arguments in served] == [False, True]
+
+
 def test_packages_that_are_missing_are_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_xmr.server.run", None)
     with pytest.raises(UserError, match=r"pip install 'keras-xmr\[serve\]'"):
