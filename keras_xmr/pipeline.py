@@ -29,6 +29,7 @@ from keras_xmr.evaluation.attention import attention_of
 from keras_xmr.evaluation.embed import embed_unknown
 from keras_xmr.evaluation.evaluate import plan_memory
 from keras_xmr.evaluation.gradients import count_gradients
+from keras_xmr.evaluation.linear import add_linear_model
 from keras_xmr.evaluation.report import PAGE, save_scores, write_report
 from keras_xmr.evaluation.tables import (
     embedding_lines,
@@ -200,6 +201,7 @@ class Run:
                 self.model, self.embedded_records, split, self.tokenizer, self.config
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
+            add_linear_model(evaluation, self.embedded_records, self.config)
             evaluation.attention = attention_of(self.model, part, self.config, kept)
             evaluation.gradients = count_gradients(
                 self.model, part, evaluation.embedded, self.config.train.batch_size

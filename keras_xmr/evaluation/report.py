@@ -19,17 +19,18 @@ from keras_xmr.evaluation.plots import plot_pictures
 from keras_xmr.evaluation.report_card import WORDS, report_card
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.shape_plots import shape_pictures
-from keras_xmr.evaluation.tables import embedding_lines
+from keras_xmr.evaluation.tables import embedding_lines, plain_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import write_ground_truth
-from keras_xmr.metrics import CONDENSED, Table
-from keras_xmr.metrics.glossary import glossary
+from keras_xmr.metrics import CONDENSED, RSUM, Table, metric_title
+from keras_xmr.metrics.glossary import DIRECTION_WORDS, glossary
 from keras_xmr.reporting.pages import (
     ANSWERS,
     LEGEND,
     LEGEND_TRUE,
     data_url,
     definitions,
+    folded,
     gallery,
     html_table,
     joined,
@@ -40,12 +41,19 @@ from keras_xmr.reporting.spreadsheets import csv_of
 PAGE = "report.html"
 """The page of a report."""
 
+LINEAR_WORDS = (
+    "regularised canonical correlation analysis of the averaged features of the frozen encoders, "
+    "in closed form; its options are the best on the validation split"
+)
+
+_RECALLS = ["i2t_recall_1", "t2i_recall_1"]
+
 _EXAMPLES = 6
 _SHOWN = 6
 
 _STYLE = """
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
-.answers img { height: 160px; max-width: 100%; border: 4px solid #ccc; }
+.answers img { height: 160px; max-width: 100%; border: 4px solid var(--line); }
 .answers ol { flex: 1 1 240px; margin: 0; }
 """
 
@@ -65,7 +73,7 @@ def write_report(
         records: The split, for the examples.
         title: Name of the run.
         folder: Where the files go.
-        verdict: What heads the page, in a sentence or two.
+        verdict: Whether it is better than chance, in a sentence or two.
         tables: Those of `result_tables`.
 
     Returns:
@@ -74,17 +82,32 @@ def write_report(
     write_figures(evaluation, folder)
     write_answers(evaluation, folder)
     parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
-    parts.append(f'<p class="verdict">{html.escape(verdict)}</p>')
-    parts += [html_table(joined(table)) for table in tables]
-    parts += [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
+    parts += [f'<p class="verdict">{html.escape(line)}</p>' for line in plain_lines(evaluation)]
+    parts.append(f"<p>{html.escape(verdict)}</p>")
+    parts.append(_words([RSUM, *_RECALLS]))
+    parts += _examples(evaluation, records)
     drawn = (plot_pictures, curve_pictures, shape_pictures)
     shown = [picture.write(folder) for draw in drawn for picture in draw(evaluation)]
-    parts += ["<h2>Pictures</h2>", gallery(shown), *_card(evaluation, folder)]
-    parts += _examples(evaluation, records)
-    parts += ["<h2>What the words mean</h2>", definitions(_meanings(evaluation))]
+    uncertainty = _uncertainty(evaluation, folder)
+    for table in tables:
+        parts += [html_table(joined(table)), _words(_names(evaluation, table))]
+    parts += [*uncertainty, "<h2>Pictures</h2>", gallery(shown)]
+    parts += ["<h2>What other words mean</h2>", definitions(_meanings(evaluation))]
     path = folder / PAGE
     atomic_write(path, page(title, parts, ANSWERS + _STYLE).encode("utf-8"))
     return path
+
+
+def _uncertainty(evaluation: Evaluation, folder: Path) -> list[str]:
+    """What is known of uncertainty; folded away where it tells nothing."""
+    parts = [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
+    parts += _card(evaluation, folder)
+    if not parts:
+        return []
+    tells = any(found.is_informative for found in evaluation.uncertainty_bins.values())
+    summary = "Uncertainty" if tells else "Uncertainty (not informative for this model)"
+    words = WORDS if "log_variance" in evaluation.embedded.captions else {}
+    return [folded(summary, "".join([*parts, definitions(words)]), is_open=tells)]
 
 
 def _card(evaluation: Evaluation, folder: Path) -> list[str]:
@@ -99,20 +122,34 @@ def _card(evaluation: Evaluation, folder: Path) -> list[str]:
     return [html_table(table), gallery(picture.write(folder) for picture in card_pictures(card))]
 
 
-def _meanings(evaluation: Evaluation) -> dict[str, str]:
-    """A sentence for each metric and matcher that the report names."""
+def _names(evaluation: Evaluation, table: Table) -> list[str]:
+    """The metrics of a table."""
     measured = evaluation.matchers[0].measured
-    every = [measured.metrics, *measured.extra.values()]
-    metrics = glossary({name for found in every for name in found.summary})
-    if not all(found.fully_judged for found in every):
-        metrics[CONDENSED] = (
+    known = {n for m in (measured.metrics, *measured.extra.values()) for n in m.summary}
+    return [name for name in sorted(known) if metric_title(name) in table.header]
+
+
+def _words(names: Sequence[str]) -> str:
+    """What the words of a table or a sentence mean, folded below it."""
+    meanings = glossary(names)
+    if any(name.startswith("i2t") for name in names):
+        meanings = DIRECTION_WORDS | meanings
+    return folded("What the words mean", definitions(meanings)) if meanings else ""
+
+
+def _meanings(evaluation: Evaluation) -> dict[str, str]:
+    """A sentence for each matcher and re-ranker that the report names."""
+    measured = evaluation.matchers[0].measured
+    found = {}
+    if not all(m.fully_judged for m in [measured.metrics, *measured.extra.values()]):
+        found[CONDENSED] = (
             "rankings of the judged answers alone: those that nobody judged are left out, since "
             "they are neither right nor wrong"
         )
     matchers = summaries((own.name for own in evaluation.matchers), "matcher")
-    words = WORDS if "log_variance" in evaluation.embedded.captions else {}
     rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")
-    return metrics | words | matchers | rerankers
+    baselines = dict.fromkeys(evaluation.baselines, LINEAR_WORDS)
+    return found | matchers | baselines | rerankers
 
 
 def save_scores(evaluation: Evaluation, folder: Path) -> Path:

@@ -142,6 +142,7 @@ class Evaluation:
         probes: What was found of uncertainty by embedding again; None if there is no report card.
         attention: Where the model looks, on a few photos; None where it attends to no places.
         gradients: How many negatives its losses still push away; None where that is not known.
+        baselines: What simpler models reach, by name; they have the same features.
         unknown: The embedding of a caption of unknown words alone, of a model of the plane.
     """
 
@@ -160,6 +161,7 @@ class Evaluation:
     probes: Probes | None = None
     attention: Attention | None = None
     gradients: GradientCounts | None = None
+    baselines: dict[str, Measured] = field(default_factory=dict)
     unknown: Arrays | None = None
 
     @property
@@ -184,6 +186,7 @@ class Evaluation:
             "images": self.images,
             "captions": self.captions,
             "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
+            "baselines": {name: found.as_dict() for name, found in self.baselines.items()},
             "reranked": {found.name: found.measured.as_dict() for found in self.reranked},
             "uncertainty": {
                 side: {

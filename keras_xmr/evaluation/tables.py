@@ -9,6 +9,8 @@ from keras_xmr.metrics import (
     CHANCE,
     DIRECTIONS,
     RSUM,
+    Measured,
+    RetrievalMetrics,
     Table,
     cell,
     chance,
@@ -16,6 +18,7 @@ from keras_xmr.metrics import (
     measured_tables,
     metric_title,
     reranked_title,
+    rsum_difference,
     verdict,
 )
 from keras_xmr.metrics.ranking import RECALL_AT
@@ -29,7 +32,8 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
     Each re-ranker has tables of its own, so that re-ranked figures never stand beside plain ones.
     """
     size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
-    tables = measured_tables(f"{evaluation.split}: {size}", evaluation.measured, "matcher")
+    measured = evaluation.measured | evaluation.baselines
+    tables = measured_tables(f"{evaluation.split}: {size}", measured, "matcher")
     for name in dict.fromkeys(found.reranker for found in evaluation.reranked):
         measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
         tables += measured_tables(reranked_title(evaluation.split, name), measured, "matcher")
@@ -50,17 +54,54 @@ def summary_tables(evaluation: Evaluation) -> list[Table]:
 def summary_table(evaluation: Evaluation) -> Table:
     """The recalls of the model's own matcher, and those of chance, against all that is known."""
     own = evaluation.matchers[0].measured
-    known = {"annotated answers": own.metrics}
-    known |= {judgements_title(name): metrics for name, metrics in own.extra.items()}
     names = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
     names.append(RSUM)
     rows = []
-    for title, metrics in known.items():
-        for first, found in ((title, metrics.summary), (f"  {CHANCE}", chance(metrics))):
+    for kind in (None, *own.extra):
+        title = "annotated answers" if kind is None else judgements_title(kind)
+        metrics = _against(own, kind)
+        shown = {title: metrics.summary}
+        for name, simpler in evaluation.baselines.items():
+            shown[f"  {name}"] = _against(simpler, kind).summary
+        shown[f"  {CHANCE}"] = chance(metrics)
+        for first, found in shown.items():
             rows.append([first, *(cell(name, found.get(name)) for name in names)])
     size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
     title = f"{evaluation.split}: {size}, {evaluation.matchers[0].name}"
     return Table(title, ["in percent", *(metric_title(name) for name in names)], rows)
+
+
+def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
+    """Metrics against some judgements; None for those of the data set."""
+    return measured.metrics if kind is None else measured.extra[kind]
+
+
+def plain_lines(evaluation: Evaluation) -> list[str]:
+    """What the recalls of the model's own matcher mean, and what simpler models reach, in words."""
+    own, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
+    random, known = chance(own), own.summary
+    sides = ("t2i", "A caption", "image", "images"), ("i2t", "An image", "caption", "captions")
+    counts = {"images": evaluation.images, "captions": evaluation.captions}
+    lines = []
+    for side, query, answer, answers in sides:
+        (first, by_chance), (ten, ten_by_chance) = (
+            [cell(name, found[name]) for found in (known, random)]
+            for name in (f"{side}_recall_1", f"{side}_recall_10")
+        )
+        lines.append(
+            f"{query} as the query: the first {answer} of {counts[answers]:,} is right for {first} "
+            f"% of the queries, and one of the first ten for {ten} %; in a random order for "
+            f"{by_chance} % and {ten_by_chance} %."
+        )
+    for name, simpler in evaluation.baselines.items():
+        found, rsum = rsum_difference(own, simpler.metrics, image_of), simpler.metrics.summary[RSUM]
+        place = "above" if found.low > 0 else "below" if found.high < 0 else "level with"
+        lines.append(
+            f"The model is {place} a {name} on the same features, whose RSUM is {cell(RSUM, rsum)} "
+            f"(difference {100 * found.value:+.1f}, 95 % interval {100 * found.low:+.1f} to "
+            f"{100 * found.high:+.1f})."
+        )
+    return lines
 
 
 def verdict_line(evaluation: Evaluation) -> str:

@@ -24,7 +24,14 @@ from keras_xmr.metrics.agreement import (
 from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.bootstrap import paired_bootstrap
 from keras_xmr.metrics.breakdown import PositivesBin, by_positives
-from keras_xmr.metrics.chance import Verdict, chance, chance_of, chance_recall, verdict
+from keras_xmr.metrics.chance import (
+    Verdict,
+    chance,
+    chance_of,
+    chance_recall,
+    rsum_difference,
+    verdict,
+)
 from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.functions import bpref, ndcg, recall, retrieval
 from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
@@ -111,6 +118,7 @@ __all__ = [
     "recall",
     "reranked_title",
     "retrieval",
+    "rsum_difference",
     "semantic_precision",
     "summarize",
     "verdict",

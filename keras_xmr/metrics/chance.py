@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.metrics.bootstrap import difference, resampled_means
+from keras_xmr.metrics.bootstrap import Difference, difference, resampled_means
 from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
 from keras_xmr.metrics.semantic import ASP_CHANCE
@@ -129,15 +129,35 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
         metrics: Its metrics.
         caption_image: The image that each caption was written for, int (captions,).
     """
+    total, resampled = metrics.summary["rsum"], _resampled_rsum(metrics, caption_image)
+    found = difference(total, resampled)
+    count = len(metrics.image_to_text.positives)
+    return Verdict(total, found.low, found.high, chance(metrics)["rsum"], count)
+
+
+def rsum_difference(
+    metrics: RetrievalMetrics, other: RetrievalMetrics, caption_image: np.ndarray
+) -> Difference:
+    """How far the RSUM of a model is above that of another on the same queries, as a fraction.
+
+    Args:
+        metrics: Metrics of the one.
+        other: Metrics of the other.
+        caption_image: The image that each caption was written for, int (captions,).
+    """
+    resampled = _resampled_rsum(metrics, caption_image) - _resampled_rsum(other, caption_image)
+    return difference(metrics.summary["rsum"] - other.summary["rsum"], resampled)
+
+
+def _resampled_rsum(metrics: RetrievalMetrics, caption_image: np.ndarray) -> np.ndarray:
+    """The sum of the six recalls over resampled images and their captions, (resamples,)."""
     count = len(metrics.image_to_text.positives)
     sides = (metrics.image_to_text, None), (metrics.text_to_image, caption_image)
     resampled = np.zeros(_RESAMPLES)
     for queries, groups in sides:
         values = np.stack([queries.values[name] for name in _RECALLS], axis=1)
         resampled += resampled_means(values, groups, count, _RESAMPLES).sum(axis=1)
-    total = metrics.summary["rsum"]
-    found = difference(total, resampled)
-    return Verdict(total, found.low, found.high, chance(metrics)["rsum"], count)
+    return resampled
 
 
 def _means(values: Mapping[str, np.ndarray]) -> dict[str, float]:

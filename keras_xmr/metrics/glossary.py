@@ -45,6 +45,13 @@ _MEANINGS = {
 }
 
 
+DIRECTION_WORDS = {
+    "i2t": "image to text: images are queries, and captions are ranked",
+    "t2i": "text to image: captions are queries, and images are ranked",
+}
+"""The directions of a table."""
+
+
 def glossary(summary: Iterable[str]) -> dict[str, str]:
     """What the metrics of a summary say, by what they are called in tables.
 

@@ -10,15 +10,16 @@ from dataclasses import replace
 from keras_xmr.metrics.tables import Table
 
 WIDE = """
-.wide { overflow-x: auto; background: linear-gradient(to left, #fff 30px, #fff0 60px) right local,
-  linear-gradient(to left, #bbb, #fff0 14px) right scroll; }
+.wide { overflow-x: auto; background:
+  linear-gradient(to left, var(--paper, #fff) 30px, #fff0 60px) right local,
+  linear-gradient(to left, #888, #fff0 14px) right scroll; }
 """
 """CSS of what may be wider than a page: it is scrolled, and has a shadow where it goes on."""
 
 ANSWERS = """
-.answers .right img, li.right { border-color: #2a2; color: #171; }
+.answers .right img, li.right { border-color: var(--edge); color: var(--right); }
 li.right { font-weight: 600; }
-.answers .true img, li.true { border-color: #2a2; color: #171; }
+.answers .true img, li.true { border-color: var(--edge); color: var(--right); }
 .answers .true img { border-style: dashed; }
 """
 """CSS of answers that were annotated, and of others that are true; not by colour alone."""
@@ -28,22 +29,34 @@ LEGEND_TRUE = "Green with dashes, or not bold: true, though nobody annotated it.
 """What the colours mean."""
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
-table { border-collapse: collapse; margin: 0.5em 0 1.5em; font-size: 13px; }
-td, th { padding: 0.25em 0.6em; border-bottom: 1px solid #ddd; text-align: right; }
-td:first-child, th:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --quiet: #59616c; --line: #d8dce2;
+  --edge: #2a2; --right: #171; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #15181c; --ink: #e8ebef; --quiet: #a3acb8; --line: #363d46; --edge: #3b3;
+    --right: #7d7; }
+  figure img { filter: brightness(0.88); border-radius: 6px; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em;
+  background: var(--paper); color: var(--ink); overflow-wrap: anywhere; }
+table { border-collapse: collapse; margin: 0.5em 0; font-size: 13px; overflow-wrap: normal; }
+td, th { padding: 0.25em 0.6em; border-bottom: 1px solid var(--line); text-align: right; }
+td:first-child, th:first-child { text-align: left; position: sticky; left: 0;
+  background: var(--paper); }
 h2 { font-size: 19px; }
-.verdict { font-size: 17px; }
+.verdict { font-size: 17px; margin: 0.4em 0; }
 th, td:nth-child(2) { white-space: nowrap; }
 figure { display: inline-block; margin: 0 1em 1em 0; max-width: 100%; }
 figure img { max-width: 100%; }
 .gallery { display: flex; flex-wrap: wrap; gap: 1.5em; margin: 1em 0; }
 .gallery figure { margin: 0; display: grid; align-content: start; }
-figcaption { color: #444; font-size: 13px; width: 0; min-width: 100%; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2em 1em; font-size: 13px; }
+figcaption { color: var(--quiet); font-size: 13px; width: 0; min-width: 100%; }
+dl { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: 0.2em 1em; font-size: 13px; }
 dt { font-weight: 600; }
 dd { margin: 0; }
-.note { color: #666; font-size: 13px; }
+.note { color: var(--quiet); font-size: 13px; }
+details { margin: 0 0 1.5em; }
+summary { cursor: pointer; color: var(--quiet); font-size: 13px; }
+summary h2 { display: inline; color: var(--ink); }
 """
 
 
@@ -60,11 +73,11 @@ def page(title: str, parts: Iterable[str], style: str = "") -> str:
         style: CSS beside that of all pages.
     """
     return (
-        f"<!doctype html><meta charset='utf-8'>"
+        f"<!doctype html><html lang='en'><meta charset='utf-8'>"
         f'<meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{html.escape(title)}</title>"
-        f"<style>{WIDE}{_STYLE}{style}</style>{''.join(parts)}"
+        f"<style>{WIDE}{_STYLE}{style}</style><main>{''.join(parts)}</main>"
     )
 
 
@@ -80,7 +93,9 @@ def html_table(table: Table) -> str:
 
     body = "".join(row((shown(*c) for c in enumerate(cells)), "td") for cells in table.rows)
     head = row((html.escape(title).replace("\n", "<br>") for title in table.header), "th")
-    return f'<h2>{html.escape(table.title)}</h2><div class="wide"><table>{head}{body}</table></div>'
+    title = html.escape(table.title)
+    region = f'class="wide" role="region" tabindex="0" aria-label="{title}"'
+    return f"<h2>{title}</h2><div {region}><table>{head}{body}</table></div>"
 
 
 def joined(table: Table) -> Table:
@@ -111,6 +126,20 @@ def definitions(meanings: Mapping[str, str]) -> str:
         for word, meaning in meanings.items()
     )
     return f"<dl>{''.join(lines)}</dl>"
+
+
+def folded(summary: str, content: str, is_open: bool | None = None) -> str:
+    """Something that is shown once its summary is pressed.
+
+    Args:
+        summary: As plain text.
+        content: As HTML.
+        is_open: None if it explains something; else the summary is a heading, and it says whether
+            the content is shown from the beginning.
+    """
+    title = html.escape(summary)
+    heading = title if is_open is None else f"<h2>{title}</h2>"
+    return f"<details{' open' * bool(is_open)}><summary>{heading}</summary>{content}</details>"
 
 
 def data_url(content: bytes, kind: str) -> str:

@@ -194,8 +194,15 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     assert {p.stem for p in folder.glob("*.png")} == PICTURES
     assert {p.stem for p in folder.glob("*.csv")} >= PICTURES
     assert "sigma of captions, 70 % dropped" in (folder / "report_card.csv").read_text("utf-8")
-    for word in ("<dt>R@K</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
+    for word in ("<dt>R@K</dt>", "<dt>t2i</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page
+    # What it means comes first, then photos, then tables; uncertainty that tells nothing is folded.
+    begins = ["A caption as the query", "Captions and the images found", "annotated answers</h2>"]
+    places = [page.index(text) for text in [*begins, "<h2>Uncertainty"]]
+    assert places == sorted(places)
+    tells = any(found["informative"] for found in figures["uncertainty"].values())
+    assert ("<details open>" in page) == tells
+    assert ("<h2>Uncertainty (not informative" in page) != tells
 
 
 @pytest.mark.usefixtures("printed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keras_xmr.metrics import Table, best_cell
-from keras_xmr.reporting.pages import definitions, figure, gallery, html_table, joined
+from keras_xmr.reporting.pages import definitions, figure, folded, gallery, html_table, joined, page
 
 HOSTILE = '"><script>alert(1)</script>'
 
@@ -28,5 +28,20 @@ def test_the_best_of_each_column_is_bold():
 
 def test_all_text_is_escaped():
     parts = [figure(b"png", HOSTILE, HOSTILE), definitions({HOSTILE: HOSTILE})]
+    parts += [folded(HOSTILE, ""), html_table(Table(HOSTILE, [HOSTILE], [[HOSTILE]]))]
     assert "<script>" not in gallery(parts)
     assert "<figcaption>" not in figure(b"png", "name")
+
+
+def test_a_page_follows_the_scheme_of_the_system():
+    found = page("title", ["content"])
+    assert "@media (prefers-color-scheme: dark)" in found
+    assert "#fff;" not in found.partition("@media")[2], "a colour of the light scheme alone"
+
+
+def test_what_is_folded_may_be_open():
+    assert folded("a & b", "<p>c</p>") == (
+        "<details><summary>a &amp; b</summary><p>c</p></details>"
+    )
+    assert folded("a", "", is_open=True).startswith("<details open><summary><h2>a</h2>")
+    assert folded("a", "", is_open=False).startswith("<details><summary><h2>a</h2>")

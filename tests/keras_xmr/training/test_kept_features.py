@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from dataclasses import replace
@@ -18,6 +19,7 @@ from PIL import Image
 
 from keras_xmr.encoders import SmallCNN, WordEmbedding
 from keras_xmr.evaluation import embed_split
+from keras_xmr.evaluation.linear import LINEAR, add_linear_model
 from keras_xmr.index.calibration import calibrate_run
 from keras_xmr.index.embed_folder import embed_folder
 from keras_xmr.index.model import RunModel
@@ -212,3 +214,25 @@ def test_runs_with_other_captions_of_training_share_the_features_of_the_rest(tra
     assert judged.split("train").caption_features is None
     for split in ("val", "test"):
         assert judged.split(split).caption_features is not None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(trained, capsys):
+    with graphs.eager():
+        trained.evaluate()
+    printed = capsys.readouterr().out
+    folder = trained.folder.evaluation("test")
+    figures = json.loads((folder / "metrics.json").read_bytes())["baselines"]
+    rsum = f"{100 * figures[LINEAR]['metrics']['rsum']:.1f}"
+    assert f"{LINEAR} on the same features, whose RSUM is {rsum}" in (
+        folder / "report.html"
+    ).read_text("utf-8")
+    assert next(line.split()[-1] for line in printed.splitlines() if LINEAR in line) == rsum
+    evaluation = SimpleNamespace(
+        split="test",
+        matchers=[SimpleNamespace(scores=SimpleNamespace(is_dense=True))],
+        baselines={},
+    )
+    add_linear_model(evaluation, trained.records, trained.config)
+    assert evaluation.baselines == {}, "without kept features there is none"

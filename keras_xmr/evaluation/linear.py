@@ -1,0 +1,121 @@
+"""The linear model that a trained one is compared with: CCA of the same features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.batches import caption_feature_batches, image_batches
+from data_pipelines.records import Records, SplitRecords
+from keras_xmr.config.schema import CCAOptions, Config
+from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.judgements import judge
+from keras_xmr.metrics import RSUM, evaluate_scores, measure
+from keras_xmr.training.cca import CanonicalCorrelations, Projections
+from keras_xmr.training.cca_start import unit_rows
+
+LINEAR = "linear model (CCA)"
+"""The row of the linear model."""
+
+_OPTIONS = CCAOptions(
+    image_ridges=(10, 1, 100),
+    caption_ridges=(3, 0.3),
+    exponents=(0.5, 1),
+    directions=(128, 64),
+)
+"""Some of what `csv_pretrained` chooses from, for hundreds of photos and for thousands."""
+
+_MOST = 100_000
+"""Captions of a training split: of more, the vectors take gigabytes."""
+
+
+Vectors = tuple[np.ndarray, np.ndarray]
+"""Those of images (N, F) and of captions (M, G)."""
+
+
+def add_linear_model(evaluation: Evaluation, records: Records, config: Config) -> None:
+    """Adds what regularised CCA of the features of frozen encoders reaches, in closed form.
+
+    Features are averaged over the places of an image and the words of a caption; where those of
+    images are never negative, square roots are taken (Arandjelovic and Zisserman 2012). Ridges,
+    exponent and number of directions are the best on the validation split, without one the first.
+    Nothing is added where the features of both sides are not kept, or scores do not fit in memory.
+
+    Args:
+        evaluation: What a model reaches on a split.
+        records: The records with the features of its encoders; see `with_features`.
+        config: The config of its run.
+    """
+    if "train" not in records.splits:
+        return
+    split: Any = evaluation.split
+    parts = [records.split("train"), records.split(split)]
+    is_small = evaluation.matchers[0].scores.is_dense and parts[0].num_captions <= _MOST
+    if not (is_small and all(map(_has_features, parts))):
+        return
+    train, tested = (_means_of_split(part, config) for part in parts)
+    if not all(np.ptp(means, axis=0).any() for means in train):
+        return  # Where all are alike, nothing correlates.
+    rooted = bool(min(train[0].min(), tested[0].min()) >= 0)
+    cca = CanonicalCorrelations(*_unit(train, rooted), parts[0].caption_image)
+    best = _choose(cca, records, config, rooted)
+    scores = _scores(cca, best, _unit(tested, rooted))
+    folds = config.evaluation.folds
+    evaluation.baselines[LINEAR] = measure(scores, evaluation.ground_truth, folds)
+
+
+def _choose(
+    cca: CanonicalCorrelations, records: Records, config: Config, rooted: bool
+) -> Projections:
+    """The maps that are best on the validation split."""
+    maps = cca.projections(
+        max(_OPTIONS.directions),
+        _OPTIONS.image_ridges,
+        _OPTIONS.caption_ridges,
+        _OPTIONS.exponents,
+        _OPTIONS.directions,
+    )
+    split = records.split("val") if "val" in records.splits else None
+    if split is None or not _has_features(split):
+        return next(maps)
+    vectors = _unit(_means_of_split(split, config), rooted)
+    judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
+    return max(
+        maps, key=lambda own: evaluate_scores(_scores(cca, own, vectors), judgements).summary[RSUM]
+    )
+
+
+def _has_features(split: SplitRecords) -> bool:
+    return split.holds != "images" and split.caption_features is not None
+
+
+def _means_of_split(split: SplitRecords, config: Config) -> Vectors:
+    size, order = config.evaluation.batch_size, np.arange(split.num_captions)
+    images = image_batches(split, config.data.image, size)
+    features: Any = split.caption_features
+    captions = caption_feature_batches(features, order, size)
+    with split.naming_damage():
+        found, others = (
+            np.concatenate([_means(batch) for batch in batches.as_numpy_iterator()])
+            for batches in (images, captions)
+        )
+    return found, others
+
+
+def _means(features: np.ndarray) -> np.ndarray:
+    """The means (B, F) of features (B, L, F) over the places that are there, float64."""
+    there = (features != 0).any(axis=-1).sum(axis=-1, keepdims=True)
+    return features.sum(axis=1, dtype=np.float64) / np.maximum(there, 1)
+
+
+def _unit(means: Vectors, rooted: bool) -> Vectors:
+    images, captions = means
+    return unit_rows(np.sqrt(images) if rooted else images), unit_rows(captions)
+
+
+def _scores(cca: CanonicalCorrelations, maps: Projections, vectors: Vectors) -> np.ndarray:
+    """Cosines float32 (images, captions)."""
+    images = unit_rows((vectors[0] - cca.image_mean) @ maps.image)
+    captions = unit_rows((vectors[1] - cca.caption_mean) @ maps.caption)
+    return (images @ captions.T).astype(np.float32)
