@@ -53,7 +53,7 @@ _SHOWN = 6
 
 _STYLE = """
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
-.answers img { height: 160px; max-width: 100%; border: 4px solid var(--line); }
+.answers img { height: 120px; max-width: 100%; border: 4px solid var(--line); }
 .answers ol { flex: 1 1 240px; margin: 0; }
 """
 
@@ -126,7 +126,9 @@ def _names(evaluation: Evaluation, table: Table) -> list[str]:
     """The metrics of a table."""
     measured = evaluation.matchers[0].measured
     known = {n for m in (measured.metrics, *measured.extra.values()) for n in m.summary}
-    return [name for name in sorted(known) if metric_title(name) in table.header]
+    titles = set(table.header)
+    # Curves have both directions in one column.
+    return [n for n in sorted(known) if {t := metric_title(n), t.partition("\n")[2]} & titles]
 
 
 def _words(names: Sequence[str]) -> str:

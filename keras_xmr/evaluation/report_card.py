@@ -76,7 +76,7 @@ class ReportCard:
         if (found := self.probes.coverage) is not None:
             promise = f"answer sets with {percent(found.share, 0)} of the right photos"
             rows.append([promise, percent(found.kept), f"promised {percent(found.promised, 0)}"])
-        return Table("Uncertainty report card", ["", "found", "to compare"], rows)
+        return Table("Uncertainty report card", ["question", "found", "to compare"], rows)
 
     def _selective_rows(self) -> list[list[str]]:
         rows = []

@@ -85,7 +85,9 @@ def html_table(table: Table) -> str:
     """A table with its title as a heading, and the best of each column bold."""
 
     def row(cells: Iterable[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+        # An empty cell is the heading of nothing.
+        tags = ((tag if cell else "td", cell) for cell in cells)
+        return "<tr>" + "".join(f"<{own}>{cell}</{own}>" for own, cell in tags) + "</tr>"
 
     def shown(place: int, cell: str) -> str:
         text = html.escape(cell)

@@ -23,6 +23,7 @@ def test_the_best_of_each_column_is_bold():
     rows = [[name, f"{100 * value:.1f}"] for name, value in measured.items()]
     found = html_table(Table("title", ["", "i2t\nR-P"], [*rows, ["chance", "1.0"]], {1: "50.0"}))
     assert "<th>i2t<br>R-P</th>" in found
+    assert "<tr><td></td>" in found
     assert found.count("<b>50.0</b>") == found.count("<b>") == 2
 
 
