@@ -22,7 +22,7 @@ STYLE = (
     + """
 .answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.2em 0 0.8em; }
 .answers > b { flex: 1 0 100%; font-size: 13px; font-weight: 600; }
-.answers img { height: 150px; max-width: 100%; border: 4px solid #ccc; }
+.answers img { height: 150px; max-width: 100%; border: 4px solid var(--line); }
 .answers ol { flex: 1 1 240px; margin: 0; overflow-wrap: anywhere; }
 .asked img { height: 150px; max-width: 100%; }
 """

@@ -203,7 +203,7 @@ class Service:
         return {
             "photos": [asdict(index.photo(id_)) for _, id_ in reversed(places[start:end])],
             "total": len(places),
-            "next": "{} {}".format(*places[start]) if start else "",
+            "next": " ".join(map(str, places[start])) if start else "",
         }
 
     def days(self) -> tuple[str, str]:

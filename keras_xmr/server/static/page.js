@@ -291,7 +291,8 @@ async function browse(wanted, signal, after = "") {
   byId("end").replaceChildren();
   const more = next && ((other) => browse(wanted, other, next));
   shown = {hits: [...shown.hits.slice(0, first), ...photos], text: "", grades: {}, at: shown.at, more};
-  show(first, (hit) => month(hit.taken));
+  /* Those without a day come last: where the first has none, there is none at all. */
+  show(first, (hit) => (shown.hits[0].taken ? month(hit.taken) : ""));
 }
 
 function nothing() {
