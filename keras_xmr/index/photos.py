@@ -173,7 +173,8 @@ def thumbnail(data: bytes, name: str, size: int) -> bytes:
     with naming(data, name):
         image = open_image(data)
         # JPEG is decoded no larger than it needs to be, which takes a fraction of the time.
-        image.draft(None, (2 * size, 2 * size))
+        shrink = 2 * size / max(image.size)
+        image.draft(None, tuple(max(1, int(shrink * side)) for side in image.size))
         small = Image.fromarray(pixels_of(image, data))
     small.thumbnail((size, size))
     buffer = io.BytesIO()

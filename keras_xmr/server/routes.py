@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mimetypes import guess_type
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Path, Query, Request, Response, UploadFile
@@ -121,7 +122,10 @@ def photo(service: TheService, id_: Id) -> Response:
 def original(service: TheService, id_: Id) -> FileResponse:
     """The file of a photo as it is, with its EXIF data, where the server gives it."""
     path = service.original(id_)
-    return FileResponse(path, filename=path.name, content_disposition_type="inline")
+    kind = guess_type(path.name)[0] or "application/octet-stream"
+    return FileResponse(
+        path, media_type=kind, filename=path.name, content_disposition_type="inline"
+    )
 
 
 @router.get("/thumbnails/{id_}")

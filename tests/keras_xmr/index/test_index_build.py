@@ -16,8 +16,10 @@ from PIL import Image
 from small_index import StubEmbedder, photo, small_index, write_photos
 
 from data_pipelines.errors import UserError
+from data_pipelines.pixels import pixels_of
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index import PhotoIndex, Query, Searcher, build
+from keras_xmr.index import photos as photos_module
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
@@ -501,3 +503,18 @@ def test_other_backends_are_brought_up_to_date(backend, library, root):
 def test_only_milvus_asks_a_server(root):
     with pytest.raises(UserError, match=r"faiss_hnsw asks no server; --uri goes with --backend"):
         built(root, backend="faiss_hnsw", uri="http://localhost:19530")
+
+
+def test_a_thumbnail_of_a_large_photo_is_decoded_small(monkeypatch):
+    sizes = []
+
+    def noted(image, data):
+        sizes.append(image.size)
+        return pixels_of(image, data)
+
+    monkeypatch.setattr(photos_module, "pixels_of", noted)
+    large = photo("red", size=(3200, 1600))
+    small = Image.open(io.BytesIO(photos_module.thumbnail(large, "large.jpg", 256)))
+    assert (small.size, sizes) == ((256, 128), [(800, 400)])
+    thin = photos_module.thumbnail(photo("red", size=(3000, 2)), "thin.jpg", 256)
+    assert Image.open(io.BytesIO(thin)).size == (256, 1)
