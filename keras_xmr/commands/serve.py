@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--originals",
         action="store_true",
-        help="lets others open the files of photos, with their EXIF data; this machine always can",
+        help="gives the files of photos, with their EXIF data, also where others are let in",
     )
     parser.add_argument(
         "--watch",
