@@ -159,8 +159,8 @@ def _digest(encoder: keras.Model, records: Records, config: Config) -> str:
         "encoder": config.model.image.encoder.model_dump(mode="json"),
         "precision": config.train.precision,
         "shards": shards,
+        **image.seen,
     }
-    depends |= image.seen
     return digest_of(depends, encoder)
 
 
