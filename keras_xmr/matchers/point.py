@@ -33,7 +33,7 @@ class CosineLogits(LogitMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = Cosine.ACCEPTS
+    ACCEPTS = (("point", "point"), ("gaussian", "gaussian"), ("point", "gaussian"))
     AUGMENTATION = "mean_cosine"
     REDUCES = True
 
