@@ -26,8 +26,9 @@ OUTPUT = Path("saved_models")
 def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
     """The folder of the run of a published model, which is made if it is not there yet.
 
-    It holds the weights once, and all commands that take a run take it. Nothing is trained; where
-    there are photos with captions, three fifths of them test, and a fifth calibrates an index.
+    It holds a copy of the weights, and all commands that take a run take it; a folder that is named
+    has to stay, for what describes the model. Nothing is trained: where there are photos with
+    captions, three fifths of them test, and a fifth calibrates an index.
 
     Args:
         model: A CLIP or SigLIP by the name of a preset of KerasHub, an address (`hf://user/model`),
