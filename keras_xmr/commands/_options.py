@@ -173,9 +173,8 @@ def runs_of(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
     Raises:
         ConfigError: If there is neither a config nor a run, or something is wrong with one.
     """
-    if arguments.model is not None:
-        arguments.runs.append(run_of(arguments))
-    runs = [load_run(run).folder for run in arguments.runs]
+    models = [] if arguments.model is None else [run_of(arguments)]
+    runs = [load_run(run).folder for run in (*arguments.runs, *models)]
     if arguments.config is not None:
         return load_config(find_config(arguments.config), _overrides(arguments)), runs
     if not runs:

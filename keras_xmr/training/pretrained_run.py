@@ -66,8 +66,9 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
 
 def _name(model: str) -> str:
     """What the run of a model is called."""
-    parts = [part for part in model.split("/") if part and not part.isdecimal()]
-    return re.sub(r"[^A-Za-z0-9._-]", "_", parts[-1]).lstrip("._-") or "model"
+    if "://" in model:
+        model = re.sub(r"/\d+$", "", model)  # the version of an address of Kaggle
+    return re.sub(r"[^A-Za-z0-9._-]", "_", model.rpartition("/")[2]).lstrip("._-") or "model"
 
 
 def _config(model: str, folder: Path, is_folder: bool) -> Config:

@@ -15,6 +15,8 @@ from data_pipelines.options import ImageOptions
 from keras_xmr.encoders import EncoderError, InputSpec, KerasHubText
 from keras_xmr.encoders.pretrained.presets import Preset
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = ("clip", "siglip", "siglip2")
 
 
