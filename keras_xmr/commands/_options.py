@@ -125,6 +125,13 @@ def add_yes(options: Options) -> None:
 
 
 def add_finished_run(parser: argparse.ArgumentParser) -> None:
+    """Adds `--run`, which is needed, where nothing of the config can be changed."""
+    parser.add_argument(
+        "--run", type=Path, required=True, metavar="FOLDER", help="the folder of a finished run"
+    )
+
+
+def add_run_or_model(parser: argparse.ArgumentParser) -> None:
     """Adds `--run`, or `--model`, where nothing of the config can be changed; see `run_of`."""
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--run", type=Path, metavar="FOLDER", help="the folder of a finished run")

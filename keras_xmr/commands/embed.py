@@ -16,13 +16,13 @@ from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_finished_run, run_of
+from keras_xmr.commands._options import add_run_or_model, run_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     parser.add_argument("images", type=Path, metavar="FOLDER", help="the photos")
-    add_finished_run(parser)
+    add_run_or_model(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="something.npz or .parquet"
     )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from data_pipelines.folders import check_folder
 from data_pipelines.tables import on_one_line
-from keras_xmr.commands._options import add_finished_run, run_of
+from keras_xmr.commands._options import add_run_or_model, run_of
 from keras_xmr.program import program
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
-    add_finished_run(parser)
+    add_run_or_model(parser)
     parser.add_argument(
         "--images",
         type=Path,

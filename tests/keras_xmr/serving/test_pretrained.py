@@ -76,7 +76,7 @@ def test_it_embeds_and_scores_as_it_was_published(cases, here, name):
         np.testing.assert_allclose(scores, expected, atol=1e-3)
 
 
-def test_its_run_is_made_once_and_for_one_model(cases, here):
+def test_its_run_is_made_once_and_for_one_model(cases, here, capsys):
     folder = pretrained_run("models/clip")
     weights = folder / "last.weights.h5"
     before = weights.stat().st_mtime_ns
@@ -86,6 +86,9 @@ def test_its_run_is_made_once_and_for_one_model(cases, here):
     with pytest.raises(UserError, match=r"saved_models/clip holds a run of another model"):
         pretrained_run("other/clip")
     assert load_config(folder / "config.yaml") == load_run(folder)
+    with pytest.raises(SystemExit):
+        keras_xmr_command("update", f"--run={folder}")
+    assert "a published model, of which nothing is trained" in capsys.readouterr().err
 
 
 def test_commands_take_it_as_a_run(cases, here, capsys):
