@@ -123,6 +123,7 @@ def _chamfer(image: Arrays, caption: Arrays) -> np.ndarray:
 
 PLAIN: dict[str, tuple[tuple[str, ...], Callable[[Arrays, Arrays], np.ndarray]]] = {
     "Cosine": (("mean",), _cosine),
+    "CosineLogits": (("mean",), lambda i, c: 10.0 * _cosine(i, c) - 10.0),
     "OrderEmbedding": (
         ("mean",),
         lambda i, c: -np.sqrt((np.maximum(c["mean"] - i["mean"], 0) ** 2).sum(-1)),

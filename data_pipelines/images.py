@@ -77,10 +77,12 @@ def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor)
 
 
 def decode_for_evaluation(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Pixels uint8 (size, size, 3) of the centre of a JPEG file.
+    """Pixels uint8 (size, size, 3) of the centre of a JPEG file, or of all of it.
 
-    The same as resizing the short side to `resize` and cropping the centre, in one step.
+    The centre is the same as resizing the short side to `resize` and cropping, in one step.
     """
+    if _scales_whole(options):
+        return _scaled_whole(tf.io.decode_jpeg(jpeg, channels=3, dct_method=DCT), options)
     return _to_uint8(_decode_center(jpeg, options))
 
 
@@ -112,7 +114,9 @@ def decode_any_for_evaluation(
 
 
 def crop_for_evaluation(pixels: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Pixels uint8 (size, size, 3) of the centre of an image of any size."""
+    """Pixels uint8 (size, size, 3) of the centre of an image of any size, or of all of it."""
+    if _scales_whole(options):
+        return _scaled_whole(pixels, options)
     top, left, side = _center_window(tf.shape(pixels), options)
     return _to_uint8(_resize(pixels[top : top + side, left : left + side], options.size))
 
@@ -209,6 +213,32 @@ def _resize_view(image: tf.Tensor, size: int) -> tf.Tensor:
         lambda: _resize(image, size),
     )
     return tf.ensure_shape(resized, [size, size, 3])
+
+
+def _scales_whole(options: ImageOptions) -> bool:
+    return options.fit == "stretch" or options.interpolation == "bicubic"
+
+
+def _scaled_whole(image: tf.Tensor, options: ImageOptions) -> tf.Tensor:
+    """A photo scaled as Pillow does, uint8 (size, size, 3): columns first, rounded, then rows.
+
+    Pillow 13 takes rows first where a photo is higher than wide; CLIP and SigLIP are older. The
+    long side is rounded down where the centre is cropped, as their preprocessors do. Pillow adds
+    fixed-point numbers, and here are floats: where a sum is near a half, pixels differ by 1.
+    """
+    size = options.size
+    if options.fit == "stretch":
+        height = width = tf.constant(size)
+    else:
+        shape = tf.shape(image)[:2]
+        scaled = shape * options.resize // tf.reduce_min(shape)
+        height, width = tf.unstack(tf.maximum(scaled, options.resize))
+    scaled = image
+    for rows in (tf.shape(image)[0], height):
+        scaled = tf.image.resize(scaled, [rows, width], options.interpolation, antialias=True)
+        scaled = tf.cast(tf.clip_by_value(tf.floor(scaled + 0.5), 0, 255), tf.uint8)
+    top, left = (height - size) // 2, (width - size) // 2
+    return tf.ensure_shape(scaled[top : top + size, left : left + size], [size, size, 3])
 
 
 def _to_uint8(image: tf.Tensor) -> tf.Tensor:

@@ -32,6 +32,15 @@ class ImageOptions(Section):
     resize: Annotated[int, Field(ge=16, le=2048)] = 256
     """In evaluation the short side is resized to this before the centre is cropped, in pixels."""
 
+    fit: Literal["center", "stretch"] = "center"
+    """What evaluation sees of a photo: its centre, or all of it, stretched to a square as SigLIP
+    sees it. `resize` has no effect then."""
+
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    """How evaluation scales photos. `bicubic`, and `fit: stretch`, scale the whole photo as Pillow
+    does, by which CLIP and SigLIP were trained: that takes longer than the centre alone. Random
+    crops in training are bilinear in any case."""
+
     store_side: Annotated[int, Field(ge=16, le=4096)] | None = None
     """What the short side of a photo becomes in the records, in pixels, where it is longer; null
     keeps photos as they are. Small ones are read faster, but embeddings are not quite those of the
@@ -77,6 +86,16 @@ class ImageOptions(Section):
     def augments(self) -> bool:
         """Whether a training image looks different each time, and not as in evaluation."""
         return self.crop != "center" or self.flip or self.cutout > 0 or self.mixes
+
+    @property
+    def seen(self) -> dict[str, int | str]:
+        """What decides which pixels evaluation sees of a photo; what was always so is left out."""
+        found: dict[str, int | str] = {"size": self.size, "resize": self.resize}
+        if self.fit != "center":
+            found["fit"] = self.fit
+        if self.interpolation != "bilinear":
+            found["interpolation"] = self.interpolation
+        return found
 
     @model_validator(mode="after")
     def _check(self) -> ImageOptions:

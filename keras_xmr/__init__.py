@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from keras_xmr.metrics.compare import compare
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
-    from keras_xmr.serving.load import LoadedRun, load
+    from keras_xmr.serving.load import LoadedRun, load, pretrained
 
 __version__ = "0.1.0"
 
@@ -59,6 +59,7 @@ __all__ = [
     "metrics",
     "optimizers",
     "pooling",
+    "pretrained",
     "relevance",
     "rerank",
 ]
@@ -72,6 +73,7 @@ _FROM = {
     "compare": "metrics.compare",
     "evaluate": "evaluation.arrays",
     "load": "serving.load",
+    "pretrained": "serving.load",
 }
 
 

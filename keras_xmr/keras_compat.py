@@ -8,6 +8,7 @@ keeps that version out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,20 @@ def preset_loader(source: str) -> Any:
     from keras_hub.src.utils.preset_utils import get_preset_loader
 
     return get_preset_loader(source)
+
+
+def preset_file(source: str, name: str) -> Path:
+    """A file of a preset of KerasHub, or of a folder or address, which is fetched if need be.
+
+    Raises:
+        FileNotFoundError: If there is none of that name.
+    """
+    from keras_hub.src.utils.preset_utils import get_file
+
+    path = Path(get_file(source, name))
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {name}")
+    return path
 
 
 def with_sentencepiece_inside(

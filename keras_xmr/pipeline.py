@@ -21,7 +21,7 @@ from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.abilities import why_not_indexed
+from keras_xmr.config.abilities import is_as_published, why_not_indexed
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
@@ -41,7 +41,13 @@ from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tabl
 from keras_xmr.evaluation.tuning_plots import scale_pictures
 from keras_xmr.index.probe import probe
 from keras_xmr.judgements import judge
-from keras_xmr.model.build import build_model, build_tokenizer, own_tokenizer, restore_tokenizer
+from keras_xmr.model.build import (
+    PHOTOS,
+    build_model,
+    build_tokenizer,
+    own_tokenizer,
+    restore_tokenizer,
+)
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.program import program, update_hint
 from keras_xmr.relevance.write import write_relevance_of
@@ -189,7 +195,12 @@ class Run:
             self.tokenizer, self.model = tokenizer, model
 
     def evaluate(self) -> None:
-        """Evaluates the trained model, writes reports, and prints all tables."""
+        """Evaluates the trained model, writes reports, and prints all tables.
+
+        Of a published model the records are prepared if they are missing.
+        """
+        if is_as_published(self.config) and not self.config.data.is_prepared:
+            self.prepare()
         for found in self._evaluations():
             _show(found)
 
@@ -351,7 +362,8 @@ class Run:
         """The trained model."""
         self._check_trained()
         self.folder.claim(self.config)
-        model = build_model(self.config, self.records, self.tokenizer, pretrained=False)
+        records = PHOTOS if self.config.data.source.holds == "images" else self.records
+        model = build_model(self.config, records, self.tokenizer, pretrained=False)
         bare = model.without_optimizer()
         load_trained(bare, self.config, self.folder)
         model.global_step.assign(bare.global_step)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write, checksum, remove_asides
 from data_pipelines.folders import check_folder
+from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.config.schema import Config
 
@@ -117,7 +118,9 @@ class RunFolder:
         """
         check_folder(self.path)
         taken = self.has_begun or self.done.exists() or (self.path / "evaluation").exists()
-        if taken and (changes := self._changes(config, _FREE)):
+        # A published model is measured on any data.
+        free = _EDITABLE if is_as_published(config) else _FREE
+        if taken and (changes := self._changes(config, free)):
             raise ConfigError(
                 f"{self.path} holds a run with another config:\n  "
                 + "\n  ".join(changes[:10])

@@ -16,6 +16,10 @@ DEMO = "scenes_pcme"
 
 _CONFIG = "a YAML file, or the name of a config that comes along (`list` prints them)"
 _RUN = "the folder of a finished run, saved_models/NAME, whose config applies"
+_MODEL = (
+    "a published model as it is, without training: a CLIP or SigLIP by the name of a preset of "
+    "KerasHub, such as clip_vit_base_patch32, an address hf://USER/MODEL, or a folder of its files"
+)
 
 
 class Options(Protocol):
@@ -76,16 +80,18 @@ def add_config(options: Options) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds `--run`, or `--config` in its place, and `--set`; see `config_of`."""
+    """Adds `--run`, or `--config` or `--model` in its place, and `--set`; see `config_of`."""
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--run", type=Path, metavar="FOLDER", help=_RUN)
     group.add_argument("--config", metavar="FILE", help=f"in place of --run: {_CONFIG}")
+    _add_model(group)
     add_set(parser)
 
 
 def add_runs(options: Options) -> None:
-    """Adds `--run`, which may be given several times, `--config` and `--set`; see `runs_of`."""
+    """Adds `--run`, which may be given several times, and more; see `runs_of`."""
     add_run_folders(options, _RUN)
+    _add_model(options)
     options.add_argument(
         "--config",
         metavar="FILE",
@@ -125,6 +131,13 @@ def add_finished_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_run_or_model(parser: argparse.ArgumentParser) -> None:
+    """Adds `--run`, or `--model`, where nothing of the config can be changed; see `run_of`."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--run", type=Path, metavar="FOLDER", help="the folder of a finished run")
+    _add_model(group)
+
+
 def add_index(parser: argparse.ArgumentParser) -> None:
     """Adds `--index`, and `--run` for one that was moved."""
     parser.add_argument(
@@ -135,14 +148,29 @@ def add_index(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def run_of(arguments: argparse.Namespace) -> Path:
+    """The folder of the run that `--run` names, or of the one of `--model`, which may be new.
+
+    Raises:
+        UserError: If there is no such run, or the model cannot be had.
+    """
+    if arguments.model is None:
+        load_run(arguments.run)
+        return Path(arguments.run)
+
+    from keras_xmr.training.pretrained_run import pretrained_run
+
+    return pretrained_run(arguments.model)
+
+
 def config_of(arguments: argparse.Namespace) -> Config:
-    """The config that the user asks for with `--run`, or `--config`, and `--set`.
+    """The config that the user asks for with `--run`, `--config` or `--model`, and `--set`.
 
     Raises:
         ConfigError: If there is none, or something is wrong with it.
     """
-    if getattr(arguments, "run", None):
-        return load_run(arguments.run, _overrides(arguments))
+    if getattr(arguments, "run", None) or getattr(arguments, "model", None):
+        return load_run(run_of(arguments), _overrides(arguments))
     return load_config(find_config(arguments.config), _overrides(arguments))
 
 
@@ -152,11 +180,12 @@ def runs_of(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
     Raises:
         ConfigError: If there is neither a config nor a run, or something is wrong with one.
     """
-    runs = [load_run(run).folder for run in arguments.runs]
+    models = [] if arguments.model is None else [run_of(arguments)]
+    runs = [load_run(run).folder for run in (*arguments.runs, *models)]
     if arguments.config is not None:
         return load_config(find_config(arguments.config), _overrides(arguments)), runs
     if not runs:
-        raise ConfigError("which run? Give --run=saved_models/NAME, or --config")
+        raise ConfigError("which run? Give --run=saved_models/NAME, --config or --model")
     return load_run(runs[0], _overrides(arguments)), runs
 
 
@@ -200,6 +229,10 @@ def _overrides(arguments: argparse.Namespace) -> list[str]:
 
 def _folders(text: str) -> list[Path]:
     return [Path(word) for word in words(text)]
+
+
+def _add_model(options: Options) -> None:
+    options.add_argument("--model", metavar="NAME", help=_MODEL)
 
 
 def add_set(options: Options) -> None:

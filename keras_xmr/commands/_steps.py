@@ -6,6 +6,7 @@ from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
+from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.schema import Config
 from keras_xmr.run_folder import RunFolder
 from keras_xmr.training.cluster import cluster_of
@@ -34,7 +35,8 @@ def _check_folders(config: Config, step: str) -> None:
         check_folder(config.folder)
     if step in ("all", "train"):
         RunFolder(config).check(config)
-    if step == "prepare" or (step == "all" and not config.data.is_prepared):
+    prepares = step == "all" or (step == "evaluate" and is_as_published(config))
+    if step == "prepare" or (prepares and not config.data.is_prepared):
         check_folder(config.data.records)
         root = getattr(config.data.source, "root", None)
         if isinstance(root, Path) and not root.exists():

@@ -16,14 +16,13 @@ from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_finished_run
-from keras_xmr.run_folder import load_run
+from keras_xmr.commands._options import add_run_or_model, run_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
     parser.add_argument("images", type=Path, metavar="FOLDER", help="the photos")
-    add_finished_run(parser)
+    add_run_or_model(parser)
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="something.npz or .parquet"
     )
@@ -34,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.index.photos import check_root
 
     # What is wrong with these is said before TensorFlow is imported.
-    load_run(arguments.run)
+    run = None if arguments.run is None else run_of(arguments)
     check_root(arguments.images)
     if arguments.output.suffix not in (".npz", ".parquet"):
         raise UserError(f"--output: {arguments.output} must end in .npz or .parquet")
@@ -42,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from keras_xmr.index.embed_folder import embed_folder
 
-    found = embed_folder(arguments.run, arguments.images, arguments.output)
+    found = embed_folder(run or run_of(arguments), arguments.images, arguments.output)
     for why in found.broken.values():
         print(f"passed over: {why}", file=sys.stderr)
     shapes = ", ".join(f"{name} {v.shape}" for name, v in found.arrays.items())

@@ -7,6 +7,7 @@ many of the photos that a search finds are to be believed (docs/search.md).
 examples:
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos --tags=tags.csv
+  keras-xmr index --model=clip_vit_base_patch32 --images=my_photos
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from typing import TYPE_CHECKING
 
 from data_pipelines.folders import check_folder
 from data_pipelines.tables import on_one_line
-from keras_xmr.commands._options import add_finished_run
+from keras_xmr.commands._options import add_run_or_model, run_of
 from keras_xmr.program import program
-from keras_xmr.run_folder import load_run
 
 if TYPE_CHECKING:
     from keras_xmr.index.build import Report
@@ -30,7 +30,7 @@ _SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what the command takes."""
-    add_finished_run(parser)
+    add_run_or_model(parser)
     parser.add_argument(
         "--images",
         type=Path,
@@ -71,9 +71,9 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.index.tags import read_tags
 
     # What is wrong with these is said before TensorFlow is imported.
-    load_run(arguments.run)
     check_root(arguments.images)
-    check_folder(arguments.index or arguments.run)
+    run = None if arguments.run is None else run_of(arguments)
+    check_folder(arguments.index or run or Path("saved_models"))
     backend_class(arguments.backend)
     if arguments.tags is not None:
         read_tags(arguments.tags)
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.index.build import build_index
 
     report = build_index(
-        arguments.run,
+        run or run_of(arguments),
         arguments.images,
         arguments.index,
         backend=arguments.backend,

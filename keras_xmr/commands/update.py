@@ -13,8 +13,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from data_pipelines.errors import UserError
 from keras_xmr.commands._options import add_finished_run
 from keras_xmr.commands.index import report_lines
+from keras_xmr.config.abilities import is_as_published
+from keras_xmr.program import program
 from keras_xmr.run_folder import load_run
 
 
@@ -29,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Brings the run up to date."""
     config = load_run(arguments.run)
+    if is_as_published(config):
+        raise UserError(
+            f"{config.folder} is a published model, of which nothing is trained; bring its index "
+            f"up to date with `{program()} index --run={config.folder} --images=FOLDER`"
+        )
 
     from keras_xmr.update import update
 

@@ -23,6 +23,11 @@ def why_not_indexed(config: Config) -> str:
     return ""
 
 
+def is_as_published(config: Config) -> bool:
+    """Whether nothing of the model is trained: its weights are those that were published."""
+    return not config.train.phases and config.train.start == "random"
+
+
 def attends(config: Config) -> bool:
     """Whether the image tower attends to places of a photo."""
     tower = config.model.image

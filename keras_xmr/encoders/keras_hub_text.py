@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
-from keras_xmr.encoders.pretrained.presets import Preset, PresetError, weight_files
+from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset, PresetError, weight_files
 from keras_xmr.layers import TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
 
@@ -71,6 +72,7 @@ class KerasHubText(Encoder):
             backbone,
             output=self.output,
             layers=self.layers,
+            pad=_padding(whole, spec.vocabulary),
             projection=linear.units if projects else None,
             name="encoder",
         )
@@ -103,7 +105,10 @@ class KerasHubText(Encoder):
 
         try:
             preset = Preset(self.preset, "text")
-            return SubwordTokenizer(preset.tokenizer(), max_words, preset.max_tokens())
+            tokenizer = preset.tokenizer()
+            is_gemma = type(tokenizer).__name__ == "GemmaTokenizer"
+            siglip2 = is_gemma and preset.kind == SIGLIP
+            return SubwordTokenizer(tokenizer, max_words, preset.max_tokens(), siglip2)
         except PresetError as error:
             raise EncoderError(f"{_KEY}.{error}") from None
 
@@ -114,12 +119,18 @@ class KerasHubText(Encoder):
         return SubwordTokenizer.restore(run, max_words)
 
 
+def _padding(backbone: Any, vocabulary: Sequence[str]) -> int | None:
+    """What a SigLIP reads behind a caption: its end again, and SigLIP 2 the padding of Gemma."""
+    is_gemma = type(backbone).__name__ == SIGLIP and "<eos>" in vocabulary
+    return vocabulary.index("<pad>") if is_gemma else None
+
+
 def _text_part(backbone: Any, preset: str) -> tuple[Any, Any]:
     """What of a backbone reads text, and its linear layer into a joint space, or None."""
     name = type(backbone).__name__
     if name == "CLIPBackbone":
         return backbone.text_encoder, backbone.text_projection
-    if name == "SigLIPBackbone":
+    if name == SIGLIP:
         return backbone.text_encoder, None
     inputs = {tensor.name for tensor in backbone.inputs}
     if inputs not in _INPUTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from data_pipelines.documentation import page
+from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.schema import Config
 
 _PAGE = "own_photos.md"
@@ -32,6 +33,8 @@ def advice(config: Config, images: int) -> str | None:
         config: What was trained.
         images: How many images trained.
     """
+    if is_as_published(config):
+        return "The model is as it was published (zero-shot): nothing was trained on such photos."
     if config.data.source.name != "csv":
         return None
     if _starts_from_scratch(config) and images < _FEW_FROM_SCRATCH:

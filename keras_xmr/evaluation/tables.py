@@ -144,6 +144,8 @@ def embedding_lines(evaluation: Evaluation) -> list[str]:
             fewness = f"{evaluation.fewness_of_truth:+.3f}"
             line += f". Of how few words it has, which takes no model: {fewness}"
         lines.append(line)
+    if evaluation.embedded is not None and "log_variance" not in evaluation.embedded.captions:
+        lines.append("This model has no sigma, so nothing is said of how uncertain it is.")
     for side, similarity in evaluation.set_similarity.items():
         lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
     return lines

@@ -225,8 +225,8 @@ class _Builder:
     def _calibrate(self) -> None:
         if not has_validation(self.model):
             _LOGGER.warning(
-                "without answer sets: the records of the run (%s) are not there, or have no "
-                "validation split",
+                "not calibrated, so searches do not say how many photos are right: %s holds no "
+                "records with a validation split",
                 self.model.config.data.records,
             )
             return

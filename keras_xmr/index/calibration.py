@@ -70,7 +70,7 @@ class Calibration:
 def has_validation(model: RunModel) -> bool:
     """Whether the records of the run are there, with a validation split."""
     records = _records(model)
-    return records is not None and len(records.split("val")) > 0
+    return records is not None and "val" in records.splits
 
 
 def example_caption(model: RunModel) -> str:

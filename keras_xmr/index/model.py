@@ -32,20 +32,13 @@ from keras_xmr.index.parts import (
 )
 from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.model.attention import ImageAttention
-from keras_xmr.model.build import build_model, restore_tokenizer
+from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.run_folder import RunFolder, load_run
 from keras_xmr.training.train import load_trained
 
 Arrays = Mapping[str, np.ndarray]
-
-
-class _Photos:
-    """All that a model of photos asks of its records."""
-
-    holds = "images"
-    region_shape = None
 
 
 class RunModel:
@@ -82,8 +75,8 @@ class RunModel:
         if not weights.is_file():
             self.folder.verify(weights)
         told = self.config.model_dump(mode="json")
-        seen = {"size": self.config.data.image.size, "resize": self.config.data.image.resize}
-        kept = [told["model"]["matcher"], told["model"]["dimension"], seen, told["data"]["text"]]
+        seen, words = self.config.data.image.seen, told["data"]["text"]
+        kept = [told["model"]["matcher"], told["model"]["dimension"], seen, words]
         content = json.dumps([checksum(weights), kept], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -115,8 +108,7 @@ class RunModel:
 
     @cached_property
     def _whole(self) -> Retriever:
-        photos: Any = _Photos()
-        model = build_model(self.config, photos, self.tokenizer, pretrained=False)
+        model = build_model(self.config, PHOTOS, self.tokenizer, pretrained=False)
         load_trained(model.without_optimizer(), self.config, self.folder)
         return model
 

@@ -406,7 +406,10 @@ class Searcher:
             texts = (*query.texts, *query.unlike)
             notes += dict.fromkeys(filter(None, map(self.index.vocabulary.foreign, texts)))
         if self.index.answer_sets is None or (self.index.verdict is None and query.is_one_text):
-            notes.append("Without a calibration nothing is said of how many photos are right.")
+            notes.append(
+                "This index is not calibrated: how many of these photos are right, and whether any "
+                "is, is not known."
+            )
         elif not query.is_one_text:
             notes.append("How many photos are right was calibrated for single texts alone.")
         if scored.certified is not True and len(scored.ids) < scored.searched:
@@ -419,6 +422,10 @@ class Searcher:
         is_known = self.index.kind == "gaussian" and self.index.is_calibrated
         if is_known and self.index.log_sigma is None:
             notes.append("This model's uncertainty is not informative, so none is shown.")
+        elif self.index.answer_sets is None:
+            has_sigma = self.index.kind == "gaussian"
+            reason = "model's sigma is not calibrated" if has_sigma else "model has no sigma"
+            notes.append(f"This {reason}, so nothing is said of how uncertain the query is.")
         return notes
 
 

@@ -99,13 +99,21 @@ class TextBackbone(Backbone):
         backbone: A backbone of KerasHub, or its serialized config.
         layers: The transformer layers, from 1, whose outputs are the features, side by side;
             None for what the backbone ends with.
+        pad: The id that stands behind a caption where the backbone looks at the padding, too;
+            None repeats the last one of the caption.
         **kwargs: Those of `Backbone`.
     """
 
     def __init__(
-        self, backbone: Any, *, layers: tuple[int, ...] | None = None, **kwargs: Any
+        self,
+        backbone: Any,
+        *,
+        layers: tuple[int, ...] | None = None,
+        pad: int | None = None,
+        **kwargs: Any,
     ) -> None:
         self.layers = None if layers is None else tuple(layers)
+        self.pad = pad
         super().__init__(backbone, **kwargs)
         # SigLIP looks at the padding, too: it always reads as many tokens as it can.
         self._length = None
@@ -124,12 +132,14 @@ class TextBackbone(Backbone):
         return output["sequence_output"] if isinstance(output, dict) else output
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"layers": self.layers}
+        return super().get_config() | {"layers": self.layers, "pad": self.pad}
 
     def call(self, ids: Any, training: bool | None = None) -> tuple[Any, Any]:
         mask = ids >= 0
         last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1) - 1, 0)[:, None]
         end = ops.maximum(ops.take_along_axis(ids, last, axis=1), 0)
+        if self.pad is not None:
+            end = ops.full_like(end, self.pad)
         tokens = ops.where(mask, ids, end)
         length = ops.shape(ids)[1]
         if self._length is not None:

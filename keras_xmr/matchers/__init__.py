@@ -15,7 +15,7 @@ from keras_xmr.matchers.gaussian import (
     Wasserstein,
 )
 from keras_xmr.matchers.msrm import Mahalanobis, MahalanobisCosine
-from keras_xmr.matchers.point import Cosine, OrderEmbedding
+from keras_xmr.matchers.point import Cosine, CosineLogits, OrderEmbedding
 from keras_xmr.matchers.regions import SAF, SGR, SGRAF
 from keras_xmr.matchers.sets import MaxCosine, MeanCosine, SmoothChamfer
 
@@ -29,6 +29,7 @@ __all__ = [
     "Bhattacharyya",
     "ClosedFormSampled",
     "Cosine",
+    "CosineLogits",
     "JensenShannon",
     "LogitMatcher",
     "Mahalanobis",

@@ -8,7 +8,7 @@ import keras
 
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.matchers.base import Matcher
+from keras_xmr.matchers.base import LogitMatcher, Matcher
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -21,6 +21,27 @@ class Cosine(Matcher):
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return distances.cosine(image["mean"], caption["mean"])
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class CosineLogits(LogitMatcher):
+    """Log-odds of a match, scale * cosine + shift, as SigLIP has them (Zhai et al. 2023, Alg. 1).
+
+    Args:
+        scale: Where the learned scale starts (t of the paper).
+        shift: Where the learned shift starts (b).
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    ACCEPTS = (("point", "point"), ("gaussian", "gaussian"), ("point", "gaussian"))
+    AUGMENTATION = "mean_cosine"
+    REDUCES = True
+
+    def __init__(self, *, scale: float = 10.0, shift: float = -10.0, **kwargs: Any) -> None:
+        super().__init__(scale=scale, shift=shift, **kwargs)
+
+    def call(self, image: Embedding, caption: Embedding) -> Any:
+        return self.logits(-distances.cosine(image["mean"], caption["mean"]))
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -25,6 +26,17 @@ from keras_xmr.encoders import InputSpec
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower
+
+
+class _Photos:
+    """What a model of photos has to know of its records."""
+
+    holds = "images"
+    region_shape = None
+
+
+PHOTOS: Any = _Photos()
+"""In place of the records of a model of photos, which needs none."""
 
 
 def own_tokenizer(config: Config) -> Tokenizer | None:
@@ -84,7 +96,7 @@ def build_model(
 
     Args:
         config: The config.
-        records: The records, for the shape of region features.
+        records: The records, for the shape of region features; or `PHOTOS`.
         tokenizer: Its vocabulary sizes the word embedding.
         pretrained: Whether weights and word vectors are loaded from where the config says; not
             needed if the weights of the whole model are loaded afterwards. Or for which towers,

@@ -6,22 +6,42 @@ from typing import Any
 
 import keras
 
+from data_pipelines.errors import UserError
 from keras_xmr.pooling.base import Pooling
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class Mean(Pooling):
-    """Average over the positions, then a linear layer: the h_V of Chun et al. 2021, Fig. 3."""
+    """Average over the positions, then a linear layer: the h_V of Chun et al. 2021, Fig. 3.
 
-    def __init__(self, dimension: int, **kwargs: Any) -> None:
+    Args:
+        dimension: D.
+        projection: Whether there is the linear layer. Without it features must be D wide: the
+            embedding of a pretrained tower stays as it is.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(self, dimension: int, *, projection: bool = True, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
-        self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+        self.projection = projection
+        if projection:
+            self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.linear.build((features_shape[0], features_shape[-1]))
+        if self.projection:
+            self.linear.build((features_shape[0], features_shape[-1]))
+        elif features_shape[-1] != self.dimension:
+            raise UserError(
+                f"mean without projection keeps the width of the features, {features_shape[-1]}, "
+                f"but the dimension is {self.dimension}; set projection: true"
+            )
 
     def call(self, features: Any, mask: Any = None) -> Any:
-        return self.linear(masked_mean(features, mask))
+        mean = masked_mean(features, mask)
+        return self.linear(mean) if self.projection else mean
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"projection": self.projection}
 
 
 def masked_mean(features: Any, mask: Any = None) -> Any:

@@ -25,9 +25,11 @@ from keras_xmr.evaluation.arrays import TILE
 from keras_xmr.evaluation.embed import Arrays, embed_batches, embed_captions
 from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.matchers.base import Side
-from keras_xmr.model.build import restore_tokenizer
+from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.run_folder import RunFolder, load_run
+from keras_xmr.training.pretrained_run import OUTPUT, pretrained_run
+from keras_xmr.training.train import load_trained
 
 
 def load(folder: str | Path) -> LoadedRun:
@@ -60,6 +62,28 @@ def load(folder: str | Path) -> LoadedRun:
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"{paths.model} cannot be loaded ({reason}); export it again") from None
     return LoadedRun(config, model, restore_tokenizer(config, paths.path))
+
+
+def pretrained(model: str | Path, output: str | Path = OUTPUT) -> LoadedRun:
+    """A published model as it is, without training.
+
+    Its run is made in `output` if it is not there yet; every command that takes a run takes it.
+
+    Args:
+        model: A CLIP or SigLIP by the name of a preset of KerasHub, such as
+            `siglip2_base_patch16_224`, an address (`hf://user/model`), or a folder: as
+            `save_to_preset` writes it, with the files of `transformers`, or with those of ProLIP.
+        output: The folder of runs.
+
+    Raises:
+        UserError: If there is no such model, or it cannot be fetched; the message says how to.
+    """
+    folder = pretrained_run(model, Path(output))
+    config = load_run(folder)
+    tokenizer = restore_tokenizer(config, folder)
+    built = build_model(config, PHOTOS, tokenizer, pretrained=False)
+    load_trained(built.without_optimizer(), config, RunFolder(config))
+    return LoadedRun(config, built, tokenizer)
 
 
 class LoadedRun:

@@ -158,9 +158,8 @@ def _digest(encoder: keras.Model, records: Records, config: Config) -> str:
     depends = {
         "encoder": config.model.image.encoder.model_dump(mode="json"),
         "precision": config.train.precision,
-        "size": image.size,
-        "resize": image.resize,
         "shards": shards,
+        **image.seen,
     }
     return digest_of(depends, encoder)
 

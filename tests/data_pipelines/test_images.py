@@ -110,6 +110,35 @@ def test_an_image_of_the_right_size_is_not_resized(monkeypatch):
     np.testing.assert_array_equal(found, decoded)
 
 
+@pytest.mark.parametrize("size", [(131, 97), (97, 131), (20, 26)], ids=["wide", "high", "small"])
+@pytest.mark.parametrize("fit", ["center", "stretch"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_a_whole_photo_is_scaled_as_pillow_does(size, fit, interpolation):
+    if (fit, interpolation) == ("center", "bilinear"):
+        pytest.skip("scales the centre alone")
+    options = ImageOptions(size=32, resize=36, fit=fit, interpolation=interpolation)
+    data = datasets.encoded(datasets.picture(3, size), quality=98)
+    resample = Image.Resampling[interpolation.upper()]
+    width, height = (32, 32) if fit == "stretch" else (s * 36 // min(size) for s in size)
+    image = Image.fromarray(tf.io.decode_jpeg(data, dct_method=DCT).numpy())
+    # Two calls: versions of Pillow differ in which of the two comes first.
+    scaled = image.resize((width, image.height), resample).resize((width, height), resample)
+    left, top = (width - 32) // 2, (height - 32) // 2
+    expected = np.asarray(scaled.crop((left, top, left + 32, top + 32))).astype(int)
+    for found in (
+        decode_for_evaluation(tf.constant(data), options),
+        decode_any_for_evaluation(tf.constant(datasets.encoded(image, "PNG")), options),
+    ):
+        gap = np.abs(found.numpy() - expected)
+        assert gap.max() <= 1
+        assert (gap > 0).mean() < 0.05
+
+
+def test_what_evaluation_sees_names_no_default():
+    assert ImageOptions().seen == {"size": 224, "resize": 256}
+    assert ImageOptions(fit="stretch").seen != ImageOptions(interpolation="bicubic").seen
+
+
 def test_training_crops_flips_and_erases_by_seed():
     jpeg = tf.constant(datasets.encoded(datasets.picture(3, (90, 70))))
     options = ImageOptions(size=24, resize=24)

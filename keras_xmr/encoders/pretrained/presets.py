@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
 
+from keras_xmr.encoders.pretrained.transformers import TwoTowers
 from keras_xmr.encoders.pretrained.weights import WeightsError, differences, load_weights, whole
 from keras_xmr.keras_compat import all_layers, preset_loader
 
@@ -20,13 +22,12 @@ T = TypeVar("T")
 
 CONFIG = "config.json"
 WEIGHTS = "model.weights.h5"
+CLIP, SIGLIP = "CLIPBackbone", "SigLIPBackbone"
 
-_SAVE = (
-    'python -c "import keras_hub as k; p = {preset!r}; '
-    "k.models.Backbone.from_preset(p).save_to_preset('FOLDER'); "
-    "k.{part}.from_preset(p).save_to_preset('FOLDER')\""
-)
-_PARTS = {"text": "tokenizers.Tokenizer", "image": "layers.ImageConverter"}
+_SAVE = 'python -c "import keras_hub as k; p = {preset!r}; {calls}"'
+_CALL = "k.{part}.from_preset(p).save_to_preset('FOLDER')"
+_PARTS = {"text": ["tokenizers.Tokenizer"], "image": ["layers.ImageConverter"]}
+_PARTS["both"] = _PARTS["text"] + _PARTS["image"]
 
 
 class PresetError(ValueError):
@@ -40,7 +41,7 @@ class Preset:
         name: A name of KerasHub, an address such as `hf://user/model` or `kaggle://...`, or a
             folder: as `save_to_preset` writes it, or with the `config.json` and
             `model.safetensors` of `transformers`.
-        side: "text" or "image"; decides what is said of what belongs to it.
+        side: "text", "image" or "both"; decides what is said of what belongs to it.
 
     Raises:
         PresetError: If there is no such preset.
@@ -101,9 +102,13 @@ class Preset:
         import keras_hub
 
         policy = keras.config.dtype_policy()
-        backbone = keras_hub.models.Backbone.from_preset(
-            self.source, load_weights=load_weights, dtype=policy.name
-        )
+        if self._converted is not None:
+            backbone = self._converted.backbone(load_weights, policy.name)
+            _number_positions(backbone)
+        else:
+            backbone = keras_hub.models.Backbone.from_preset(
+                self.source, load_weights=load_weights, dtype=policy.name
+            )
         if policy.name != "float32":
             for layer in all_layers(backbone):
                 # The towers of CLIP keep the precision that they were saved in.
@@ -124,7 +129,12 @@ class Preset:
             )
         import keras_hub
 
-        return self._load("preset", lambda: keras_hub.tokenizers.Tokenizer.from_preset(self.source))
+        def load() -> keras_hub.tokenizers.Tokenizer:
+            if self._converted is not None:
+                return self._converted.tokenizer()
+            return keras_hub.tokenizers.Tokenizer.from_preset(self.source)
+
+        return self._load("preset", load)
 
     def image_converter(self) -> keras_hub.layers.ImageConverter:
         """What the backbone wants done to its pixels.
@@ -134,9 +144,12 @@ class Preset:
         """
         import keras_hub
 
-        converter = self._load(
-            "preset", lambda: keras_hub.layers.ImageConverter.from_preset(self.source)
-        )
+        def load() -> keras_hub.layers.ImageConverter | None:
+            if self._converted is not None:
+                return self._converted.image_converter()
+            return keras_hub.layers.ImageConverter.from_preset(self.source)
+
+        converter = self._load("preset", load)
         if converter is None:
             raise PresetError(f"preset: {self.name} does not say how its pixels are scaled")
         return converter
@@ -150,11 +163,34 @@ class Preset:
 
         # KerasHub tells this of a built backbone only, which takes seconds and gigabytes.
         def read() -> int | None:
+            if self._converted is not None:
+                return self._converted.max_tokens
             loader = preset_loader(self.source)
             if hasattr(loader, "converter"):
                 return loader.converter.convert_backbone_config(loader.config).get(_LENGTH)
             config = loader.config["config"]
             return config.get("text_encoder", {}).get("config", config).get(_LENGTH)
+
+        return self._load("preset", read)
+
+    @cached_property
+    def _converted(self) -> TwoTowers | None:
+        """A CLIP or SigLIP in the files of transformers, which KerasHub does not convert."""
+        may_be = self.folder is not None or self.source.startswith("hf://")
+        return TwoTowers.read(self.source) if may_be else None
+
+    @cached_property
+    def kind(self) -> str:
+        """The name of the class of its backbone.
+
+        Raises:
+            PresetError: If what describes the backbone cannot be had.
+        """
+
+        def read() -> str:
+            if self._converted is not None:
+                return CLIP if self._converted.kind == "clip" else SIGLIP
+            return str(preset_loader(self.source).check_backbone_class().__name__)
 
         return self._load("preset", read)
 
@@ -168,12 +204,16 @@ class Preset:
                 raise PresetError(
                     f"{option}: the preset {self.name!r} cannot be fetched ({reason}). Where "
                     f"there is internet, {self._how_to_save()} writes it into a folder; name "
-                    "that folder here as the preset"
+                    f"that folder {'as --model' if self.side == 'both' else 'here as the preset'}"
                 ) from None
             raise PresetError(f"{option}: {self.folder}: {self._why(reason, option)}") from None
 
     def _how_to_save(self) -> str:
-        return f"`{_SAVE.format(preset=self.name, part=_PARTS[self.side])}`"
+        if self.name.startswith("hf://"):
+            return f"`hf download {self.name.removeprefix('hf://')} --local-dir FOLDER`"
+        parts = ["models.Backbone", *_PARTS[self.side]]
+        calls = "; ".join(_CALL.format(part=part) for part in parts)
+        return f"`{_SAVE.format(preset=self.name, calls=calls)}`"
 
     def _why(self, reason: str, option: str) -> str:
         """What is wrong with a folder, layer by layer if its weights do not fit."""

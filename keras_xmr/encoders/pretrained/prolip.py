@@ -59,6 +59,23 @@ class ProlipFolder:
         """How many tokens of a caption its text tower reads."""
         return int(self._text["context_length"])
 
+    @property
+    def dimension(self) -> int:
+        """The width of its joint space."""
+        return int(self._shared["dimension"])
+
+    def scale_and_bias(self) -> tuple[float, float]:
+        """What its scores are made of cosines with, before uncertainty is taken off.
+
+        Raises:
+            ProlipError: If its weights cannot be read.
+        """
+        found = _read(self.folder / WEIGHTS, "logit_")
+        try:
+            return float(np.exp(found["scale"])), float(found["bias"])
+        except KeyError as error:
+            raise ProlipError(f"{self.folder / WEIGHTS} has no logit_{error.args[0]}") from None
+
     def image_tower(self, **options: Any) -> ProlipImageTower:
         """Its image tower, with random weights."""
         heads = self._image["width"] // self._image.get("head_width", 64)

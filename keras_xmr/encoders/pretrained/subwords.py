@@ -38,6 +38,8 @@ class SubwordTokenizer(Tokenizer):
         max_words: Captions are cut after this many tokens.
         max_tokens: How many tokens the encoder can read, with the first and the last; None for
             any number.
+        siglip2: Whether a SigLIP reads ids of the tokenizer of Gemma: captions are then lowered,
+            and begin with no token of their own.
     """
 
     pad = -1
@@ -47,12 +49,14 @@ class SubwordTokenizer(Tokenizer):
         tokenizer: keras_hub.tokenizers.Tokenizer,
         max_words: int,
         max_tokens: int | None = None,
+        siglip2: bool = False,
     ) -> None:
         super().__init__()
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
+        self.siglip2 = siglip2
         self.vocabulary = _vocabulary(tokenizer)
-        self.start = getattr(tokenizer, "start_token_id", None)
+        self.start = None if siglip2 else getattr(tokenizer, "start_token_id", None)
         self.end = getattr(tokenizer, "end_token_id", None)
         self.unknown = _unknown(tokenizer)
         mask = getattr(tokenizer, "mask_token_id", None)
@@ -75,9 +79,12 @@ class SubwordTokenizer(Tokenizer):
         """Ids int32 (N, tokens) of whole captions, without the first and the last."""
         texts = tf.convert_to_tensor(texts, tf.string)
         kind = type(self.tokenizer).__name__
-        if kind in ("CLIPTokenizer", "SigLIPTokenizer"):
+        if self.siglip2 or kind in ("CLIPTokenizer", "SigLIPTokenizer"):
             # What their preprocessors do before they call the tokenizer.
             texts = tf.strings.lower(texts, encoding="utf-8")
+        if kind == "CLIPTokenizer":
+            # CLIP reads digits one by one, which KerasHub does outside of TensorFlow alone.
+            texts = tf.strings.regex_replace(texts, r"(\pN)", r" \1 ")
         if kind == "SigLIPTokenizer":
             texts = tf.strings.regex_replace(texts, _PUNCTUATION, "")
             texts = tf.strings.strip(tf.strings.regex_replace(texts, r"\s+", " "))
@@ -101,6 +108,8 @@ class SubwordTokenizer(Tokenizer):
         # Keras counts the layers of a process in their names, which say nothing of what they do.
         config["config"].pop("name")
         described = {"max_tokens": self.max_tokens, "tokenizer": config}
+        if self.siglip2:
+            described["siglip2"] = True
         files = {_CONFIG: json.dumps(described, indent=1).encode("utf-8")}
         with tempfile.TemporaryDirectory() as folder:
             self.tokenizer.save_assets(folder)
@@ -125,7 +134,8 @@ class SubwordTokenizer(Tokenizer):
             described = json.loads((folder / _CONFIG).read_text("utf-8"))
             tokenizer = keras.saving.deserialize_keras_object(described["tokenizer"])
             tokenizer.load_assets(str(folder))
-            return cls(tokenizer, max_words, described["max_tokens"])
+            siglip2 = described.get("siglip2", False)
+            return cls(tokenizer, max_words, described["max_tokens"], siglip2)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{folder} does not hold the tokenizer that this run was trained with ({error}); "

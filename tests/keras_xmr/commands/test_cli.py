@@ -154,7 +154,7 @@ def test_help_and_list_show_every_config(tmp_path):
         (["train", "--config"], "--config: expected one argument (keras-xmr train --help)"),
         (["search", "--idnex=x", "a dog"], "search has no option --idnex. Did you mean '--index'?"),
         (["search", "--index=x", "--run=y", "a dog"], "y holds no run"),
-        (["export"], "one of the arguments --run --config is required"),
+        (["export"], "one of the arguments --run --config --model is required"),
         (["export", "--run=x", "--config=y"], "--config: not allowed with argument --run"),
         (["tune", "--run=saved_models/x"], "saved_models/x holds no run"),
         (["list", "nothing_*"], "list: there is no config that 'nothing_*' names"),

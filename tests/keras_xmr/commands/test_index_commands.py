@@ -28,8 +28,7 @@ def call(monkeypatch, tmp_path, capsys):
 
     for module in ("model", "build", "embed_folder"):
         monkeypatch.setattr(f"keras_xmr.index.{module}.RunModel", stub)
-    for command in (index, embed):
-        monkeypatch.setattr(command, "load_run", lambda run: None)
+    monkeypatch.setattr("keras_xmr.commands._options.load_run", lambda run: None)
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos")
 

@@ -38,7 +38,8 @@ def test_every_matcher_says_how_it_is_searched():
     for name, matcher in MATCHERS.items():
         assert matcher.constants.get("AUGMENTATION") in AUGMENTATIONS, name
     assert sorted(EXACT) == [
-        *("closed_form_sampled", "cosine", "kl", "mahalanobis", "mahalanobis_cosine"),
+        *("closed_form_sampled", "cosine", "cosine_logits", "kl", "mahalanobis"),
+        "mahalanobis_cosine",
         *("max_cosine", "mean_cosine", "mean_only", "reverse_kl", "symmetric_kl", "wasserstein"),
     ]
 
