@@ -100,7 +100,7 @@ class Search:
         folder: Path,
     ) -> None:
         self.model, self.asked, self.stored, self.reranking = model, asked, stored, reranking
-        self.augmentation = AUGMENTATIONS[model.constants["AUGMENTATION"]]
+        self.augmentation = AUGMENTATIONS[model.search.augmentation]
         self.known = Reference(model.search_constants(), asked.images)
         vectors = self.augmentation.gallery_vectors(model.prepare(asked.images, "image"))
         self.backend = Exact(folder / "vectors", vectors.shape[1:])

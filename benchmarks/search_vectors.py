@@ -125,7 +125,7 @@ class Embedded:
 
     @property
     def _augmentation(self) -> Augmentation:
-        return AUGMENTATIONS[self.model.constants["AUGMENTATION"]]
+        return AUGMENTATIONS[self.model.search.augmentation]
 
 
 def _first(embedding: Embedding) -> Embedding:

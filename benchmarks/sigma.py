@@ -184,7 +184,7 @@ def _gradient(
     # Of its class: that of the matcher itself may push all items alike.
     prepare = partial(type(matcher).prepare, matcher)
     image = prepare(image, "image", tf.constant([seed, 1]))
-    more = {"step": tf.constant(_LATE, tf.int64)} if loss.NEEDS_STEP else {}
+    more = {"step": tf.constant(_LATE, tf.int64)} if loss.contract.reads_step else {}
     with tf.GradientTape() as tape:
         shift = tf.zeros([len(rows)])
         tape.watch(shift)

@@ -143,7 +143,9 @@ def trains_and_scores(config: Config, records: Records) -> None:
     assert all(np.isfinite(weight).all() for weight in model.trainable_variables)
     embedded = model(x)
     for matcher in (model.matcher, *further(config, model)):
-        for query in ({"query": "image"}, {"query": "caption"}) if matcher.DIRECTED else ({},):
+        for query in (
+            ({"query": "image"}, {"query": "caption"}) if matcher.contract.directed else ({},)
+        ):
             image = matcher.prepare(embedded["image"], "image")
             scores = matcher(image, matcher.prepare(embedded["caption"], "caption"), **query)
             assert np.isfinite(scores).all(), matcher

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keras_xmr.config.model_compatibility import embedding_kinds
-from keras_xmr.config.registry import components
+from keras_xmr.config.registry import components, declared
 from keras_xmr.config.schema import Config
 
 
@@ -15,10 +15,10 @@ def why_not_indexed(config: Config) -> str:
             "config with photos, such as csv_pretrained"
         )
     matcher = config.model.matcher.name
-    if "AUGMENTATION" not in components("matcher")[matcher].constants:
+    if components("matcher")[matcher].search is None:
         return (
             f"the matcher {matcher} does not say how photos are searched by it: name the nearest "
-            "of keras_xmr.index.augmentations in its AUGMENTATION"
+            "of keras_xmr.index.augmentations in its SEARCH"
         )
     return ""
 
@@ -31,13 +31,10 @@ def is_as_published(config: Config) -> bool:
 def attends(config: Config) -> bool:
     """Whether the image tower attends to places of a photo."""
     tower = config.model.image
-    if config.data.source.holds != "images" or getattr(tower.encoder, "output", "") == "pooled":
+    if config.data.source.holds != "images" or not declared("encoder", tower.encoder).local:
         return False
-    head = components("head")[tower.head.name].constants.get("ATTENDS")
-    if head and getattr(tower.head, "local_attention", True):
-        return True
-    pooling = tower.pooling and components("pooling")[tower.pooling.name]
-    return bool(pooling and pooling.constants.get("ATTENDS"))
+    pooling = tower.pooling and declared("pooling", tower.pooling)
+    return bool(declared("head", tower.head).attends or (pooling and pooling.attends))
 
 
 def further_matchers(config: Config) -> list[str]:
@@ -53,5 +50,5 @@ def further_matchers(config: Config) -> list[str]:
     return [
         name
         for name, matcher in components("matcher").items()
-        if kinds in matcher.constants["ACCEPTS"] and name != own
+        if kinds in matcher.contract.accepts and name != own
     ]

@@ -1,29 +1,13 @@
-"""Which components make a model and its objective, and why others do not.
-
-A component says in its class attributes what it takes and what it gives:
-
-* an encoder: `SIDE` ("image" or "text"), `INPUT` ("pixels", "regions" or "words"), `WIDTH`, the
-  option that says how wide its features are, `POSITIONS`, how many of them it always makes, and
-  `SMALLEST`, the least size of photos by `architecture`;
-* a pooling: `EVEN`, whether the dimension of the joint space must be even;
-* a head: `KIND`, the kind of embedding that it makes, `KEYS`, what it holds beyond that, `POOLS`,
-  whether it needs a pooling, and `POSITIONS`, how many features it takes;
-* a matcher: `ACCEPTS`, the pairs of kinds (image, caption) that it can score, and `LOGITS`,
-  whether its scores are log-odds of a match, and `DIRECTED`, whether a score depends on which
-  side is the query;
-* a loss: `NEEDS`, the kinds of embedding that it works on (empty for any), or `ACCEPTS`, the
-  pairs of kinds; `NEEDS_KEYS` and `NEEDS_KEYS_IF`, further keys of one of the embeddings, or of
-  that of one of `NEEDS_KEYS_OF`;
-  `NEEDS_LOGITS`, `READS_SCORES`, `TAKES_MIXED`, whether it can be right about mixed images, and
-  `COMPILED_WITH`, the options without which XLA cannot compile it.
-"""
+"""Checks which components make a model and its objective, and says why others do not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from keras_xmr.config.registry import Choice, components
+from keras_xmr.config.contracts import HeadContract, LossContract
+from keras_xmr.config.fit import SIDES, Made, Misfit, misfits, sides_with_keys
+from keras_xmr.config.registry import Choice, components, declared
 
 if TYPE_CHECKING:
     from keras_xmr.config.schema import Config, TowerOptions
@@ -37,39 +21,49 @@ def check_model(config: Config) -> Iterator[Mistake]:
     yield from _towers(config)
     yield from _matchers(config)
     yield from _losses(config)
+    yield from _ineffective(config)
     yield from _scores(config)
-    yield from _followed(config)
+    yield from _shared(config)
 
 
 def embedding_kinds(config: Config) -> tuple[str, str]:
     """The kinds of the image embedding and of the caption embedding."""
-    return constant("head", config.model.image.head, "KIND"), constant(
-        "head", config.model.text.head, "KIND"
-    )
+    image, caption = _made(config)
+    return image.kind, caption.kind
 
 
-def constant(family: str, choice: Choice, name: str) -> Any:
-    """What a component says of itself in a class attribute; None if it does not."""
-    return components(family)[choice.name].constants.get(name)
+def _made(config: Config) -> tuple[Made, Made]:
+    """The image embedding and the caption embedding."""
+    heads: list[HeadContract] = [
+        declared("head", getattr(config.model, side).head) for side in SIDES
+    ]
+    image, caption = (Made(head.kind, set(head.keys)) for head in heads)
+    return image, caption
+
+
+def written(options: Mapping[str, Any], joiner: str = ", ") -> str:
+    """Options as a config has them."""
+    return joiner.join(f"{name}: {str(value).lower()}" for name, value in options.items())
 
 
 def _towers(config: Config) -> Iterator[Mistake]:
-    for side in ("image", "text"):
-        encoder = getattr(config.model, side).encoder
-        made_for = constant("encoder", encoder, "SIDE")
+    for side in SIDES:
+        tower: TowerOptions = getattr(config.model, side)
+        made_for = declared("encoder", tower.encoder).side
         if made_for != side:
-            names = [n for n, c in components("encoder").items() if c.constants["SIDE"] == side]
+            names = [n for n, c in components("encoder").items() if c.contract.side == side]
             yield (
                 ("model", side, "encoder", "name"),
-                f"{encoder.name!r} encodes {made_for}s; for {side}s there are: {', '.join(names)}",
+                f"{tower.encoder.name!r} encodes {made_for}s; for {side}s there are: "
+                f"{', '.join(names)}",
             )
-        yield from _pooling(side, getattr(config.model, side))
-        yield from _positions(side, getattr(config.model, side))
-        yield from _width(side, getattr(config.model, side), config.model.dimension)
+        yield from _pooling(side, tower)
+        yield from _positions(side, tower)
+        yield from _width(side, tower, config.model.dimension)
     yield from _dimension(config)
     yield from _image_size(config)
     image = config.model.image.encoder
-    takes, holds = constant("encoder", image, "INPUT"), config.data.source.holds
+    takes, holds = declared("encoder", image).reads, config.data.source.holds
     if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
         yield (
             ("model", "image", "encoder", "name"),
@@ -78,45 +72,49 @@ def _towers(config: Config) -> Iterator[Mistake]:
         )
 
 
+def _parts(tower: TowerOptions) -> Iterator[tuple[str, Choice]]:
+    """The head of a tower, and its pooling if it has one, by family."""
+    yield "head", tower.head
+    if tower.pooling is not None:
+        yield "pooling", tower.pooling
+
+
 def _dimension(config: Config) -> Iterator[Mistake]:
     dimension = config.model.dimension
-    for side in ("image", "text"):
-        tower = getattr(config.model, side)
-        names = [getattr(tower.head, "variance_pooling", "same")]
-        names += [tower.pooling.name] if tower.pooling is not None else []
-        even = [n for n in names if n != "same" and components("pooling")[n].constants.get("EVEN")]
-        if dimension % 2 and even:
-            yield (
-                ("model", "dimension"),
-                f"{dimension} is odd, but {even[0]!r} gives one half of it to each direction; "
-                f"write an even number, such as {dimension + 1}",
-            )
-            return
+    for side in SIDES:
+        for family, part in _parts(getattr(config.model, side)):
+            contract = declared(family, part)
+            if dimension % 2 and contract.even:
+                name = next(iter(contract.options_for("even").values()), part.name)
+                yield (
+                    ("model", "dimension"),
+                    f"{dimension} is odd, but {name!r} gives one half of it to each direction; "
+                    f"write an even number, such as {dimension + 1}",
+                )
+                return
 
 
 def _image_size(config: Config) -> Iterator[Mistake]:
     encoder, size = config.model.image.encoder, config.data.image.size
-    smallest = constant("encoder", encoder, "SMALLEST")
-    if smallest is None:
-        return
-    architecture = encoder.architecture  # type: ignore[attr-defined]
-    least = smallest.get(architecture, 32)
-    if size < least:
+    contract = declared("encoder", encoder)
+    if contract.smallest is not None and size < contract.smallest:
+        others = contract.options_for("smallest")
+        name = next((getattr(encoder, option) for option in others), encoder.name)
         yield (
             ("data", "image", "size"),
-            f"{architecture} sees photos of {least} pixels and more, not {size}; write {least}",
+            f"{name} sees photos of {contract.smallest} pixels and more, not {size}; write "
+            f"{contract.smallest}",
         )
 
 
 def _positions(side: str, tower: TowerOptions) -> Iterator[Mistake]:
-    count = constant("head", tower.head, "POSITIONS")
-    if count is None or constant("encoder", tower.encoder, "POSITIONS") == count:
+    count = declared("head", tower.head).positions
+    if count is None or declared("encoder", tower.encoder).positions == count:
         return
-    found = components("encoder").items()
     names = [
         name
-        for name, encoder in found
-        if encoder.constants["SIDE"] == side and encoder.constants.get("POSITIONS") == count
+        for name, encoder in components("encoder").items()
+        if encoder.contract.side == side and encoder.contract.positions == count
     ]
     yield (
         ("model", side, "head", "name"),
@@ -127,26 +125,28 @@ def _positions(side: str, tower: TowerOptions) -> Iterator[Mistake]:
 
 def _width(side: str, tower: TowerOptions, dimension: int) -> Iterator[Mistake]:
     """Parts that keep the width of the features, where an option says how wide these are."""
-    option = constant("encoder", tower.encoder, "WIDTH")
+    option = declared("encoder", tower.encoder).width
     width = getattr(tower.encoder, option) if option else None
     width = width[-1] if isinstance(width, tuple) else width
-    keeps = {
-        ("head", "keep_mean"): getattr(tower.head, "keep_mean", False),
-        ("pooling", "projection"): getattr(tower.pooling, "projection", True) is False,
-    }
-    for (part, name), keeps_it in keeps.items():
-        if keeps_it and width not in (None, dimension):
-            value = getattr(getattr(tower, part), name)
-            yield (
-                ("model", side, part, name),
-                f"{str(value).lower()} keeps the width of the features, {width} by model.{side}."
-                f"encoder.{option}, but model.dimension is {dimension}; write one for both, or "
-                f"{name}: {str(not value).lower()}",
-            )
+    if width in (None, dimension):
+        return
+    for family, part in _parts(tower):
+        contract = declared(family, part)
+        if not contract.keeps_width:
+            continue
+        others = contract.options_for("keeps_width")
+        opposite = {n: not v for n, v in others.items() if isinstance(v, bool)}
+        says = "".join(f", or {written(opposite)}" for _ in opposite)
+        value = next((str(v).lower() for v in others.values()), repr(part.name))
+        yield (
+            ("model", side, family, next(iter(others), "name")),
+            f"{value} keeps the width of the features, {width} by model.{side}.encoder.{option}, "
+            f"but model.dimension is {dimension}; write one for both{says}",
+        )
 
 
 def _pooling(side: str, tower: TowerOptions) -> Iterator[Mistake]:
-    pools = constant("head", tower.head, "POOLS") is not False
+    pools = declared("head", tower.head).pools
     key = ("model", side, "pooling")
     if pools and tower.pooling is None:
         yield (
@@ -169,10 +169,11 @@ def _all_matchers(config: Config) -> Iterator[tuple[tuple[str | int, ...], Choic
 
 
 def _matchers(config: Config) -> Iterator[Mistake]:
-    kinds = embedding_kinds(config)
+    made = _made(config)
     for key, matcher in _all_matchers(config):
-        yield from _pair_of_kinds("matcher", matcher, kinds, (*key, "name"))
-    yield from _further_matchers(config, kinds)
+        for misfit in misfits(declared("matcher", matcher), *made):
+            yield _of_kinds(matcher, misfit, "matcher", made, key)
+    yield from _further_matchers(config, embedding_kinds(config))
 
 
 def _further_matchers(config: Config, kinds: tuple[str, str]) -> Iterator[Mistake]:
@@ -191,44 +192,42 @@ def _further_matchers(config: Config, kinds: tuple[str, str]) -> Iterator[Mistak
 
 
 def _not_learned(matcher: Choice) -> dict[str, Any]:
-    """The options of a matcher but the scale and the shift, which are learned where there are."""
-    return {n: v for n, v in matcher.options().items() if n not in ("scale", "shift")}
+    """The options of a matcher but those that say where learned scalars start."""
+    learned = declared("matcher", matcher).learned
+    return {n: v for n, v in matcher.options().items() if n not in learned}
 
 
-def _pair_of_kinds(
-    family: str, choice: Choice, kinds: tuple[str, str], key: tuple[str | int, ...]
-) -> Iterator[Mistake]:
-    accepts = constant(family, choice, "ACCEPTS")
-    if accepts and kinds not in accepts:
-        pairs = ", ".join(f"{a} and {b}" for a, b in accepts)
-        verb = "scores" if family == "matcher" else "works on"
-        yield (
-            key,
-            f"{choice.name!r} {verb} {pairs} embeddings, but the heads make {kinds[0]} and "
-            f"{kinds[1]}{_heads_for(accepts, kinds)}",
-        )
+def _of_kinds(
+    choice: Choice,
+    misfit: Misfit,
+    family: str,
+    made: tuple[Made, Made],
+    key: tuple[str | int, ...],
+) -> Mistake:
+    """A part that does not work on the kinds of embedding that the heads make."""
+    kinds = made[0].kind, made[1].kind
+    contract = declared(family, choice)
+    others = contract.options_for("accepts")
+    hint = f"; write {written(others)}" if others else _heads_for(contract.accepts, kinds)
+    return (
+        (*key, next(iter(others), "name")),
+        f"{choice.name!r} {misfit.text}, but the heads make {kinds[0]} and {kinds[1]}{hint}",
+    )
 
 
 def _keys_of_embeddings(
-    config: Config, loss: Choice, key: tuple[str | int, ...]
-) -> Iterator[Mistake]:
-    needed = set(constant("loss", loss, "NEEDS_KEYS") or ())
-    for option, name in constant("loss", loss, "NEEDS_KEYS_IF") or ():
-        if getattr(loss, option):
-            needed.add(name)
-    sides = constant("loss", loss, "NEEDS_KEYS_OF") or ("image", "text")
-    towers = [getattr(config.model, side) for side in sides]
-    given = [set(constant("head", tower.head, "KEYS") or ()) for tower in towers]
-    if needed and not any(needed <= keys for keys in given):
-        heads = components("head").items()
-        names = [n for n, h in heads if needed <= set(h.constants.get("KEYS", ()))]
-        own = [tower.head.name for tower in towers]
-        yield (
-            key,
-            f"{loss.name!r} reads the {' and the '.join(sorted(needed))} of an embedding, which "
-            f"the heads for {' and '.join(sides)} ({', '.join(own)}) do not give; heads that do: "
-            f"{', '.join(names)}",
-        )
+    config: Config, loss: Choice, misfit: Misfit, key: tuple[str | int, ...]
+) -> Mistake:
+    contract: LossContract = declared("loss", loss)
+    sides = sides_with_keys(contract)
+    heads = components("head").items()
+    names = [n for n, h in heads if set(contract.keys) <= set(h.contract.keys)]
+    own = [getattr(config.model, side).head.name for side in sides]
+    return (
+        key,
+        f"{loss.name!r} {misfit.text}, which the heads for {' and '.join(sides)} "
+        f"({', '.join(own)}) do not give; heads that do: {', '.join(names)}",
+    )
 
 
 def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> str:
@@ -236,56 +235,54 @@ def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> 
     if ("tokens", "tokens") in accepts:
         return ": it compares single regions with single words, so both heads must be 'tokens'"
     if "tokens" in kinds:
-        names = [n for n, m in components("matcher").items() if kinds in m.constants["ACCEPTS"]]
+        names = [n for n, m in components("matcher").items() if kinds in m.contract.accepts]
         one_by_one = ", ".join(names) or "none, as both heads must make them"
         return f": it knows one vector an item; matchers of tokens are: {one_by_one}"
     return ""
 
 
 def _losses(config: Config) -> Iterator[Mistake]:
-    kinds = embedding_kinds(config)
-    gives_logits = constant("matcher", config.model.matcher, "LOGITS")
+    made = _made(config)
+    log_odds = declared("matcher", config.model.matcher).log_odds
     for number, loss in enumerate(config.objective):
-        key = ("objective", number, "name")
-        needs = constant("loss", loss, "NEEDS")
-        if needs and not set(kinds) <= set(needs):
-            yield (
-                key,
-                f"{loss.name!r} works on {' or '.join(needs)} embeddings, but the heads make "
-                f"{kinds[0]} and {kinds[1]}",
-            )
-        yield from _pair_of_kinds("loss", loss, kinds, key)
-        yield from _keys_of_embeddings(config, loss, key)
-        mining = getattr(loss, "mining", "hardest")
-        if mining != "hardest" and loss.warmup_steps:  # type: ignore[attr-defined]
-            yield (
-                ("objective", number, "warmup_steps"),
-                f"has no effect with mining {mining!r}; write mining: hardest",
-            )
-        if getattr(loss, "pseudo_positives", None) == 0 and loss.warmup_steps:  # type: ignore[attr-defined]
-            yield (
-                ("objective", number, "warmup_steps"),
-                "has no effect without pseudo_positives; give them a weight above 0",
-            )
-        if constant("loss", loss, "NEEDS_LOGITS") and not gives_logits:
-            names = [n for n, m in components("matcher").items() if m.constants.get("LOGITS")]
-            yield (
-                key,
-                f"{loss.name!r} reads scores as log-odds of a match, and those of "
-                f"{config.model.matcher.name!r} are not; such matchers are: {', '.join(names)}",
-            )
+        key = ("objective", number)
+        contract: LossContract = declared("loss", loss)
+        for misfit in misfits(contract, *made, log_odds):
+            if misfit.about == "kinds":
+                yield _of_kinds(loss, misfit, "loss", made, key)
+            elif misfit.about == "keys":
+                yield _keys_of_embeddings(config, loss, misfit, (*key, "name"))
+            else:
+                names = [n for n, m in components("matcher").items() if m.contract.log_odds]
+                yield (
+                    (*key, "name"),
+                    f"{loss.name!r} {misfit.text}, and those of {config.model.matcher.name!r} are "
+                    f"not; such matchers are: {', '.join(names)}",
+                )
 
 
-def _reads_scores(loss: Choice) -> bool:
-    similarity = getattr(loss, "similarity", "scores")
-    return constant("loss", loss, "READS_SCORES") is not False and similarity == "scores"
+def _ineffective(config: Config) -> Iterator[Mistake]:
+    """Options that have no effect with the others of their part."""
+    parts: list[tuple[tuple[str | int, ...], str, Choice]] = [
+        (("objective", number), "loss", loss) for number, loss in enumerate(config.objective)
+    ]
+    parts += [(key, "matcher", matcher) for key, matcher in _all_matchers(config)]
+    for side in SIDES:
+        tower: TowerOptions = getattr(config.model, side)
+        parts.append((("model", side, "encoder"), "encoder", tower.encoder))
+        parts += [(("model", side, family), family, part) for family, part in _parts(tower)]
+    for key, family, part in parts:
+        for text in declared(family, part).ineffective(part.options(), part.defaults()):
+            name, _, why = text.partition(": ")
+            yield (*key, name), why
 
 
 def _scores(config: Config) -> Iterator[Mistake]:
     """Losses that read the scores, and matchers that are only trained by them."""
     matcher = config.model.matcher
-    readers = [number for number, loss in enumerate(config.objective) if _reads_scores(loss)]
-    if constant("matcher", matcher, "DIRECTED"):
+    contract = declared("matcher", matcher)
+    readers = [n for n, loss in enumerate(config.objective) if declared("loss", loss).reads_scores]
+    if contract.directed:
         for number in readers:
             yield (
                 ("objective", number, "name"),
@@ -293,34 +290,22 @@ def _scores(config: Config) -> Iterator[Mistake]:
                 f"{matcher.name!r} has one for each direction; train with another matcher, such "
                 f"as cosine, and put {matcher.name} among evaluation.matchers",
             )
-    if constant("matcher", matcher, "LOGITS") and not readers:
+    if contract.log_odds and not readers:
         yield (
             ("model", "matcher", "name"),
             f"{matcher.name!r} learns a scale and a shift, but no loss of the objective reads its "
             "scores; choose a matcher without them, such as cosine",
         )
-    kinds = embedding_kinds(config)
-    for number, loss in enumerate(config.objective):
-        if getattr(loss, "similarity", "scores") != "scores":
-            odd = [kind for kind in kinds if kind not in ("point", "gaussian")]
-            if odd:
-                yield (
-                    ("objective", number, "similarity"),
-                    f"{loss.similarity!r} compares vectors, of which {odd[0]} embeddings have "  # type: ignore[attr-defined]
-                    "several; write similarity: scores",
-                )
 
 
-def _followed(config: Config) -> Iterator[Mistake]:
-    """Constants of matchers that a loss learns, and that therefore have no effect."""
+def _shared(config: Config) -> Iterator[Mistake]:
+    """Options of matchers that a loss learns, and that therefore have no effect."""
     learned = {
-        name: loss.name
-        for loss in config.objective
-        for name in constant("loss", loss, "SHARES") or ()
+        name: loss.name for loss in config.objective for name in declared("loss", loss).shares
     }
     for key, matcher in _all_matchers(config):
-        for name, field in type(matcher).model_fields.items():
-            if name in learned and getattr(matcher, name) != field.default:
+        for name in declared("matcher", matcher).shared:
+            if name in learned and getattr(matcher, name) != matcher.defaults()[name]:
                 yield (
                     (*key, name),
                     f"has no effect: the loss {learned[name]!r} learns it; set it there",

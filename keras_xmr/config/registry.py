@@ -11,20 +11,20 @@ class derives from `Loss`, or from a loss of ours, and so on; see `data_pipeline
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
 import re
-from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from data_pipelines.plugins import PluginError, plugin_classes
-from data_pipelines.syntax import ancestry, read_classes
+from data_pipelines.syntax import ancestry, base_name, read_classes
+from keras_xmr.config.contracts import CONTRACTS, Contract, SearchContract, derived_contract
+from keras_xmr.config.messages import nearest
 from keras_xmr.config.option_types import ALIASES
 
 
@@ -65,7 +65,17 @@ class Choice(BaseModel):
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of the component's constructor."""
-        return self.model_dump(exclude={"name", "weight"})
+        return self.model_dump(exclude={"name", *self.beside()})
+
+    @classmethod
+    def beside(cls) -> tuple[str, ...]:
+        """Keys of the section that are not options of the component."""
+        return ()
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The defaults of the options."""
+        return {name: field.default for name, field in cls.model_fields.items()}
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,8 @@ class Component:
         class_name: Its name in that module.
         summary: The first line of its docstring.
         options: The config section that chooses it: its name and its options.
-        constants: Its class attributes with constant values, such as what it needs.
+        contract: What it declares of itself; None in a family where nothing is declared.
+        search: How the index searches by it, for a matcher that says so.
     """
 
     family: str
@@ -88,7 +99,8 @@ class Component:
     class_name: str
     summary: str
     options: type[Choice]
-    constants: Mapping[str, Any]
+    contract: Any = None
+    search: SearchContract | None = None
 
     def load(self) -> Any:
         """Imports the class itself. This imports TensorFlow."""
@@ -112,6 +124,11 @@ def build(family: str, choice: Choice, **arguments: Any) -> Any:
     return components(family)[choice.name].load()(**choice.options(), **arguments)
 
 
+def declared(family: str, choice: Choice) -> Any:
+    """What a component declares of itself, with the options of a section."""
+    return components(family)[choice.name].contract.with_options(choice.options())
+
+
 def snake_case(name: str) -> str:
     """`SoftContrastive` -> `soft_contrastive`, `NTXent` -> `nt_xent`, `AdamP` -> `adamp`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
@@ -126,8 +143,7 @@ def components(family: str) -> Mapping[str, Component]:
 
     Raises:
         KeyError: If there is no such family.
-        TypeError: If a component declares an option that a config cannot hold.
-        PluginError: If one of a plugin does, or has a name that is taken.
+        PluginError: If a component cannot be read, or has a name that is taken.
     """
     folder, base = FAMILIES[family].folder, FAMILIES[family].base
     own, plugins = read_classes(_files_of_folder(folder)), plugin_classes()
@@ -141,8 +157,7 @@ def components(family: str) -> Mapping[str, Component]:
             nodes = ancestry(classes, module, name)
             if name.startswith("_") or base not in (node.name for node in nodes[1:]):
                 continue
-            read = _read_class if module in own else _checked_class
-            component = read(nodes, family, module)
+            component = _read_class(nodes, family, module)
             if (other := found.setdefault(component.name, component)) is not component:
                 raise PluginError(
                     f"{module} has a {family} {component.name!r}, and so has {other.module}; give "
@@ -166,46 +181,107 @@ def _files_of_folder(folder: str) -> dict[str, Path]:
     }
 
 
-def _checked_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Component:
-    """A component of a plugin.
+def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Component:
+    """A component, of the text of its class and of those that it derives from, nearest first.
 
     Raises:
-        PluginError: If a config cannot hold one of its options.
+        PluginError: If a config cannot hold one of its options, or a declaration is not a literal.
     """
-    try:
-        return _read_class(nodes, family, module)
-    except (TypeError, ValueError) as error:
-        raise PluginError(f"{module}.{nodes[0].name} cannot be read: {error}") from None
-
-
-def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Component:
     node = nodes[0]
     docstring = ast.get_docstring(node) or ""
-    return Component(
-        family=family,
-        name=snake_case(node.name),
-        module=module,
-        class_name=node.name,
-        summary=docstring.partition("\n")[0],
-        options=_read_options(nodes, module),
-        constants=dict(ChainMap(*map(_read_constants, nodes))),
-    )
+    try:
+        for one in nodes:
+            _check_constants(one, family)
+        return Component(
+            family=family,
+            name=snake_case(node.name),
+            module=module,
+            class_name=node.name,
+            summary=docstring.partition("\n")[0],
+            options=_read_options(nodes, module),
+            contract=_read_contract(nodes, "CONTRACT", CONTRACTS.get(family)),
+            search=_read_contract(nodes, "SEARCH", SearchContract),
+        )
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"{module}.{node.name} cannot be read: {error}") from None
 
 
-def _read_constants(node: ast.ClassDef) -> dict[str, Any]:
-    constants = {}
-    value: ast.expr | None
+def _assignments(node: ast.ClassDef) -> Iterable[tuple[str, ast.expr]]:
+    """The class attributes of a class that have a value."""
     for statement in node.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            name, value = statement.targets[0].id, statement.value
+            yield statement.targets[0].id, statement.value
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            name, value = statement.target.id, statement.value
-        else:
+            yield from [(statement.target.id, value) for value in [statement.value] if value]
+
+
+def _check_constants(node: ast.ClassDef, family: str) -> None:
+    """Checks that what looks like a declaration is one, and is a literal.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    contract = CONTRACTS.get(family)
+    for name, value in _assignments(node):
+        if not name.isupper() or name.startswith("_") or name in ("CONTRACT", "SEARCH"):
             continue
-        with contextlib.suppress(ValueError):
-            if value is not None:
-                constants[name] = ast.literal_eval(value)
-    return constants
+        if contract is not None and name.lower() in contract.model_fields:
+            raise ValueError(
+                f"{name} is declared within CONTRACT = {contract.__name__}({name.lower()}=...)"
+            )
+        if not _is_literal(value):
+            raise ValueError(
+                f"{name} is computed, and declarations are read from the source text: write a "
+                f"literal, or begin the name with _ if only the class reads it"
+            )
+
+
+def _is_literal(value: ast.expr) -> bool:
+    try:
+        ast.literal_eval(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_contract(nodes: Sequence[ast.ClassDef], name: str, kind: type[Contract] | None) -> Any:
+    """The declaration of a class and of those that it derives from.
+
+    Raises:
+        ValueError: If it is not a literal, or has a field that it does not know.
+    """
+    found = []
+    for node in nodes:
+        value = dict(_assignments(node)).get(name)
+        if value is not None and kind is not None:
+            found.append(_literal_contract(value, name, kind))
+    return derived_contract(found)
+
+
+def _literal_contract(value: ast.expr, name: str, kind: type[Contract]) -> Contract:
+    example = f"{name} = {kind.__name__}(...) with literals"
+    if not isinstance(value, ast.Call) or base_name(value.func) != kind.__name__ or value.args:
+        raise ValueError(f"{name} is not a literal declaration; write {example}")
+    fields = {}
+    for keyword in value.keywords:
+        if keyword.arg is None or not _is_literal(keyword.value):
+            raise ValueError(
+                f"{name}: {keyword.arg or '**'} is computed, and declarations are read from the "
+                f"source text; write {example}"
+            )
+        fields[keyword.arg] = ast.literal_eval(keyword.value)
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise ValueError(f"{name}: {_first_mistake(error, kind)}") from None
+
+
+def _first_mistake(error: ValidationError, kind: type[BaseModel]) -> str:
+    mistake = error.errors(include_url=False)[0]
+    field = ".".join(map(str, mistake["loc"]))
+    if mistake["type"] == "extra_forbidden":
+        return f"{kind.__name__} has no field {field!r}.{nearest(field, kind.model_fields)}"
+    return f"{field}: got {mistake['input']!r}: {mistake['msg'][:1].lower()}{mistake['msg'][1:]}"
 
 
 def _constructor(node: ast.ClassDef) -> ast.FunctionDef | None:

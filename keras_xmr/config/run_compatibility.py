@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from data_pipelines.sources import Source
 from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.model_compatibility import Mistake, constant, embedding_kinds
-from keras_xmr.config.registry import components
+from keras_xmr.config.model_compatibility import Mistake, embedding_kinds, written
+from keras_xmr.config.registry import components, declared
 from keras_xmr.judgements import EXTENDED_COCO, TRUTH, name_clashes
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def _mixing(config: Config) -> Iterator[Mistake]:
     if config.data.source.holds == "regions":
         yield ("data", "image", key), "images are mixed as pixels, and the source holds regions"
     for loss in config.objective:
-        if not constant("loss", loss, "TAKES_MIXED"):
-            names = [n for n, c in components("loss").items() if c.constants.get("TAKES_MIXED")]
+        if not declared("loss", loss).takes_mixed:
+            names = [n for n, c in components("loss").items() if c.contract.takes_mixed]
             yield (
                 ("data", "image", key),
                 f"{loss.name!r} knows pairs that match and pairs that do not, and a mixed image "
@@ -70,11 +70,11 @@ def _training_judgements(config: Config) -> Iterator[Mistake]:
     if config.data.training_judgements is None:
         return
     key = ("data", "training_judgements")
-    if not any(constant("loss", loss, "READS_PAIRS") for loss in config.objective):
+    if not any(declared("loss", loss).reads_matches for loss in config.objective):
         names = ", ".join(loss.name for loss in config.objective)
         yield key, f"no loss of the objective ({names}) learns from who matches whom; leave it out"
     for number, loss in enumerate(config.objective):
-        if constant("loss", loss, "ONE_IMAGE"):
+        if declared("loss", loss).one_image:
             yield (
                 ("objective", number, "name"),
                 f"{loss.name!r} takes a caption to match one image, and data.training_judgements "
@@ -89,7 +89,7 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
     if not config.train.precompute_features:
         return
     key = ("train", "precompute_features")
-    if constant("encoder", config.model.image.encoder, "INPUT") != "pixels":
+    if declared("encoder", config.model.image.encoder).reads != "pixels":
         yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
         return
     phases = config.train.phases
@@ -130,7 +130,7 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
             "at random; write data.text.drop_words: 0",
         )
     for loss in config.objective:
-        if constant("loss", loss, "NEEDS_CAPTION_IDS"):
+        if declared("loss", loss).reads_words:
             yield key, f"{loss.name!r} reads the words of captions; leave this out"
 
 
@@ -138,7 +138,7 @@ def _start(config: Config) -> Iterator[Mistake]:
     """What begins at CCA has the linear maps that are set."""
     for side in ("image", "text"):
         head = getattr(config.model, side).head
-        needed = constant("head", head, "NEEDS_START")
+        needed = declared("head", head).needs_start
         if needed not in (None, config.train.start):
             yield (
                 ("model", side, "head", "name"),
@@ -154,34 +154,40 @@ def _start(config: Config) -> Iterator[Mistake]:
         )
     for side in ("image", "text"):
         tower = getattr(config.model, side)
-        if tower.pooling is None or tower.pooling.name != "projection":
+        if tower.pooling is None or declared("pooling", tower.pooling).set_by != "cca":
+            names = [n for n, c in components("pooling").items() if c.contract.set_by == "cca"]
             yield (
                 ("train", "start"),
-                f"'cca' sets the pooling `projection`, which model.{side} does not have; write "
-                f"model.{side}.pooling: projection",
+                f"'cca' sets the pooling `{names[0]}`, which model.{side} does not have; write "
+                f"model.{side}.pooling: {' or '.join(names)}",
             )
-        if getattr(tower.head, "rezero", True) is False:
+        head = declared("head", tower.head)
+        if not head.begins_as_pooling:
+            opposite = {n: not v for n, v in head.options_for("begins_as_pooling").items()}
+            way_out = f"model.{side}.head.{written(opposite)}" if opposite else "another head"
             yield (
                 ("train", "start"),
                 f"'cca' begins at the pooling, but the LayerNorm of model.{side}.head undoes it; "
-                f"write model.{side}.head.rezero: true",
+                f"write {way_out}",
             )
-        if getattr(tower.head, "keep_mean", False):
+        if head.keeps_width:
+            name = next(iter(head.options_for("keeps_width")), tower.head.name)
             yield (
                 ("train", "start"),
-                f"'cca' sets the mean, which `keep_mean` of model.{side}.head leaves as it is; "
+                f"'cca' sets the mean, which `{name}` of model.{side}.head leaves as it is; "
                 "leave out one of the two",
             )
 
 
 def _closed_form(config: Config) -> Iterator[Mistake]:
     """A part of embeddings in closed form is in both towers, and is set."""
-    widths = {
-        side: getattr(getattr(config.model, side).pooling, "closed_form", 0)
-        for side in ("image", "text")
-    }
-    for side, width in widths.items():
-        key = ("model", side, "pooling", "closed_form")
+    options = {}
+    for side in ("image", "text"):
+        pooling = getattr(config.model, side).pooling
+        option = pooling and declared("pooling", pooling).closed_form
+        options[side] = (option, getattr(pooling, option)) if option else ("", 0)
+    for side, (option, width) in options.items():
+        key = ("model", side, "pooling", option)
         if width >= config.model.dimension:
             yield (
                 key,
@@ -190,12 +196,12 @@ def _closed_form(config: Config) -> Iterator[Mistake]:
             )
         if not width:
             continue
-        if len(set(widths.values())) > 1:
+        if len({width for _, width in options.values()}) > 1:
             yield key, "both towers need the same number, since both parts are compared"
         if config.train.start != "cca" and config.train.initial_weights is None:
             yield key, "nothing sets the closed form; write train.start: cca"
         head = getattr(config.model, side).head
-        if constant("head", head, "READS_POOLING"):
+        if declared("head", head).reads_pooling:
             yield key, f"{head.name!r} reads the whole matrix of its pooling; write 0"
 
 
@@ -222,30 +228,31 @@ def _compiled(config: Config) -> Iterator[Mistake]:
     if config.train.gradient_caching is not None:
         yield key, "XLA cannot compile train.gradient_caching; leave out one of the two"
     for number, loss in enumerate(config.objective):
-        needed = components("loss")[loss.name].constants.get("COMPILED_WITH", {})
-        if needed is None:
-            yield key, f"XLA cannot compile the loss {loss.name!r}; leave it out"
-        elif any(getattr(loss, name) != value for name, value in needed.items()):
-            told = ", ".join(f"{name}: {value}" for name, value in needed.items())
+        contract = declared("loss", loss)
+        if contract.compiles:
+            continue
+        if needed := contract.options_for("compiles"):
             yield (
                 key,
                 f"XLA cannot compile the loss {loss.name!r} with these options; leave it out, or "
-                f"write objective.{number} with {told}",
+                f"write objective.{number} with {written(needed)}",
             )
+        else:
+            yield key, f"XLA cannot compile the loss {loss.name!r}; leave it out"
 
 
 def _batch_norms(config: Config, side: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """Parts of a tower that normalise by batches: by what they are frozen, and what they are."""
     tower = getattr(config.model, side)
-    if constant("encoder", tower.encoder, "BATCH_NORM"):
-        yield (f"{side}.encoder",), f"the encoder {tower.encoder.name!r}"
-    if getattr(tower.encoder, "batch_norm", False):
-        yield (side,), f"model.{side}.encoder.batch_norm"
-    parts = f"{side}.pooling", f"{side}.head"
-    if tower.pooling is not None and constant("pooling", tower.pooling, "BATCH_NORM"):
-        yield parts, f"the pooling {tower.pooling.name!r}"
-    if getattr(tower.pooling, "batch_norm", False):
-        yield parts, f"model.{side}.pooling.batch_norm"
+    if (encoder := declared("encoder", tower.encoder)).batch_norm:
+        option = next(iter(encoder.options_for("batch_norm")), "")
+        own = f"model.{side}.encoder.{option}" if option else f"the encoder {tower.encoder.name!r}"
+        # A layer that comes before the encoder proper is not frozen with it.
+        yield (side,) if option else (f"{side}.encoder",), own
+    if tower.pooling is not None and (pooling := declared("pooling", tower.pooling)).batch_norm:
+        option = next(iter(pooling.options_for("batch_norm")), "")
+        own = f"model.{side}.pooling.{option}" if option else f"the pooling {tower.pooling.name!r}"
+        yield (f"{side}.pooling", f"{side}.head"), own
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:

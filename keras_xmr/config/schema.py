@@ -47,7 +47,7 @@ class OneOf:
     def choices(self) -> dict[str, type[Choice]]:
         """The config section of each component of the family, by name."""
         return {
-            name: create_model(component.class_name, __base__=component.options, **self.extra)
+            name: _with_keys(component.options, self.extra)
             for name, component in components(self.family).items()
         }
 
@@ -59,6 +59,20 @@ class OneOf:
         schemas = {name: handler.generate_schema(c) for name, c in self.choices().items()}
         union = core_schema.tagged_union_schema(schemas, discriminator="name")
         return core_schema.nullable_schema(union) if self.optional else union
+
+
+def _with_keys(options: type[Choice], keys: Mapping[str, Any]) -> type[Choice]:
+    """A section with further keys. An option of the component comes before a key of its name."""
+    new = {name: field for name, field in keys.items() if name not in options.model_fields}
+    if not new:
+        return options
+    base = type(options.__name__, (options,), {"beside": classmethod(lambda cls: tuple(new))})
+    return create_model(options.__name__, __base__=base, **new)
+
+
+def weight_of(loss: Choice) -> float:
+    """The factor of a loss in the objective: 1 for one with an option of that name."""
+    return loss.weight if "weight" in loss.beside() else 1.0  # type: ignore[attr-defined]
 
 
 def _by_name(value: Any) -> Any:

@@ -29,6 +29,14 @@ import keras
 Tensor = Any
 Embedding = dict[str, Tensor]
 
+KEYS = {
+    "point": ("mean",),
+    "gaussian": ("mean", "log_variance"),
+    "set": ("points",),
+    "tokens": ("tokens", "mask"),
+}
+"""The keys of each kind of embedding."""
+
 _FOR_LOSSES = ("features", "word_ids", "reconstruction", "log_scale", "log_shape")
 
 

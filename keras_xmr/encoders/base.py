@@ -1,4 +1,4 @@
-"""What an encoder is."""
+"""Base class of encoders."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.contracts import Declared, EncoderContract
 from keras_xmr.keras_compat import all_layers
 
 
@@ -40,21 +41,16 @@ class InputSpec:
     seed: int = 0
 
 
-class Encoder(abc.ABC):
+class Encoder(Declared, abc.ABC):
     """Builds the first part of a functional tower.
 
-    A subclass says in `SIDE` and `INPUT` what it encodes, in `WIDTH` which option says how wide
-    its features are, in `POSITIONS` how many positions it makes of every item, if that is known,
-    and in `BATCH_NORM` whether it always has batch normalisation. Its options are the keyword-only
-    parameters of its constructor. All its weights belong to one layer of the name "encoder", so
-    that they can be frozen together.
+    A subclass declares in `CONTRACT` what it encodes, and what else is to be known of it; see
+    `keras_xmr.config.contracts.EncoderContract`. Its options are the keyword-only parameters of its
+    constructor. All its weights belong to one layer of the name "encoder", so that they can be
+    frozen together.
     """
 
-    SIDE: ClassVar[Literal["image", "text"]]
-    INPUT: ClassVar[Literal["pixels", "regions", "words"]]
-    WIDTH: ClassVar[str | None] = None
-    POSITIONS: ClassVar[int | None] = None
-    BATCH_NORM: ClassVar[bool] = False
+    CONTRACT = EncoderContract()
 
     @abc.abstractmethod
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import Preprocessing
@@ -23,10 +24,16 @@ class KerasApplications(Encoder):
             random.
     """
 
-    SIDE = "image"
-    INPUT = "pixels"
-    # The least height and width of a photo, in pixels; that of all others is 32.
-    SMALLEST = {"InceptionResNetV2": 75, "InceptionV3": 75, "Xception": 71}  # noqa: RUF012
+    CONTRACT = EncoderContract(
+        side="image",
+        reads="pixels",
+        smallest=32,
+        when=(
+            ({"architecture": "InceptionResNetV2"}, {"smallest": 75}),
+            ({"architecture": "InceptionV3"}, {"smallest": 75}),
+            ({"architecture": "Xception"}, {"smallest": 71}),
+        ),
+    )
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec, synchronize
 from keras_xmr.encoders.pretrained.presets import Preset, PresetError, weight_files
@@ -36,8 +37,9 @@ class KerasHubImage(Encoder):
             attends to its places cheaper; null keeps it. Only for presets that make a map.
     """
 
-    SIDE = "image"
-    INPUT = "pixels"
+    CONTRACT = EncoderContract(
+        side="image", reads="pixels", when=(({"output": "pooled"}, {"local": False}),)
+    )
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset, PresetError, weight_files
@@ -37,8 +38,9 @@ class KerasHubText(Encoder):
             of the words and less of the sentence.
     """
 
-    SIDE = "text"
-    INPUT = "words"
+    CONTRACT = EncoderContract(
+        side="text", reads="words", when=(({"output": "pooled"}, {"local": False}),)
+    )
 
     def __init__(
         self,

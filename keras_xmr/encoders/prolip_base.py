@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.prolip import ProlipError, ProlipFolder, weight_files
 from keras_xmr.layers.prolip import ProlipTower
@@ -24,7 +25,7 @@ class ProlipEncoder(Encoder):
             folder needs no `model.safetensors`.
     """
 
-    POSITIONS = 2
+    CONTRACT = EncoderContract(positions=2)
 
     def __init__(self, *, folder: str = "data/raw/prolip", published: bool = True) -> None:
         self.folder = folder
@@ -57,4 +58,4 @@ class ProlipEncoder(Encoder):
         try:
             yield ProlipFolder(self.folder)
         except ProlipError as error:
-            raise EncoderError(f"model.{self.SIDE}.encoder.folder: {error}") from None
+            raise EncoderError(f"model.{self.CONTRACT.side}.encoder.folder: {error}") from None

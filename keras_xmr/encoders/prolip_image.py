@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import InputSpec
 from keras_xmr.encoders.pretrained.prolip import ProlipError, ProlipFolder
 from keras_xmr.encoders.prolip_base import ProlipEncoder
@@ -16,8 +17,7 @@ class ProlipImage(ProlipEncoder):
     It makes pixels (B, H, W, 3) to (B, 2, D): two positions, for the head `prolip`.
     """
 
-    SIDE = "image"
-    INPUT = "pixels"
+    CONTRACT = EncoderContract(side="image", reads="pixels")
 
     def tower(self, folder: ProlipFolder, inputs: Any, spec: InputSpec) -> ProlipTower:
         if inputs.shape[1] != folder.image_size:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.text import Tokenizer
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.encoders.base import InputSpec
 from keras_xmr.encoders.pretrained.prolip import ProlipError, ProlipFolder
 from keras_xmr.encoders.prolip_base import ProlipEncoder
@@ -20,8 +21,7 @@ class ProlipText(ProlipEncoder):
     left out, too, which the released code makes spaces of.
     """
 
-    SIDE = "text"
-    INPUT = "words"
+    CONTRACT = EncoderContract(side="text", reads="words")
 
     def tower(self, folder: ProlipFolder, inputs: Any, spec: InputSpec) -> ProlipTower:
         tower = folder.text_tower(name="encoder")

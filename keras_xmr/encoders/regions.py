@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import batch_normalization, region_mask
@@ -22,9 +23,12 @@ class Regions(Encoder):
         dropout: Part of the numbers that are dropped in training.
     """
 
-    SIDE = "image"
-    INPUT = "regions"
-    WIDTH = "dimension"
+    CONTRACT = EncoderContract(
+        side="image",
+        reads="regions",
+        width="dimension",
+        when=(({"batch_norm": True}, {"batch_norm": True}),),
+    )
 
     def __init__(
         self,

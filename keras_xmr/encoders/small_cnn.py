@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.config.option_types import MultipleOfEight, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.layers import GroupNormalization, batch_normalization
@@ -26,10 +27,7 @@ class SmallCNN(Encoder):
         blocks: Residual blocks a stage.
     """
 
-    SIDE = "image"
-    INPUT = "pixels"
-    WIDTH = "channels"
-    BATCH_NORM = True
+    CONTRACT = EncoderContract(side="image", reads="pixels", width="channels", batch_norm=True)
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import GraphReasoning, L2Normalize, region_mask
@@ -28,10 +29,7 @@ class VSRN(Encoder):
             the regions of the image.
     """
 
-    SIDE = "image"
-    INPUT = "regions"
-    WIDTH = "dimension"
-    BATCH_NORM = True
+    CONTRACT = EncoderContract(side="image", reads="regions", width="dimension", batch_norm=True)
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.word_vectors import WordVectorsError, initial_vectors
@@ -21,9 +22,7 @@ class WordEmbedding(Encoder):
         dropout: Part of the numbers that are dropped in training.
     """
 
-    SIDE = "text"
-    INPUT = "words"
-    WIDTH = "dimension"
+    CONTRACT = EncoderContract(side="text", reads="words", width="dimension")
 
     def __init__(
         self,

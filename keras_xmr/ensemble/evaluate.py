@@ -111,7 +111,7 @@ def _claim(folder: RunFolder, runs: list[str]) -> None:
 
 def _warn_of_scales(members: Sequence[Run]) -> None:
     """Says so where scores of some runs are log-odds and of others are not."""
-    logits = {run.config.model.matcher.name: run.model.matcher.LOGITS for run in members}
+    logits = {run.config.model.matcher.name: run.model.matcher.contract.log_odds for run in members}
     if len(set(logits.values())) > 1:
         odds = ", ".join(name for name, is_logit in logits.items() if is_logit)
         others = ", ".join(name for name, is_logit in logits.items() if not is_logit)

@@ -15,8 +15,8 @@ from keras_xmr.evaluation.plan import score_bytes
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.judgements import Judgements, checked_image_of
 from keras_xmr.metrics import retrieval
-from keras_xmr.model.given import check_sides
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.validation import check_sides
 
 TILE = (256, 1024)
 """Images and captions that are scored at once."""
@@ -64,7 +64,7 @@ def evaluate(
         for side, tower in model.entrances().items()
     }
     scores = score_tiles(model.matcher, found["image"], found["caption"], TILE)
-    needed = score_bytes((sizes["image"], sizes["caption"]), 1 + model.matcher.DIRECTED)
+    needed = score_bytes((sizes["image"], sizes["caption"]), 1 + model.matcher.contract.directed)
     return retrieval(scores.dense() if needed <= memory_budget else scores, judgements)
 
 

@@ -119,7 +119,7 @@ def plan_memory(config: Config, records: Records, part: SplitRecords, brief: boo
             memory_budget=options.memory_budget, semantic_precision=False, plausible_match=False
         )
     names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
-    matrices = sum(1 + components("matcher")[name].load().DIRECTED for name in names)
+    matrices = sum(1 + components("matcher")[name].contract.directed for name in names)
     labels = records.label_kind == "set"
     return fits_in_memory(options, (len(part), len(part.captions)), matrices, labels)
 

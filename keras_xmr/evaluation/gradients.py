@@ -41,7 +41,9 @@ def count_gradients(
     losses = {
         name: loss
         for name, loss in zip(names, model.objective.losses_, strict=True)
-        if loss.READS_SCORES and loss.READS_PAIRS and not loss.NEEDS_RELEVANCE
+        if loss.contract.reads_scores
+        and loss.contract.reads_matches
+        and not loss.contract.reads_relevance
     }
     if "tokens" in embedded.images or not batches or not losses:
         return None
@@ -68,7 +70,7 @@ def _counts(
 ) -> np.ndarray | None:
     """Negatives with a gradient of each image and of each caption: int (2, N)."""
     scores = model.matcher(image, caption)
-    more = {"step": tf.constant(_LATE, tf.int64)} if loss.NEEDS_STEP else {}
+    more = {"step": tf.constant(_LATE, tf.int64)} if loss.contract.reads_step else {}
     with tf.GradientTape() as tape:
         tape.watch(scores)
         value = sum(loss(scores, image, caption, related, **more).values())

@@ -189,4 +189,4 @@ def _groups(evaluation: Evaluation, side: str) -> np.ndarray:
 
 def _are_log_odds(matcher: str) -> bool:
     known = components("matcher").get(matcher)
-    return known is not None and bool(known.constants.get("LOGITS"))
+    return known is not None and known.contract.log_odds

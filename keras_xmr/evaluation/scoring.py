@@ -87,7 +87,7 @@ def score_tiles(
     Returns:
         Float32 (N, M); two of them if the matcher scores by direction.
     """
-    sides: tuple[Side | None, ...] = ("image", "caption") if matcher.DIRECTED else (None,)
+    sides: tuple[Side | None, ...] = ("image", "caption") if matcher.contract.directed else (None,)
     return ScoreMatrices(*(MatcherScores(matcher, images, captions, tile, s) for s in sides))
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import LocalResidual
 from keras_xmr.pooling import Pooling
@@ -27,8 +28,9 @@ class AttentivePoint(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "point"
-    ATTENDS = True
+    CONTRACT = HeadContract(
+        kind="point", attends=True, when=(({"rezero": False}, {"begins_as_pooling": False}),)
+    )
 
     def __init__(
         self,

@@ -1,13 +1,17 @@
-"""What a head is."""
+"""Base class of heads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 
 from data_pipelines.errors import UserError
+from keras_xmr.config.contracts import HeadContract
+from keras_xmr.embeddings.kinds import KEYS
+from keras_xmr.embeddings.validation import RANKS, described, shape_text
+from keras_xmr.layers.part import Part
 from keras_xmr.pooling import Pooling
 
 
@@ -15,19 +19,14 @@ class HeadError(UserError):
     """A head cannot be built on the features of an encoder."""
 
 
-class Head(keras.layers.Layer):
+class Head(Part):
     """Makes an embedding of the local features of an item.
 
-    A subclass says in `KIND` what kind of embedding it makes, in `KEYS` what it holds beyond what
-    every embedding of that kind does, and implements `call(features, mask=None)`, where features
-    are (B, L, F) and the mask, if there is one, is boolean (B, L). It returns an embedding with
-    float32 tensors (see `keras_xmr.embeddings`). Its options are the keyword-only parameters of
-    its constructor. A head that makes no global vector says so in `POOLS`; a config then names no
-    pooling beside it. One that takes a certain L says so in `POSITIONS`. One that attends to the
-    positions says so in `ATTENDS` (it does not where it has an option `local_attention` that is
-    off), and adds to `attention_maps`. One that is computed where training starts says in
-    `NEEDS_START` which `train.start` does it. One that reads more of its pooling than the vector it
-    makes, so that the vector must be one linear map, says so in `READS_POOLING`.
+    A subclass declares in `CONTRACT` what kind of embedding it makes, and what else is to be known
+    of it; see `keras_xmr.config.contracts.HeadContract`. It implements `call(features, mask=None)`,
+    where features are (B, L, F) and the mask, if there is one, is boolean (B, L). It returns an
+    embedding with float32 tensors (see `keras_xmr.embeddings`). Its options are the keyword-only
+    parameters of its constructor.
 
     Args:
         dimension: D of the embedding.
@@ -36,13 +35,7 @@ class Head(keras.layers.Layer):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND: ClassVar[str]
-    KEYS: ClassVar[tuple[str, ...]] = ()
-    POOLS: ClassVar[bool] = True
-    POSITIONS: ClassVar[int | None] = None
-    ATTENDS: ClassVar[bool] = False
-    NEEDS_START: ClassVar[str | None] = None
-    READS_POOLING: ClassVar[bool] = False
+    CONTRACT = HeadContract()
 
     def __init__(
         self,
@@ -59,6 +52,57 @@ class Head(keras.layers.Layer):
             self._make_pooling = lambda: keras.saving.deserialize_keras_object(config)
         else:
             self._make_pooling = pooling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The embedding; see `call`.
+
+        Raises:
+            HeadError: If it returns anything but the embedding that it declares.
+        """
+        embedding = super().__call__(*args, **kwargs)
+        self._check_embedding(embedding)
+        return embedding
+
+    def _check_embedding(self, embedding: Any) -> None:
+        """Checks what `call` has returned.
+
+        Raises:
+            HeadError: If it is not an embedding of the declared kind.
+        """
+        name, contract = type(self).__name__, self.contract
+        needed = (*KEYS.get(contract.kind, ()), *contract.keys)
+        shapes = ", ".join(f"{key!r}: {shape_text(key)}" for key in needed)
+        if not contract.kind:
+            raise HeadError(
+                f"{name} declares no kind of embedding; write CONTRACT = HeadContract(kind=...), "
+                f"one of {', '.join(KEYS)}"
+            )
+        if not isinstance(embedding, Mapping):
+            raise HeadError(
+                f"{name}.call returned {described(embedding)}; return an embedding of the kind "
+                f"{contract.kind}, the dict {{{shapes}}}"
+            )
+        if missing := [key for key in needed if key not in embedding]:
+            raise HeadError(
+                f"{name}.call returned the keys {sorted(embedding)}, and CONTRACT declares "
+                f"{contract.kind!r} embeddings, which need {' and '.join(map(repr, missing))} too"
+            )
+        for key in needed:
+            self._check_tensor(key, embedding[key])
+
+    def _check_tensor(self, key: str, tensor: Any) -> None:
+        name, shape = type(self).__name__, tuple(getattr(tensor, "shape", ()))
+        wide = key in ("mean", "log_variance", "points") and shape[-1:] != (self.dimension,)
+        if key in RANKS and (len(shape) != RANKS[key] or wide):
+            raise HeadError(
+                f"{name}.call returned {described(tensor)} as {key!r}; its shape is "
+                f"{shape_text(key)}, with D = {self.dimension}"
+            )
+        if keras.backend.standardize_dtype(getattr(tensor, "dtype", "float32")) != "float32":
+            raise HeadError(
+                f"{name}.call returned {described(tensor)} as {key!r}; embeddings are float32, "
+                "whatever the precision of the tower: keras.ops.cast(..., 'float32')"
+            )
 
     @property
     def global_pooling(self) -> Pooling | None:
@@ -104,4 +148,4 @@ class Head(keras.layers.Layer):
             # pooling that of a head before, which is gone, and whose place in memory this has.
             pooling = dict(keras.saving.serialize_keras_object(self.new_pooling("pooling")))
             pooling.pop("shared_object_id", None)
-        return super().get_config() | {"dimension": self.dimension, "pooling": pooling}
+        return super().get_config() | {"pooling": pooling}

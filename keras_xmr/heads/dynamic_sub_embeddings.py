@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import LocalResidual
@@ -35,9 +36,12 @@ class DynamicSubEmbeddings(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "set"
-    KEYS = ("residuals", "mask")
-    ATTENDS = True
+    CONTRACT = HeadContract(
+        kind="set",
+        keys=("residuals", "mask"),
+        attends=True,
+        when=(({"rezero": False}, {"begins_as_pooling": False}),),
+    )
 
     def __init__(
         self,

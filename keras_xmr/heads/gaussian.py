@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.layers import L2Normalize, LocalAttention, ReZero
@@ -49,8 +50,15 @@ class Gaussian(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "gaussian"
-    ATTENDS = True
+    CONTRACT = HeadContract(
+        kind="gaussian",
+        when=(
+            ({"local_attention": True}, {"attends": True}),
+            ({"variance_pooling": "bi_gru"}, {"even": True}),
+            ({"rezero": False}, {"begins_as_pooling": False}),
+            ({"keep_mean": True}, {"keeps_width": True}),
+        ),
+    )
 
     def __init__(
         self,

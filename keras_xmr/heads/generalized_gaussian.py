@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize, ReZero
@@ -47,8 +48,7 @@ class GeneralizedGaussian(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "gaussian"
-    KEYS = ("reconstruction", "log_scale", "log_shape")
+    CONTRACT = HeadContract(kind="gaussian", keys=("reconstruction", "log_scale", "log_shape"))
 
     def __init__(
         self,

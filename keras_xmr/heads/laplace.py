@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.layers import L2Normalize
@@ -37,9 +38,7 @@ class Laplace(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "gaussian"
-    READS_POOLING = True
-    NEEDS_START = "cca"
+    CONTRACT = HeadContract(kind="gaussian", reads_pooling=True, needs_start="cca")
 
     def __init__(
         self,

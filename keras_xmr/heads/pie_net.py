@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import LocalResidual
@@ -29,9 +30,12 @@ class PIENet(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "set"
-    KEYS = ("residuals",)
-    ATTENDS = True
+    CONTRACT = HeadContract(
+        kind="set",
+        keys=("residuals",),
+        attends=True,
+        when=(({"rezero": False}, {"begins_as_pooling": False}),),
+    )
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize
 from keras_xmr.pooling import Pooling
@@ -24,7 +25,7 @@ class Point(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "point"
+    CONTRACT = HeadContract(kind="point")
 
     def __init__(
         self,

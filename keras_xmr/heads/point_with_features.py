@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.point import Point
 
 
@@ -17,7 +18,7 @@ class PointWithFeatures(Point):
     stored nor exported.
     """
 
-    KEYS = ("features",)
+    CONTRACT = HeadContract(keys=("features",))
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         kept = keras.ops.cast(features, "float32")

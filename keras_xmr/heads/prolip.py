@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.layers import L2Normalize
 
@@ -23,9 +24,7 @@ class Prolip(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "gaussian"
-    POOLS = False
-    POSITIONS = 2
+    CONTRACT = HeadContract(kind="gaussian", pools=False, positions=2)
 
     def __init__(self, dimension: int, pooling: None = None, **kwargs: Any) -> None:
         super().__init__(dimension, pooling, **kwargs)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize, ReZero, sine_positions
@@ -39,9 +40,12 @@ class SlotAttention(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "set"
-    KEYS = ("residuals",)
-    ATTENDS = True
+    CONTRACT = HeadContract(
+        kind="set",
+        keys=("residuals",),
+        attends=True,
+        when=(({"rezero": False}, {"begins_as_pooling": False}),),
+    )
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat, PositiveInt
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize, ReZero
@@ -40,7 +41,7 @@ class Spherical(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "gaussian"
+    CONTRACT = HeadContract(kind="gaussian")
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import HeadContract
 from keras_xmr.heads.base import Head
 from keras_xmr.layers import GRU, L2Normalize
 
@@ -27,8 +28,7 @@ class Tokens(Head):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    KIND = "tokens"
-    POOLS = False
+    CONTRACT = HeadContract(kind="tokens", pools=False)
 
     def __init__(
         self,

@@ -2,9 +2,9 @@
 
 A search by a matcher is one search for the largest inner products where its score, for a fixed
 query, grows with an inner product of something of the image alone and something of the query
-alone. A matcher names its augmentation in `AUGMENTATION`, and says in `REDUCES` whether that
-ranks exactly as it does; where it does not, what the augmentation finds are candidates. Images
-are what is searched; the query is a caption, or an image in its place.
+alone. A matcher names its augmentation in `SEARCH`, and says there whether that ranks exactly as
+the matcher does; where it does not, what the augmentation finds are candidates. Images are what is
+searched; the query is a caption, or an image in its place.
 
 With mean mu, variances v = sigma^2 and D dimensions, G of the gallery and Q of the query:
 

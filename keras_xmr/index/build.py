@@ -175,15 +175,15 @@ class _Builder:
         return self.report
 
     def _empty(self, backend: str) -> dict[str, Any]:
-        constants = self.model.constants
+        search = self.model.search
         return {
             "root": str(self.root),
             "run": str(self.model.folder.path.resolve()),
             "fingerprint": self.model.fingerprint,
             "matcher": self.model.matcher_name,
             "kind": self.model.kind,
-            "augmentation": constants["AUGMENTATION"],
-            "reduces": bool(constants.get("REDUCES")),
+            "augmentation": search.augmentation,
+            "reduces": search.exact,
             "backend": backend,
             "answer_sets": None,
             "parts": [],

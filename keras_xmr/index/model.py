@@ -63,7 +63,8 @@ class RunModel:
         if reason := why_not_indexed(self.config):
             raise UserError(f"{run}: {reason}")
         self.matcher_name: str = self.config.model.matcher.name
-        self.constants = components("matcher")[self.matcher_name].constants
+        matcher = components("matcher")[self.matcher_name]
+        self.search, self.log_odds = matcher.search, matcher.contract.log_odds
         self._compiled = compiled
         self._lock = RLock()
 
@@ -116,7 +117,7 @@ class RunModel:
     def kind(self) -> str:
         """The kind of its embeddings of images."""
         head = self.config.model.image.head.name
-        return str(components("head")[head].constants["KIND"])
+        return str(components("head")[head].contract.kind)
 
     def load(self) -> None:
         """Loads all that a query needs."""
@@ -200,7 +201,7 @@ class RunModel:
             other.__dict__.pop("_score", None)
             other.matcher = further_matcher(choice, self.matcher, losses)
             # A scale that was learned for other distances says nothing of probabilities.
-            other.matcher_name, other.constants = name, {}
+            other.matcher_name, other.log_odds = name, False
         return other
 
     def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
@@ -228,7 +229,7 @@ class RunModel:
 
     def probability(self, scores: np.ndarray) -> np.ndarray | None:
         """Probabilities of a match, where scores are their log-odds."""
-        if not self.constants.get("LOGITS"):
+        if not self.log_odds:
             return None
         return np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
 
@@ -291,7 +292,7 @@ class RunModel:
     @cached_property
     def _score(self) -> Any:
         matcher = self.matcher
-        options = {"query": "caption"} if matcher.DIRECTED else {}
+        options = {"query": "caption"} if matcher.contract.directed else {}
 
         def score(gallery: Any, query: Any) -> Any:
             image, caption = matcher.prepare(gallery, "image"), matcher.prepare(query, "caption")

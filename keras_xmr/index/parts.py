@@ -62,8 +62,8 @@ def stands_alone(config: Config) -> bool:
     losses = [components("loss")[choice.name] for choice in config.objective]
     return (
         components("matcher")[options.matcher.name].module.startswith("keras_xmr.")
-        and all(head.constants["KIND"] != "tokens" for head in heads)
-        and not any(loss.constants.get("SHARES") for loss in losses)
+        and all(head.contract.kind != "tokens" for head in heads)
+        and not any(loss.contract.shares for loss in losses)
     )
 
 

@@ -27,13 +27,16 @@ def as_array(given: Any, name: str) -> np.ndarray:
         raise ArgumentError(f"{name}: {error}") from None
 
 
-def checked_image_of(image_of: Any, images: int, captions: int) -> np.ndarray:
+def checked_image_of(
+    image_of: Any, images: int, captions: int, name: str = "image_of"
+) -> np.ndarray:
     """The image of each caption, int64 (captions,).
 
     Args:
         image_of: The row of each caption's image, from 0; None if caption i is of image i.
         images: How many images there are.
         captions: How many captions.
+        name: The parameter that gave it, for the error message.
 
     Raises:
         ArgumentError: If it does not name an image for every caption.
@@ -41,21 +44,21 @@ def checked_image_of(image_of: Any, images: int, captions: int) -> np.ndarray:
     if image_of is None:
         if images != captions:
             raise ArgumentError(
-                f"{images} images and {captions} captions: give image_of, the row of each "
+                f"{images} images and {captions} captions: give {name}, the row of each "
                 "caption's image, such as [0, 0, 1] for two captions of image 0 and one of image 1"
             )
         return np.arange(images)
-    rows = as_array(image_of, "image_of")
+    rows = as_array(image_of, name)
     if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
         raise ArgumentError(
-            f"image_of names a row of the images for each of the {captions} captions: whole "
+            f"{name} names a row of the images for each of the {captions} captions: whole "
             f"numbers of shape ({captions},), not {rows.dtype} of shape {rows.shape}"
         )
     outside = np.flatnonzero((rows < 0) | (rows >= images))
     if len(outside):
         first = outside[0]
         raise ArgumentError(
-            f"image_of[{first}] is {rows[first]}, but there are {images} images, with the rows "
+            f"{name}[{first}] is {rows[first]}, but there are {images} images, with the rows "
             f"0 to {images - 1}"
         )
     return rows.astype(np.int64)

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, log_sigma
@@ -35,8 +36,9 @@ class SphericalLikelihood(NTXent):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("point", "gaussian"), ("gaussian", "gaussian"))
-    READS_SCORES = False
+    CONTRACT = LossContract(
+        accepts=(("point", "gaussian"), ("gaussian", "gaussian")), reads_scores=False
+    )
 
     def __init__(
         self,

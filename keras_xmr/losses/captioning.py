@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.errors import ArgumentError
 from keras_xmr.layers import CaptionDecoder
@@ -31,12 +32,14 @@ class Captioning(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("captioning",)
-    NEEDS_KEYS = ("features",)
-    NEEDS_KEYS_OF = ("image",)
-    NEEDS_CAPTION_IDS = True
-    READS_SCORES = False
-    ONE_IMAGE = True
+    CONTRACT = LossContract(
+        parts=("captioning",),
+        keys=("features",),
+        keys_of="image",
+        reads_words=True,
+        reads_scores=False,
+        one_image=True,
+    )
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.layers import Temperature
 from keras_xmr.losses.base import Relations
@@ -18,7 +19,7 @@ from keras_xmr.losses.queries_base import Queries, QueriesLoss
 class _CrossEntropy(QueriesLoss):
     """A cross entropy over scores divided by a temperature, mean of both directions."""
 
-    PARTS = ("image_to_text", "text_to_image")
+    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
 
     def __init__(self, temperature: float, learnable: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -39,7 +40,9 @@ class _CrossEntropy(QueriesLoss):
 
     def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         del step
-        parts = zip(self.PARTS, self.scores_of(rows, columns), (rows, columns), strict=True)
+        parts = zip(
+            self.CONTRACT.parts, self.scores_of(rows, columns), (rows, columns), strict=True
+        )
         return {part: 0.5 * self._direction(scores, queries) for part, scores, queries in parts}
 
     def _direction(self, scores: Any, queries: Queries) -> Any:

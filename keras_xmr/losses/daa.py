@@ -7,6 +7,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
@@ -45,10 +46,20 @@ class DAA(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("image_to_text", "text_to_image")
-    NEEDS_RELEVANCE = True
-    READS_PAIRS = False
-    COMPILED_WITH = None
+    CONTRACT = LossContract(
+        parts=("image_to_text", "text_to_image"),
+        accepts=(
+            ("point", "point"),
+            ("point", "gaussian"),
+            ("gaussian", "point"),
+            ("gaussian", "gaussian"),
+        ),
+        reads_scores=False,
+        reads_relevance=True,
+        reads_matches=False,
+        compiles=False,
+        when=(({"similarity": "scores"}, {"reads_scores": True, "accepts": ()}),),
+    )
 
     def __init__(
         self,
@@ -69,7 +80,9 @@ class DAA(QueriesLoss):
         del step
         similarities = both_ways(rows, columns, self._similarities)
         parts = {}
-        for part, found, side in zip(self.PARTS, similarities, (rows, columns), strict=True):
+        for part, found, side in zip(
+            self.CONTRACT.parts, similarities, (rows, columns), strict=True
+        ):
             parts[part] = ops.zeros(())
             if self.directions in ("both", part):
                 parts[part] = side.share * self._one_way(found, side.relations["relevance"])

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.distances import root
 from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
@@ -20,7 +21,7 @@ class Diversity(ItemsLoss):
     global vector; a side without them adds nothing.
     """
 
-    NEEDS_KEYS = ("residuals",)
+    CONTRACT = LossContract(keys=("residuals",))
 
     def of_items(self, items: Queries) -> Any:
         embedding = items.queries

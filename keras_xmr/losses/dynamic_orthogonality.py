@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeFloat, Reduction
 from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
@@ -45,8 +46,10 @@ class DynamicOrthogonality(ItemsLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    NEEDS_KEYS = ("residuals",)
-    NEEDS_KEYS_IF = (("masked", "mask"),)
+    CONTRACT = LossContract(
+        keys=("residuals",),
+        when=(({"masked": True}, {"keys": ("residuals", "mask")}),),
+    )
 
     def __init__(
         self,

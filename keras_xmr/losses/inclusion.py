@@ -8,6 +8,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Relations
@@ -34,10 +35,12 @@ class Inclusion(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("inclusion",)
-    NEEDS = ("gaussian",)
-    READS_SCORES = False
-    ONE_IMAGE = True
+    CONTRACT = LossContract(
+        parts=("inclusion",),
+        accepts=(("gaussian", "gaussian"),),
+        reads_scores=False,
+        one_image=True,
+    )
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import Reduction
 from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
@@ -23,7 +24,7 @@ class KLDivergence(ItemsLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    NEEDS = ("gaussian",)
+    CONTRACT = LossContract(accepts=(("gaussian", "gaussian"),))
 
     def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
         super().__init__(**kwargs)

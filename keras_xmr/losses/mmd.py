@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings.distances import root, squared_euclidean
 from keras_xmr.embeddings.kinds import Embedding
@@ -25,11 +26,13 @@ class MMD(Loss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("mmd",)
-    READS_SCORES = False
-    READS_PAIRS = False
-    TAKES_MIXED = True
-    NEEDS = ("set", "point")
+    CONTRACT = LossContract(
+        parts=("mmd",),
+        accepts=(("set", "set"), ("set", "point"), ("point", "set"), ("point", "point")),
+        reads_scores=False,
+        reads_matches=False,
+        takes_mixed=True,
+    )
 
     def __init__(self, *, gamma: PositiveFloat = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)

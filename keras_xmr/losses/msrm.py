@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, PositiveInt
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
@@ -24,13 +25,17 @@ Tensor = Any
 class _QueryLoss(QueriesLoss):
     """The sum of one loss for images as queries, and one for captions."""
 
-    ACCEPTS = (("gaussian", "gaussian"), ("point", "point"))
+    CONTRACT = LossContract(
+        parts=("image_to_text", "text_to_image"),
+        accepts=(("gaussian", "gaussian"), ("point", "point")),
+        reads_scores=False,
+    )
 
     def of_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
         del step
         return {
             part: side.share * self.one_way(side.queries, side.candidates, side.positives, part)
-            for part, side in zip(self.PARTS, (rows, columns), strict=True)
+            for part, side in zip(self.CONTRACT.parts, (rows, columns), strict=True)
         }
 
     def one_way(
@@ -70,9 +75,7 @@ class MahalanobisContrastive(_QueryLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("image_to_text", "text_to_image")
-    READS_SCORES = False
-    SHARES = ("temperature",)
+    CONTRACT = LossContract(shares=("temperature",))
 
     def __init__(self, *, temperature: PositiveFloat = 10.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -116,9 +119,7 @@ class HypergraphContrastive(_QueryLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("image_to_text", "text_to_image")
-    READS_SCORES = False
-    SHARES = ("cosine_scale",)
+    CONTRACT = LossContract(shares=("cosine_scale",))
 
     @property
     def adds_up(self) -> bool:
@@ -148,7 +149,7 @@ class HypergraphContrastive(_QueryLoss):
                 HypergraphConvolution(residual, name=f"{part}_{number}", dtype="float32")
                 for number in range(layers)
             ]
-            for part in self.PARTS
+            for part in self.CONTRACT.parts
         )
 
     def build(

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeFloat, NonNegativeInt
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import with_warm_up
@@ -40,10 +41,13 @@ class ProbabilisticMatching(QueriesLoss):
         ValueError: If there is a warm-up to nothing.
     """
 
-    PARTS = ("match", "pseudo_match")
-    NEEDS_LOGITS = True
-    TAKES_MIXED = True
-    NEEDS_STEP = True
+    CONTRACT = LossContract(
+        parts=("match", "pseudo_match"),
+        reads_log_odds=True,
+        reads_step=True,
+        takes_mixed=True,
+        only_with={"warmup_steps": {"pseudo_positives": True}},
+    )
 
     def __init__(
         self,

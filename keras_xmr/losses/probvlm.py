@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeFloat
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.queries import query_weights
@@ -41,9 +42,11 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("image", "caption", "cross")
-    NEEDS_KEYS = ("reconstruction", "log_scale", "log_shape")
-    READS_SCORES = False
+    CONTRACT = LossContract(
+        parts=("image", "caption", "cross"),
+        keys=("reconstruction", "log_scale", "log_shape"),
+        reads_scores=False,
+    )
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
 
     def of_queries(self, rows: Queries, columns: Queries, step: Tensor | None) -> dict[str, Tensor]:
         del step
-        sides = [side for side in (rows, columns) if self.keys_read() <= side.queries.keys()]
+        sides = [side for side in (rows, columns) if set(self.CONTRACT.keys) <= side.queries.keys()]
         cross = sum((self._cross(side) for side in sides), ops.zeros(()))
         return {
             "image": self._own(rows) if rows in sides else ops.zeros(()),
@@ -76,7 +79,7 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
         """The cross-modal term of the queries, and of all that each of them matches."""
         rows, columns = ops.nonzero(queries.positives)
         weights = query_weights(queries.positives, queries.batch_positives)
-        own = {key: ops.take(queries.queries[key], rows, axis=0) for key in self.NEEDS_KEYS}
+        own = {key: ops.take(queries.queries[key], rows, axis=0) for key in self.CONTRACT.keys}
         others = ops.take(queries.candidates["mean"], columns, axis=0)
         return ops.sum(ops.take(weights, rows, axis=0) * self._of(own, others))
 

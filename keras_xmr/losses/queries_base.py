@@ -7,6 +7,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
 
@@ -104,7 +105,7 @@ class QueriesLoss(Loss):
         Args:
             rows: Some images, as queries, and all captions.
             columns: Some captions, and all images.
-            step: How many steps were trained before, for a loss with `NEEDS_STEP`.
+            step: How many steps were trained before, for a loss that reads it.
         """
         raise NotImplementedError
 
@@ -126,10 +127,9 @@ class ItemsLoss(QueriesLoss):
     A subclass implements `of_items` in place of `of_queries`.
     """
 
-    PARTS = ("image", "caption")
-    READS_SCORES = False
-    READS_PAIRS = False
-    TAKES_MIXED = True
+    CONTRACT = LossContract(
+        parts=("image", "caption"), reads_scores=False, reads_matches=False, takes_mixed=True
+    )
 
     def of_items(self, items: Queries) -> Tensor:
         """What the items that are the queries add."""

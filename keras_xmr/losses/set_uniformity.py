@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
@@ -24,7 +25,7 @@ class SetUniformity(ItemsLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    NEEDS_KEYS = ("residuals",)
+    CONTRACT = LossContract(keys=("residuals",))
 
     def __init__(self, *, temperature: PositiveFloat = 2.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import positive_pairs
@@ -28,7 +29,7 @@ class SmoothAP(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("image_to_text", "text_to_image")
+    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
 
     def __init__(self, *, temperature: PositiveFloat = 0.01, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -36,7 +37,7 @@ class SmoothAP(QueriesLoss):
 
     def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         del step
-        parts = zip(self.PARTS, (rows, columns), strict=True)
+        parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
         return {part: 0.5 * self._direction(queries) for part, queries in parts}
 
     def _direction(self, queries: Queries) -> Any:

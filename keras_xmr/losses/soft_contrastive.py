@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import Reduction
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
@@ -26,8 +27,7 @@ class SoftContrastive(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("positive", "negative")
-    NEEDS_LOGITS = True
+    CONTRACT = LossContract(parts=("positive", "negative"), reads_log_odds=True)
 
     def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
         super().__init__(**kwargs)

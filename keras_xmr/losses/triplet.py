@@ -7,6 +7,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries import (
@@ -47,10 +48,14 @@ class Triplet(QueriesLoss):
         ValueError: If there is a warm-up to what is mined anyway.
     """
 
-    PARTS = ("image_to_text", "text_to_image")
-    NEEDS_STEP = True
-    # XLA must know the shapes in each branch of a graph, and pairs that match are counted there.
-    COMPILED_WITH = {"mining": "hardest", "warmup_steps": 0}  # noqa: RUF012
+    CONTRACT = LossContract(
+        parts=("image_to_text", "text_to_image"),
+        reads_step=True,
+        only_with={"warmup_steps": {"mining": "hardest"}},
+        # XLA must know the shapes in each branch of a graph, and matches are counted there.
+        compiles=False,
+        when=(({"mining": "hardest", "warmup_steps": 0}, {"compiles": True}),),
+    )
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class Triplet(QueriesLoss):
         self.warmup_steps = warmup_steps
 
     def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        parts = zip(self.PARTS, (rows, columns), strict=True)
+        parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
         return {part: self._direction(queries, step) for part, queries in parts}
 
     def _direction(self, queries: Queries, step: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat, TwoOrMore
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
@@ -27,11 +28,23 @@ class Uniformity(QueriesLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    PARTS = ("uniformity",)
-    NEEDS = ("gaussian", "point", "set")
-    READS_SCORES = False
-    READS_PAIRS = False
-    TAKES_MIXED = True
+    CONTRACT = LossContract(
+        parts=("uniformity",),
+        accepts=(
+            ("gaussian", "gaussian"),
+            ("gaussian", "point"),
+            ("gaussian", "set"),
+            ("point", "gaussian"),
+            ("point", "point"),
+            ("point", "set"),
+            ("set", "gaussian"),
+            ("set", "point"),
+            ("set", "set"),
+        ),
+        reads_scores=False,
+        reads_matches=False,
+        takes_mixed=True,
+    )
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeInt, PositiveFloat, Reduction
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.distances import root
@@ -61,11 +62,15 @@ class VarianceAwareWeighting(QueriesLoss):
         ValueError: If there is a warm-up to what is mined anyway.
     """
 
-    PARTS = ("image_to_text", "text_to_image")
-    READS_SCORES = False
-    NEEDS_STEP = True
-    COMPILED_WITH = {"warmup_steps": 0}  # noqa: RUF012
-    ACCEPTS = (("set", "point"), ("point", "set"), ("point", "point"))
+    CONTRACT = LossContract(
+        parts=("image_to_text", "text_to_image"),
+        accepts=(("set", "point"), ("point", "set"), ("point", "point")),
+        reads_scores=False,
+        reads_step=True,
+        only_with={"warmup_steps": {"mining": "hardest"}},
+        compiles=False,
+        when=(({"warmup_steps": 0}, {"compiles": True}),),
+    )
 
     def __init__(
         self,

@@ -1,15 +1,24 @@
-"""What a matcher is."""
+"""Base classes of matchers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import keras
 
-from keras_xmr.embeddings.given import as_embedding, check_dimensions, shapes
+from keras_xmr.config.contracts import MatcherContract
 from keras_xmr.embeddings.kinds import Embedding, kind, sample, sample_with_common_noise
+from keras_xmr.embeddings.validation import (
+    as_embedding,
+    check_dimensions,
+    check_fit,
+    described,
+    items,
+    shapes,
+)
 from keras_xmr.errors import ArgumentError
+from keras_xmr.layers.part import Part
 
 Tensor = Any
 Side = Literal["image", "caption"]
@@ -18,34 +27,27 @@ Side = Literal["image", "caption"]
 _EVALUATION_SEEDS: dict[Side, tuple[int, int]] = {"image": (2021, 0), "caption": (2021, 1)}
 
 
-class Matcher(keras.layers.Layer):
+class Matcher(Part):
     """Scores every image of a batch with every caption of a batch.
 
-    A subclass says in `ACCEPTS` which pairs of kinds of embedding (image, caption) it takes, in
-    `LOGITS` whether its scores are log-odds of a match, and implements `call(image, caption)`,
-    which returns scores float32 (images, captions), larger is better. Its options are the
-    keyword-only parameters of its constructor.
+    A subclass declares in `CONTRACT` which kinds of embedding it scores; see
+    `keras_xmr.config.contracts.MatcherContract`. It implements `call(image, caption)`, which
+    returns scores float32 (images, captions), larger is better. Its options are the keyword-only
+    parameters of its constructor.
 
     The same matcher serves training, evaluation in tiles, and export: a score depends on
-    nothing but its image and its caption. `SLICES` says whether that is so in training too, where
-    some normalise by all pairs of the batch.
-
-    How images are searched by it: `AUGMENTATION` names the vectors of `keras_xmr.index` under
-    which images with large scores have large inner products with the query, and `REDUCES` says
-    whether these rank exactly as the matcher does. If not, they give candidates that the matcher
-    scores itself, and `score_bound` may prove that no other image was missed.
+    nothing but its image and its caption.
 
     Some score by direction: the score of a pair depends on which of the two is the query. They
-    set `DIRECTED` and implement `call(image, caption, query="image")`, which returns (images,
+    declare `directed` and implement `call(image, caption, query="image")`, which returns (images,
     captions) whichever side the query is.
+
+    For the index there are `SEARCH`, which says how images are searched by it (see
+    `keras_xmr.config.contracts.SearchContract`), `search_constants` and `score_bound`. Without them
+    the matcher trains and evaluates like all others, and is not searched by.
     """
 
-    ACCEPTS: ClassVar[tuple[tuple[str, str], ...]]
-    LOGITS: ClassVar[bool] = False
-    DIRECTED: ClassVar[bool] = False
-    SLICES: ClassVar[bool] = True
-    AUGMENTATION: ClassVar[str]
-    REDUCES: ClassVar[bool] = False
+    CONTRACT = MatcherContract()
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**({"dtype": "float32"} | kwargs))
@@ -54,27 +56,39 @@ class Matcher(keras.layers.Layer):
         """Scores (images, captions) of two embeddings, or of tensors (N, D) of points.
 
         Raises:
-            ArgumentError: If they are no embeddings, of kinds that it does not take, or not in one
-                space.
+            ArgumentError: If they are not embeddings, of kinds that it does not take, or not in one
+                space; or if what the matcher returns is not a score matrix.
         """
         image, caption = as_embedding(image, "images"), as_embedding(caption, "captions")
-        self.check_kinds(kind(image), kind(caption))
+        check_fit(self, image, caption)
         check_dimensions(image, caption)
-        return super().__call__(image, caption, **kwargs)
+        scores = super().__call__(image, caption, **kwargs)
+        self._check_scores(scores, items(image), items(caption))
+        return scores
 
-    def check_kinds(self, image: str, caption: str) -> None:
-        """Checks that the matcher scores embeddings of these kinds. Gaussians are points too.
+    def _check_scores(self, scores: Tensor, images: int | None, captions: int | None) -> None:
+        """Checks what `call` has returned, as far as sizes are known.
 
         Raises:
-            ArgumentError: If it does not.
+            ArgumentError: If it is not a score matrix.
         """
-        as_points = tuple("point" if kind == "gaussian" else kind for kind in (image, caption))
-        if not {(image, caption), as_points} & set(self.ACCEPTS):
-            pairs = ", ".join(f"{i} and {c}" for i, c in self.ACCEPTS)
-            known = dict.fromkeys(kind for pair in self.ACCEPTS for kind in pair)
+        name, shape = type(self).__name__, tuple(getattr(scores, "shape", ()))
+        sizes = (images, captions)
+        if len(shape) == 2 and None not in (*shape, *sizes) and shape != sizes == shape[::-1]:
             raise ArgumentError(
-                f"{type(self).__name__} scores images and captions of the kinds {pairs}, not "
-                f"{image} and {caption}: {shapes(*known)}"
+                f"{name}.call returned scores {shape} of {images} images and {captions} captions: "
+                "rows are images and columns captions, so transpose them"
+            )
+        known = [size for pair in zip(shape, sizes, strict=False) for size in pair]
+        if len(shape) != 2 or (None not in known and shape != sizes):
+            raise ArgumentError(
+                f"{name}.call returned {described(scores)} of {images or 'N'} images and "
+                f"{captions or 'M'} captions; return scores of the shape (images, captions)"
+            )
+        if keras.backend.standardize_dtype(scores.dtype) != "float32":
+            raise ArgumentError(
+                f"{name}.call returned {described(scores)}; scores are float32: "
+                "keras.ops.cast(..., 'float32')"
             )
 
     def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
@@ -103,7 +117,7 @@ class Matcher(keras.layers.Layer):
             ArgumentError: If it is not.
         """
         embedding = as_embedding(embedding, f"{side}s")
-        known = dict.fromkeys(pair[side == "caption"] for pair in self.ACCEPTS)
+        known = dict.fromkeys(pair[side == "caption"] for pair in self.contract.accepts)
         if kind(embedding) not in known:
             raise ArgumentError(
                 f"{type(self).__name__} takes {side}s of the kind {' or '.join(known)}, not "
@@ -130,7 +144,7 @@ class Matcher(keras.layers.Layer):
         return None
 
     def follow(self, losses: Iterable[Any]) -> None:
-        """Takes from the losses of its model what both know and they learn; see `Loss.SHARES`."""
+        """Takes from the losses of its model the scalars that they learn and share."""
 
 
 class LogitMatcher(Matcher):
@@ -142,7 +156,7 @@ class LogitMatcher(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    LOGITS = True
+    CONTRACT = MatcherContract(log_odds=True, learned=("scale", "shift"))
 
     def __init__(self, scale: float, shift: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -176,7 +190,7 @@ class SampledMatcher(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("gaussian", "gaussian"),)
+    CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),))
 
     def __init__(self, samples: int, test_samples: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)

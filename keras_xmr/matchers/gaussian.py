@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
@@ -32,7 +33,7 @@ class MatchProbability(LogitMatcher, SampledMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    AUGMENTATION = "squared_samples"
+    SEARCH = SearchContract(augmentation="squared_samples")
 
     def __init__(
         self,
@@ -77,9 +78,8 @@ class MeanOnly(LogitMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("point", "point"), ("gaussian", "gaussian"))
-    AUGMENTATION = "mean_l2"
-    REDUCES = True
+    CONTRACT = MatcherContract(accepts=(("point", "point"), ("gaussian", "gaussian")))
+    SEARCH = SearchContract(augmentation="mean_l2", exact=True)
 
     def __init__(self, *, scale: float = 30.0, shift: float = 30.0, **kwargs: Any) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)
@@ -98,9 +98,8 @@ class ClosedFormSampled(LogitMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("gaussian", "gaussian"),)
-    AUGMENTATION = "closed_form_sampled"
-    REDUCES = True
+    CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),))
+    SEARCH = SearchContract(augmentation="closed_form_sampled", exact=True)
 
     def __init__(self, *, scale: float = 5.0, shift: float = 5.0, **kwargs: Any) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)
@@ -122,7 +121,7 @@ class AverageL2(SampledMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    AUGMENTATION = "sample_means"
+    SEARCH = SearchContract(augmentation="sample_means")
 
     def __init__(
         self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
@@ -152,7 +151,7 @@ class JensenShannon(SampledMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    AUGMENTATION = "kl_both"
+    SEARCH = SearchContract(augmentation="kl_both")
 
     def __init__(
         self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
@@ -166,7 +165,7 @@ class JensenShannon(SampledMatcher):
 class _ClosedForm(Matcher):
     """A matcher with a closed form in the means and the log-variances."""
 
-    ACCEPTS = (("gaussian", "gaussian"),)
+    CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),))
 
     def score(self, mean_1: Any, log_variance_1: Any, mean_2: Any, log_variance_2: Any) -> Any:
         """Scores (N, M) of images (left) and captions (right)."""
@@ -182,7 +181,7 @@ class _ClosedForm(Matcher):
 class ELK(_ClosedForm):
     """Logarithm of the expected likelihood kernel."""
 
-    AUGMENTATION = "smoothed_mahalanobis"
+    SEARCH = SearchContract(augmentation="smoothed_mahalanobis")
 
     def score(self, *gaussians: Any) -> Any:
         return distances.log_expected_likelihood(*gaussians)
@@ -192,8 +191,7 @@ class ELK(_ClosedForm):
 class Wasserstein(_ClosedForm):
     """Minus the squared 2-Wasserstein distance."""
 
-    AUGMENTATION = "wasserstein"
-    REDUCES = True
+    SEARCH = SearchContract(augmentation="wasserstein", exact=True)
 
     def score(self, *gaussians: Any) -> Any:
         return -distances.wasserstein_squared(*gaussians)
@@ -203,8 +201,7 @@ class Wasserstein(_ClosedForm):
 class KL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the image to the caption."""
 
-    AUGMENTATION = "kl_to_query"
-    REDUCES = True
+    SEARCH = SearchContract(augmentation="kl_to_query", exact=True)
 
     def score(self, *gaussians: Any) -> Any:
         return -distances.kl_divergence(*gaussians)
@@ -214,8 +211,7 @@ class KL(_ClosedForm):
 class ReverseKL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the caption to the image."""
 
-    AUGMENTATION = "kl_from_query"
-    REDUCES = True
+    SEARCH = SearchContract(augmentation="kl_from_query", exact=True)
 
     def score(self, mean_1: Any, log_variance_1: Any, mean_2: Any, log_variance_2: Any) -> Any:
         back = distances.kl_divergence(mean_2, log_variance_2, mean_1, log_variance_1)
@@ -229,8 +225,7 @@ class SymmetricKL(_ClosedForm):
     It ranks as the "js" of the released code of Chun et al. 2021, an affine function of it.
     """
 
-    AUGMENTATION = "kl_both"
-    REDUCES = True
+    SEARCH = SearchContract(augmentation="kl_both", exact=True)
 
     def score(self, *gaussians: Any) -> Any:
         return -distances.symmetric_kl(*gaussians)
@@ -240,7 +235,7 @@ class SymmetricKL(_ClosedForm):
 class Bhattacharyya(_ClosedForm):
     """Minus the Bhattacharyya distance."""
 
-    AUGMENTATION = "smoothed_mahalanobis"
+    SEARCH = SearchContract(augmentation="smoothed_mahalanobis")
 
     def score(self, *gaussians: Any) -> Any:
         return -distances.bhattacharyya(*gaussians)

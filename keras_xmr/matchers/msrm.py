@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
@@ -23,10 +24,8 @@ class Mahalanobis(Matcher):
     Wang et al. 2023, Eq. 4.
     """
 
-    ACCEPTS = (("gaussian", "gaussian"),)
-    DIRECTED = True
-    AUGMENTATION = "mahalanobis"
-    REDUCES = True
+    CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),), directed=True)
+    SEARCH = SearchContract(augmentation="mahalanobis", exact=True)
 
     def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
         return -_mahalanobis(image, caption, query)
@@ -49,10 +48,12 @@ class MahalanobisCosine(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("gaussian", "gaussian"),)
-    DIRECTED = True
-    AUGMENTATION = "mahalanobis_cosine"
-    REDUCES = True
+    CONTRACT = MatcherContract(
+        accepts=(("gaussian", "gaussian"),),
+        directed=True,
+        shared=("temperature", "cosine_scale"),
+    )
+    SEARCH = SearchContract(augmentation="mahalanobis_cosine", exact=True)
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class MahalanobisCosine(Matcher):
 
     def follow(self, losses: Iterable[Any]) -> None:
         for loss in losses:
-            self._followed.scalars |= {name: getattr(loss, name) for name in loss.SHARES}
+            self._followed.scalars |= {name: getattr(loss, name) for name in loss.contract.shares}
 
     def _scalars(self) -> dict[str, Any]:
         own = {"cosine_scale": self.cosine_scale, "temperature": self.temperature}

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers.base import LogitMatcher, Matcher
@@ -15,9 +16,15 @@ from keras_xmr.matchers.base import LogitMatcher, Matcher
 class Cosine(Matcher):
     """Cosine of the angle between two embeddings; of Gaussians, between their means."""
 
-    ACCEPTS = (("point", "point"), ("gaussian", "gaussian"), ("point", "gaussian"))
-    AUGMENTATION = "mean_cosine"
-    REDUCES = True
+    CONTRACT = MatcherContract(
+        accepts=(
+            ("point", "point"),
+            ("gaussian", "gaussian"),
+            ("point", "gaussian"),
+            ("gaussian", "point"),
+        )
+    )
+    SEARCH = SearchContract(augmentation="mean_cosine", exact=True)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return distances.cosine(image["mean"], caption["mean"])
@@ -52,8 +59,8 @@ class OrderEmbedding(Matcher):
     captions say. Made for heads of points with `absolute: true`.
     """
 
-    ACCEPTS = (("point", "point"),)
-    AUGMENTATION = "order"
+    CONTRACT = MatcherContract(accepts=(("point", "point"),))
+    SEARCH = SearchContract(augmentation="order")
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return -distances.order_violation(image["mean"], caption["mean"])

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import GlobalAttention, l2_normalize
@@ -33,7 +34,8 @@ class _Similarity(Matcher):
     numbers: in training too, where tiles are computed once more for their gradients.
     """
 
-    AUGMENTATION = "token_means"
+    CONTRACT = MatcherContract(accepts=(("tokens", "tokens"),))
+    SEARCH = SearchContract(augmentation="token_means")
     STATISTICS = 0
 
     def __init__(
@@ -172,9 +174,8 @@ class SAF(_Similarity):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("tokens", "tokens"),)
+    CONTRACT = MatcherContract(in_parts=False)
     STATISTICS = 2
-    SLICES = False
 
     def __init__(
         self,
@@ -250,8 +251,6 @@ class SGR(_Similarity):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("tokens", "tokens"),)
-
     def __init__(
         self,
         *,
@@ -318,9 +317,8 @@ class SGRAF(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("tokens", "tokens"),)
-    AUGMENTATION = "token_means"
-    SLICES = False
+    CONTRACT = MatcherContract(accepts=(("tokens", "tokens"),), in_parts=False)
+    SEARCH = SearchContract(augmentation="token_means")
 
     def __init__(
         self,

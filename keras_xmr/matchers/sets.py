@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, points
@@ -21,9 +22,8 @@ class MaxCosine(Matcher):
     Song and Soleymani 2019, Eq. 5.
     """
 
-    ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
-    AUGMENTATION = "set_points"
-    REDUCES = True
+    CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
+    SEARCH = SearchContract(augmentation="set_points", exact=True)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return ops.max(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
@@ -33,9 +33,8 @@ class MaxCosine(Matcher):
 class MeanCosine(Matcher):
     """Mean of the cosines of all of the image's points with all of the caption's."""
 
-    ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
-    AUGMENTATION = "set_means"
-    REDUCES = True
+    CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
+    SEARCH = SearchContract(augmentation="set_means", exact=True)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         # The mean of all inner products is the inner product of the means.
@@ -59,8 +58,8 @@ class SmoothChamfer(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("set", "set"), ("set", "point"), ("point", "set"))
-    AUGMENTATION = "set_points"
+    CONTRACT = MatcherContract(accepts=(("set", "set"), ("set", "point"), ("point", "set")))
+    SEARCH = SearchContract(augmentation="set_points")
 
     def __init__(self, *, alpha: PositiveFloat = 16.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

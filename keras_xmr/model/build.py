@@ -20,8 +20,8 @@ from data_pipelines.text import (
     make_vocabulary,
     read_vocabulary,
 )
-from keras_xmr.config.registry import Choice, build, components
-from keras_xmr.config.schema import Config
+from keras_xmr.config.registry import Choice, build, declared
+from keras_xmr.config.schema import Config, weight_of
 from keras_xmr.encoders import InputSpec
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
@@ -119,7 +119,7 @@ def build_model(
 
     options = config.model
     losses = [build("loss", choice, **_words(choice, tokenizer)) for choice in config.objective]
-    weights = [choice.weight for choice in config.objective]  # type: ignore[attr-defined]
+    weights = [weight_of(choice) for choice in config.objective]
     return Retriever(
         image_tower(options.image, options.dimension, of("image")),
         text_tower(options.text, options.dimension, of("text")),
@@ -135,6 +135,6 @@ def build_model(
 
 def _words(choice: Choice, tokenizer: Tokenizer) -> dict[str, int]:
     """What a loss that reads captions has to know of the tokenizer."""
-    if not components("loss")[choice.name].constants.get("NEEDS_CAPTION_IDS"):
+    if not declared("loss", choice).reads_words:
         return {}
     return {"vocabulary": len(tokenizer), "pad": tokenizer.pad}

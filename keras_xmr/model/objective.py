@@ -42,13 +42,13 @@ class Objective(keras.layers.Layer):
         self.losses_ = list(losses)
         self.weights_ = list(weights)
         self._loss_names = _unique([snake_case(type(loss).__name__) for loss in losses])
-        self.needs_relevance = any(type(loss).NEEDS_RELEVANCE for loss in losses)
-        self.needs_caption_ids = any(type(loss).NEEDS_CAPTION_IDS for loss in losses)
+        self.needs_relevance = any(loss.contract.reads_relevance for loss in losses)
+        self.needs_caption_ids = any(loss.contract.reads_words for loss in losses)
         self.names: list[str] = []
         for name, loss in zip(self._loss_names, self.losses_, strict=True):
             self.names.append(name)
-            if len(loss.PARTS) > 1:
-                self.names += [f"{name}/{part}" for part in loss.PARTS]
+            if len(loss.contract.parts) > 1:
+                self.names += [f"{name}/{part}" for part in loss.contract.parts]
 
     def build(
         self,
@@ -76,7 +76,7 @@ class Objective(keras.layers.Layer):
         """
 
         def parts(loss: Loss) -> dict[str, Tensor]:
-            more = {"step": step} if loss.NEEDS_STEP else {}
+            more = {"step": step} if loss.contract.reads_step else {}
             return loss(scores, image, caption, relations, **more)
 
         return self._added(parts, relations)
@@ -98,8 +98,8 @@ class Objective(keras.layers.Layer):
         def parts(loss: Loss) -> dict[str, Tensor]:
             if isinstance(loss, QueriesLoss) and loss.adds_up:
                 return loss.of_queries(rows, columns, step)
-            more = {"step": step} if loss.NEEDS_STEP else {}
-            scores = whole.scores if loss.READS_SCORES else None
+            more = {"step": step} if loss.contract.reads_step else {}
+            scores = whole.scores if loss.contract.reads_scores else None
             found = loss(scores, whole.queries, whole.candidates, whole.relations, **more)
             return {part: value / replicas for part, value in found.items()}
 
@@ -113,7 +113,7 @@ class Objective(keras.layers.Layer):
     @property
     def reads_whole_scores(self) -> bool:
         """Whether a loss reads the scores of all pairs, wherever it is computed."""
-        return any(loss.READS_SCORES and not loss.adds_up for loss in self.losses_)
+        return any(loss.contract.reads_scores and not loss.adds_up for loss in self.losses_)
 
     def read_of_all(self, embedding: Embedding) -> Embedding:
         """What is read of all items of an embedding: scored, or read by a loss of the whole batch.
@@ -123,7 +123,7 @@ class Objective(keras.layers.Layer):
         names = set(for_matching(embedding))
         for loss in self.losses_:
             if not loss.adds_up:
-                names |= loss.keys_read()
+                names |= set(loss.contract.keys)
         return {name: tensor for name, tensor in embedding.items() if name in names}
 
     def _added(
@@ -131,7 +131,7 @@ class Objective(keras.layers.Layer):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum of the losses, and each of them and of their parts."""
         if self.needs_relevance and "relevance" not in relations:
-            names = [type(loss).__name__ for loss in self.losses_ if loss.NEEDS_RELEVANCE]
+            names = [type(loss).__name__ for loss in self.losses_ if loss.contract.reads_relevance]
             raise ValueError(
                 f"{', '.join(names)} needs the relevance of the pairs, which the batch does not "
                 "have. Give `training_batches` a `keras_xmr.relevance.BatchRelevance`"
@@ -144,7 +144,7 @@ class Objective(keras.layers.Layer):
             total = total + weight * value
             log[name] = value
             if len(parts) > 1:
-                log |= {f"{name}/{part}": parts[part] for part in loss.PARTS}
+                log |= {f"{name}/{part}": parts[part] for part in loss.contract.parts}
         return total, log
 
     def trivial_values(self, scores: Tensor, relations: Relations) -> dict[str, float]:

@@ -16,14 +16,6 @@ from keras_xmr.losses import Loss
 from keras_xmr.losses.queries_base import Queries
 from keras_xmr.matchers import Matcher
 from keras_xmr.metrics import Recall
-from keras_xmr.model.given import (
-    as_inputs,
-    as_objective,
-    as_targets,
-    as_tower,
-    check_pairs,
-    check_parts,
-)
 from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import MatchRule, relations, targets_read
@@ -36,6 +28,14 @@ from keras_xmr.model.replicas import (
     summed,
 )
 from keras_xmr.model.step_logs import StepLogs
+from keras_xmr.model.validation import (
+    as_inputs,
+    as_objective,
+    as_targets,
+    as_tower,
+    check_pairs,
+    check_parts,
+)
 from keras_xmr.optimizers import take_sums
 
 Tensor = Any
@@ -335,14 +335,16 @@ class Retriever(StepLogs):
         (images, captions, y), parts = gather_batch(read_of_all(image), read_of_all(caption), y)
         whole = self._whole(images, captions, y, training)
         scores = None
-        if self.matcher.SLICES and not (self.recalls or self.objective.reads_whole_scores):
+        if self.matcher.contract.in_parts and not (
+            self.recalls or self.objective.reads_whole_scores
+        ):
             scores = partial(self.matcher, training=training)
         return whole, *shares(whole, parts, (image, caption), scores, of_every_replica)
 
     def _measure(self, batch: Queries) -> None:
         """Counts the batch in the metrics that the model was compiled with."""
         image, caption, columns = batch.queries, batch.candidates, None
-        if self.matcher.DIRECTED:
+        if self.matcher.contract.directed:
             columns = self.matcher(image, caption, query="caption")
         for recall in self.recalls:
             recall.update_state(batch.positives, batch.scores, columns)

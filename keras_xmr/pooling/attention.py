@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.layers import LocalAttention
 from keras_xmr.pooling.base import Pooling
@@ -21,7 +22,7 @@ class Attention(Pooling):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ATTENDS = True
+    CONTRACT = PoolingContract(attends=True)
 
     def __init__(self, dimension: int, *, hidden: PositiveInt | None = None, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)

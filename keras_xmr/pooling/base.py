@@ -1,34 +1,49 @@
-"""What a pooling is."""
+"""Base class of poolings."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-import keras
+from data_pipelines.errors import UserError
+from keras_xmr.config.contracts import PoolingContract
+from keras_xmr.embeddings.validation import described
+from keras_xmr.layers.part import Part
 
 
-class Pooling(keras.layers.Layer):
+class Pooling(Part):
     """Makes one vector of the local features of an item.
 
     A subclass implements `call(features, mask=None)`, where features are (B, L, F) and the mask,
     if there is one, is boolean (B, L) and true for what counts. It returns (B, D). Its options
-    are the keyword-only parameters of its constructor, `EVEN` says whether D must be even, and
-    `BATCH_NORM` whether it always has batch normalisation. One that attends to the positions says
-    so in `ATTENDS` and implements `attention_weights`.
+    are the keyword-only parameters of its constructor, and in `CONTRACT` it declares what else is
+    to be known of it; see `keras_xmr.config.contracts.PoolingContract`.
 
     Args:
         dimension: D.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    EVEN: ClassVar[bool] = False
-    BATCH_NORM: ClassVar[bool] = False
-    ATTENDS: ClassVar[bool] = False
+    CONTRACT = PoolingContract()
 
     def __init__(self, dimension: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.dimension = dimension
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The vectors (B, D); see `call`.
+
+        Raises:
+            UserError: If it returns anything else.
+        """
+        pooled = super().__call__(*args, **kwargs)
+        shape = tuple(getattr(pooled, "shape", ()))
+        if len(shape) != 2 or shape[1] != self.dimension:
+            raise UserError(
+                f"{type(self).__name__}.call returned {described(pooled)}; return one vector per "
+                f"item, of the shape (B, {self.dimension})"
+            )
+        return pooled
 
     def attention_weights(self, features: Any, mask: Any = None) -> Any:
         """How much each position counts, float32 (B, 1, L), sums of 1; None if it does not attend.
@@ -42,6 +57,3 @@ class Pooling(keras.layers.Layer):
     def for_variance(self) -> Pooling:
         """The pooling that suits a log-variance: the same, without what embeddings alone need."""
         return self
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"dimension": self.dimension}

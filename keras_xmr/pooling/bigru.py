@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import keras
 
+from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.layers import GRU
 from keras_xmr.pooling.base import Pooling
 
@@ -25,7 +26,7 @@ class BiGRU(Pooling):
         ValueError: If D is odd.
     """
 
-    EVEN = True
+    CONTRACT = PoolingContract(even=True)
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from data_pipelines.errors import UserError
+from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.config.option_types import EvenInt, PositiveInt
 from keras_xmr.layers import GRU
 from keras_xmr.pooling.base import Pooling
@@ -37,6 +38,8 @@ class GPO(Pooling):
     Raises:
         ValueError: If the encoding is odd, or features are not D wide and not projected.
     """
+
+    CONTRACT = PoolingContract(when=(({"projection": False}, {"keeps_width": True}),))
 
     def __init__(
         self,

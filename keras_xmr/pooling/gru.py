@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_xmr import layers
+from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.layers import batch_normalization
 from keras_xmr.pooling.base import Pooling
 
@@ -21,6 +22,8 @@ class GRU(Pooling):
             does on Flickr30K, and that of Bleeker and de Rijke 2022 everywhere.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
+
+    CONTRACT = PoolingContract(when=(({"batch_norm": True}, {"batch_norm": True}),))
 
     def __init__(self, dimension: int, *, batch_norm: bool = False, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)

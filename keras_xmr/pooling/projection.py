@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.config.option_types import BelowOne, NonNegativeInt, PositiveFloat
 from keras_xmr.layers import l2_normalize
 from keras_xmr.pooling.base import Pooling
@@ -44,6 +45,8 @@ class Projection(Pooling):
     Raises:
         ValueError: If `closed_form` leaves nothing to learn.
     """
+
+    CONTRACT = PoolingContract(set_by="cca", closed_form="closed_form")
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.layers import GraphReasoning, L2Normalize
 from keras_xmr.pooling.base import Pooling
@@ -27,7 +28,7 @@ class VSRN(Pooling):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    BATCH_NORM = True
+    CONTRACT = PoolingContract(batch_norm=True)
 
     def __init__(self, dimension: int, *, blocks: PositiveInt = 4, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)

@@ -239,7 +239,9 @@ def _served(endpoints: _Endpoints) -> tf.Module:
     parts = (model.image_tower, model.text_tower, model.matcher)
     variables = [variable for part in parts for variable in part.variables]
     # What the matcher follows: of the losses no more, whose layers are not served.
-    variables += [getattr(loss, name) for loss in model.objective.losses_ for name in loss.SHARES]
+    variables += [
+        getattr(loss, name) for loss in model.objective.losses_ for name in loss.contract.shares
+    ]
     served.read = [variable.value for variable in variables]
     tables = tf.saved_model.experimental.TrackableResource
     inside = tf.train.TrackableView(endpoints.tokenizer).descendants()

@@ -166,7 +166,9 @@ class LoadedRun:
             Float32 (N, M).
         """
         matcher = self.model.matcher
-        return score_matrix(matcher, images, captions, TILE, query if matcher.DIRECTED else None)
+        return score_matrix(
+            matcher, images, captions, TILE, query if matcher.contract.directed else None
+        )
 
     def _embed(self, dataset: tf.data.Dataset, count: int) -> Arrays:
         size = self.config.evaluation.batch_size

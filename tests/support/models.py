@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.heads import Gaussian
@@ -123,7 +124,7 @@ def all_of_gaussians(**options: Any) -> Retriever:
 class WithRelevance(Loss):
     """Gives a loss some relevance, which depends on nothing but the place in the batch."""
 
-    PARTS = ("image_to_text", "text_to_image")
+    CONTRACT = LossContract(parts=("image_to_text", "text_to_image"))
 
     def __init__(self, loss: Loss, **kwargs: Any) -> None:
         super().__init__(**kwargs)

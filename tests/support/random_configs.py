@@ -148,10 +148,10 @@ class RandomConfigs:
     def _change(self, tower: dict[str, Any], kind: str = "") -> None:
         """Draws parts of a tower, and options of the others; a head of a kind, if there is one."""
         chance = self._chance
-        heads = [n for n, h in components("head").items() if kind in ("", h.constants["KIND"])]
+        heads = [n for n, h in components("head").items() if kind in ("", h.contract.kind)]
         if tower["head"]["name"] not in heads or chance.random() < 0.5:
             tower["head"] = self._part("head", *heads)
-        if not components("head")[tower["head"]["name"]].constants["POOLS"]:
+        if not components("head")[tower["head"]["name"]].contract.pools:
             tower["pooling"] = None
         elif tower["pooling"] is None or chance.random() < 0.5:
             tower["pooling"] = self._part("pooling")
@@ -206,7 +206,7 @@ _KEPT = object()
 
 
 def _kind(tower: Mapping[str, Any]) -> str:
-    kind: str = components("head")[tower["head"]["name"]].constants["KIND"]
+    kind: str = components("head")[tower["head"]["name"]].contract.kind
     return kind
 
 
@@ -215,8 +215,7 @@ def _that_take(kinds: tuple[str, ...], family: str) -> list[str]:
     return [
         name
         for name, part in components(family).items()
-        if kinds in (part.constants.get("ACCEPTS") or (kinds,))
-        and set(kinds) <= set(part.constants.get("NEEDS") or kinds)
+        if kinds in (part.contract.accepts or (kinds,))
     ]
 
 

@@ -6,6 +6,7 @@ import models
 import numpy as np
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses import Loss
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.retriever import Retriever
@@ -14,8 +15,7 @@ from keras_xmr.model.retriever import Retriever
 class FitRelevance(Loss):
     """The mean squared difference of scores and relevance."""
 
-    PARTS = ("difference",)
-    NEEDS_RELEVANCE = True
+    CONTRACT = LossContract(parts=("difference",), reads_relevance=True)
 
     def call(self, scores, image, caption, relations):
         del image, caption

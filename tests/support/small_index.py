@@ -12,6 +12,7 @@ from datasets import encoded
 from PIL import Image
 
 from data_pipelines.pixels import read_pixels
+from keras_xmr.config.contracts import SearchContract
 from keras_xmr.index import PhotoIndex
 
 COLOURS = {
@@ -34,7 +35,7 @@ class StubEmbedder:
         self.fingerprint = fingerprint
         self.matcher_name = matcher
         self.kind = "point"
-        self.constants: dict[str, Any] = {"AUGMENTATION": "mean_cosine", "REDUCES": True}
+        self.search = SearchContract(augmentation="mean_cosine", exact=True)
         self.config = SimpleNamespace(
             evaluation=SimpleNamespace(batch_size=4),
             data=SimpleNamespace(records=Path("nowhere"), is_prepared=False),

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.heads import Tokens
 from keras_xmr.losses import Loss
 from keras_xmr.model.objective import Objective
@@ -20,7 +21,7 @@ REGIONS, WIDTH, WORDS = 3, 5, 9
 class SumOfHinges(Loss):
     """max(0, 0.2 + s(negative) - s(positive)) over all negatives, in both directions."""
 
-    PARTS = ("hinges",)
+    CONTRACT = LossContract(parts=("hinges",))
 
     def call(self, scores: Any, image: Any, caption: Any, relations: Any) -> dict[str, Any]:
         positive = ops.diagonal(scores)

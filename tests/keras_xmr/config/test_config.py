@@ -303,7 +303,7 @@ def test_components_take_their_options_and_keep_them(family):
         if family == "head":
             needed["pooling"] = components("pooling")["mean"].load()(8).get_config
             continue
-        if component.constants.get("NEEDS_CAPTION_IDS"):
+        if component.contract.reads_words:
             needed = {"vocabulary": 9, "pad": 0}
         options = component.options(name=component.name).options()
         made = component.load()(**needed, **options)

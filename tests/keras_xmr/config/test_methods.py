@@ -44,9 +44,10 @@ def is_refused(model: str, loss: str) -> bool:
 
 def needs_a_reader(model: str, loss: str) -> bool:
     """Whether the matcher learns from scores, and the loss reads none."""
-    matcher = components("matcher")[methods.MODELS[model]["matcher"]].load()
-    name = methods.LOSSES[loss].get("name", loss)
-    return matcher.LOGITS and not components("loss")[name].load().READS_SCORES
+    matcher = components("matcher")[methods.MODELS[model]["matcher"]]
+    options = methods.LOSSES[loss]
+    contract = components("loss")[options.get("name", loss)].contract
+    return matcher.contract.log_odds and not contract.with_options(options).reads_scores
 
 
 PAIRS = [(model, loss) for model in methods.MODELS for loss in methods.LOSSES]

@@ -185,7 +185,7 @@ class Spread(keras_xmr.heads.Point):
     )
     assert config.objective[0].margin == 0.2
     assert config.data.source.model_dump() == {"name": "nothing", "root": "."}
-    assert components("loss")["wider"].constants["NEEDS_STEP"] is True
+    assert components("loss")["wider"].contract.reads_step
     assert not {"_helper", "helper"} & components("loss").keys()
     assert "Where it would be" in explain("data.source.nothing")
     assert "tensorflow" not in vars(sys.modules["my_methods.data"])

@@ -306,8 +306,7 @@ def test_what_is_next_stands_only_where_it_works(monkeypatch):
 def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config, reason):
     if config == "scenes_pcme":
         own = components("matcher")["match_probability"]
-        silent = {name: v for name, v in own.constants.items() if name != "AUGMENTATION"}
-        one = {"match_probability": replace(own, constants=silent)}
+        one = {"match_probability": replace(own, search=None)}
         monkeypatch.setattr("keras_xmr.config.abilities.components", lambda family: one)
     told = Run(load_config(find_config(config)))._what_next()
     assert "try next" not in told

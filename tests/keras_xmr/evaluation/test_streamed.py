@@ -14,6 +14,7 @@ from tiny_runs import copy_of
 from data_pipelines.errors import UserError
 from keras_xmr import matchers
 from keras_xmr.cli import main
+from keras_xmr.config.contracts import MatcherContract
 from keras_xmr.config.schema import EvaluationOptions
 from keras_xmr.evaluation import evaluate_split, score_tiles, scoring
 from keras_xmr.evaluation.plan import check_time, fits_in_memory
@@ -30,7 +31,7 @@ RANKS_ALONE = ("evaluation.semantic_precision=false", "evaluation.memory_budget=
 class MeanTokens(matchers.Matcher):
     """The inner product of the means of tokens."""
 
-    ACCEPTS = (("tokens", "tokens"),)
+    CONTRACT = MatcherContract(accepts=(("tokens", "tokens"),))
 
     def call(self, image, caption):
         means = [

@@ -11,7 +11,7 @@ from keras_xmr.config.registry import components
 from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
 
 MATCHERS = components("matcher")
-EXACT = [name for name, m in MATCHERS.items() if m.constants.get("REDUCES")]
+EXACT = [name for name, m in MATCHERS.items() if m.search.exact]
 OTHERS = sorted(MATCHERS.keys() - set(EXACT) - {"saf", "sgr", "sgraf"})
 
 
@@ -19,14 +19,14 @@ def scores_and_products(name, random, images=80, queries=7):
     """What a matcher scores, and what its augmentation gives, both (queries, images)."""
     component = MATCHERS[name]
     matcher = component.load()()
-    kinds = component.constants["ACCEPTS"][-1]
+    kinds = component.contract.accepts[-1]
     image = tiny_embeddings.embedding(kinds[0], images, random)
     caption = tiny_embeddings.embedding(kinds[1], queries, random)
     image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
-    options = {"query": "caption"} if matcher.DIRECTED else {}
+    options = {"query": "caption"} if matcher.contract.directed else {}
     scores = matcher(image, caption, **options).numpy().T
     gallery, query = ({n: np.array(v) for n, v in e.items()} for e in (image, caption))
-    augmentation = AUGMENTATIONS[matcher.AUGMENTATION]
+    augmentation = AUGMENTATIONS[matcher.SEARCH.augmentation]
     reference = Reference(matcher.search_constants(), gallery)
     items = augmentation.gallery_vectors(gallery)
     asked = augmentation.query_vectors(query, reference)
@@ -36,7 +36,7 @@ def scores_and_products(name, random, images=80, queries=7):
 
 def test_every_matcher_says_how_it_is_searched():
     for name, matcher in MATCHERS.items():
-        assert matcher.constants.get("AUGMENTATION") in AUGMENTATIONS, name
+        assert matcher.search.augmentation in AUGMENTATIONS, name
     assert sorted(EXACT) == [
         *("closed_form_sampled", "cosine", "cosine_logits", "kl", "mahalanobis"),
         "mahalanobis_cosine",

@@ -65,7 +65,7 @@ def oracle(images, caption):
 
 def test_value_is_that_of_a_slow_reading(random):
     images, caption = random.normal(size=(3, 5)).astype(np.float32), captions(random)
-    found = SphericalLikelihood(learnable=False).of(images, caption, IMAGE_OF)
+    found = SphericalLikelihood(learnable=False).compute(images, caption, IMAGE_OF)
     assert float(found) == pytest.approx(oracle(images, caption), rel=1e-3)
 
 
@@ -75,7 +75,7 @@ def test_an_ambiguous_caption_becomes_less_concentrated():
     between = np.array([[1, 1, 0.2], [0, 1, 0], [0, 0, 1]], np.float32)
     logs = tf.Variable(np.full((3, 3), -np.log(8.0), np.float32))
     with tf.GradientTape() as tape:
-        value = SphericalLikelihood().of(images, {"mean": between, "log_variance": logs})
+        value = SphericalLikelihood().compute(images, {"mean": between, "log_variance": logs})
     slopes = tape.gradient(value, logs).numpy().sum(axis=1)
     assert slopes[0] < slopes[1]
 
@@ -85,7 +85,7 @@ def test_gradients_equal_central_differences_and_are_finite_far_away(random, dis
     loss = SphericalLikelihood(distribution=distribution)
 
     def value(image, mean, log_variance):
-        return loss.of(image, {"mean": mean, "log_variance": log_variance}, IMAGE_OF)
+        return loss.compute(image, {"mean": mean, "log_variance": log_variance}, IMAGE_OF)
 
     inputs = [random.normal(size=(count, 5)) for count in (3, 4, 4)]
     inputs[2] -= 2.0

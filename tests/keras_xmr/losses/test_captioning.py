@@ -161,7 +161,7 @@ def test_what_it_needs_is_asked_for():
         vsrn(Captioning(9, 0), head=Point)
     embedding = {"mean": np.ones((2, 4)), "features": np.ones((2, 3, 4))}
     with pytest.raises(ArgumentError, match="reads the words of captions"):
-        Captioning(9, 0).of(embedding, embedding)
+        Captioning(9, 0).compute(embedding, embedding)
     path = find_config("coco_vsrn")
     with pytest.raises(ConfigError, match=r"'captioning' reads the features .*point_with_features"):
         load_config(path, ["model.image.head=point"])

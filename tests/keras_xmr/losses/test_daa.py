@@ -74,7 +74,7 @@ def test_points_are_compared_by_their_cosines(random):
     relations = {"relevance": random.random((5, 5)).astype(np.float32)}
     by_cosine = DAA()(None, image, caption, relations)
     by_scores = DAA(similarity="scores")(Cosine()(image, caption), {}, {}, relations)
-    for part in DAA.PARTS:
+    for part in DAA.CONTRACT.parts:
         np.testing.assert_allclose(by_cosine[part], by_scores[part], rtol=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_is_nothing_where_both_rank_alike_and_all_where_they_oppose(random):
     assert float(opposed) > 0.5
 
 
-@pytest.mark.parametrize("direction", DAA.PARTS)
+@pytest.mark.parametrize("direction", DAA.CONTRACT.parts)
 def test_one_direction_alone(random, direction):
     scores, relevance = random.random((2, 5, 5)).astype(np.float32)
     both = scored(0.1)(scores, {}, {}, {"relevance": relevance})
@@ -130,7 +130,7 @@ def test_order_of_the_batch_does_not_matter(random):
     before = scored(0.1)(scores, {}, {}, {"relevance": relevance})
     moved = {"relevance": relevance[rows][:, columns]}
     after = scored(0.1)(scores[rows][:, columns], {}, {}, moved)
-    for part in DAA.PARTS:
+    for part in DAA.CONTRACT.parts:
         np.testing.assert_allclose(after[part], before[part], rtol=1e-5)
 
 

@@ -58,7 +58,7 @@ def test_each_caption_is_held_against_its_own_image(random):
     image_of = np.array([0, 0, 2, 1, 2])
     own = {key: value[image_of] for key, value in images.items()}
     expected = np.logaddexp(0.0, -2.0 * np.asarray(inclusion(own, captions))).mean()
-    found = Inclusion(scale=2.0).of(images, captions, image_of)
+    found = Inclusion(scale=2.0).compute(images, captions, image_of)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -69,7 +69,7 @@ def test_it_widens_captions_narrows_images_and_stays_finite(reading):
         logs = tf.Variable([tf.zeros((2, 3)), tf.fill((2, 3), apart)])
         with tf.GradientTape() as tape:
             sides = [{"mean": mean + i, "log_variance": logs[i]} for i in range(2)]
-            value = Inclusion(reading=reading, scale=1.0).of(*sides)
+            value = Inclusion(reading=reading, scale=1.0).compute(*sides)
         gradient = tape.gradient(value, logs)
         assert np.isfinite(value)
         assert np.isfinite(gradient).all()

@@ -73,7 +73,7 @@ def test_a_side_of_points_has_no_distribution_and_is_still_a_target(random):
     image = {"mean": adapted(random, 3)["mean"]}
     with tf.GradientTape() as tape:
         reconstruction = tf.Variable(caption["reconstruction"])
-        value = loss.of(image, caption | {"reconstruction": reconstruction}, IMAGE_OF)
+        value = loss.compute(image, caption | {"reconstruction": reconstruction}, IMAGE_OF)
     assert np.abs(tape.gradient(value, reconstruction)).max() > 0
 
 
@@ -81,7 +81,7 @@ def test_gradients_equal_central_differences_and_are_finite_at_the_target(random
     def value(reconstruction, log_scale, log_shape):
         parts = {"reconstruction": reconstruction, "log_scale": log_scale, "log_shape": log_shape}
         caption = parts | {"mean": tf.ones((4, 3)), "log_variance": tf.zeros((4, 3))}
-        return GeneralizedGaussianLikelihood(likelihood=1.0).of(tf.ones((4, 3)), caption)
+        return GeneralizedGaussianLikelihood(likelihood=1.0).compute(tf.ones((4, 3)), caption)
 
     inputs = [random.normal(size=(4, 3)) - 2.0, *random.normal(scale=0.3, size=(2, 4, 3))]
     gradients.check(value, inputs, random, step=1e-3)

@@ -123,7 +123,11 @@ def test_matchers_that_a_model_can_be_asked_with():
 
 
 def test_every_head_that_attends_says_so():
-    says = {name for name, head in components("head").items() if head.constants["ATTENDS"]}
+    says = {
+        name
+        for name, head in components("head").items()
+        if head.contract.with_options(head.options.defaults()).attends
+    }
     assert says == set(HEADS) - {"sigma alone", "no local branch", "point"}
 
 

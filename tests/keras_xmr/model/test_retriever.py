@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses import Loss, NTXent
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
@@ -153,7 +154,7 @@ def test_the_first_number_that_is_not_finite_is_noted():
 class GivesNan(Loss):
     """One of its parts is NaN."""
 
-    PARTS = ("first", "second")
+    CONTRACT = LossContract(parts=("first", "second"))
 
     def call(self, scores, image, caption, relations):
         return {"first": ops.mean(scores), "second": ops.mean(scores) * np.nan}

@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 
 from data_pipelines.errors import UserError
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
@@ -17,7 +18,7 @@ from keras_xmr.serving import load
 class Unregistered(Loss):
     """A loss that Keras does not know."""
 
-    PARTS = ("scores",)
+    CONTRACT = LossContract(parts=("scores",))
 
     def call(self, scores, image, caption, relations):
         return {"scores": ops.mean(scores)}

@@ -52,10 +52,10 @@ CASES = [
 @pytest.mark.parametrize(("name", "images", "captions", "more"), CASES, ids=[c[0] for c in CASES])
 def test_every_loss_has_a_value_for_embeddings(name, images, captions, more):
     loss = getattr(losses, name)()
-    given = loss.of(images, captions, IMAGE_OF, **more)
+    given = loss.compute(images, captions, IMAGE_OF, **more)
     assert given.shape == ()
     assert np.isfinite(given)
-    np.testing.assert_allclose(loss.of(images, captions, positives=POSITIVES, **more), given)
+    np.testing.assert_allclose(loss.compute(images, captions, positives=POSITIVES, **more), given)
 
 
 def test_every_loss_is_among_the_cases():
@@ -70,13 +70,13 @@ def test_it_is_the_value_that_a_model_minimises():
     scores = tf.constant(unit[0] @ unit[1].T)
     parts = loss(scores, {}, {}, {"positives": tf.constant(POSITIVES)})
     expected = sum(float(part) for part in parts.values())
-    np.testing.assert_allclose(loss.of(IMAGES, CAPTIONS, IMAGE_OF), expected, rtol=1e-5)
+    np.testing.assert_allclose(loss.compute(IMAGES, CAPTIONS, IMAGE_OF), expected, rtol=1e-5)
 
 
-def test_without_image_of_rows_belong_together():
+def test_without_image_ids_rows_belong_together():
     loss = losses.NTXent()
     np.testing.assert_array_equal(
-        loss.of(IMAGES, CAPTIONS[:4]), loss.of(IMAGES, CAPTIONS[:4], [0, 1, 2, 3])
+        loss.compute(IMAGES, CAPTIONS[:4]), loss.compute(IMAGES, CAPTIONS[:4], [0, 1, 2, 3])
     )
 
 
@@ -88,7 +88,7 @@ def test_it_has_gradients_in_a_graph_too():
     def gradient(images, captions, image_of):
         with tf.GradientTape() as tape:
             tape.watch(images)
-            value = loss.of(images, captions, image_of)
+            value = loss.compute(images, captions, image_of)
         return tape.gradient(value, images)
 
     found = gradient(tf.constant(IMAGES), tf.constant(CAPTIONS), tf.constant(IMAGE_OF))
@@ -96,11 +96,11 @@ def test_it_has_gradients_in_a_graph_too():
 
 
 ONE_WRONG = {
-    "6 captions: give image_of": (IMAGES, CAPTIONS),
+    "6 captions: give image_ids": (IMAGES, CAPTIONS),
     r"shape \(6,\), not int64 of shape \(5,\)": (IMAGES, CAPTIONS, IMAGE_OF[:5]),
     r"whole numbers of shape \(6,\), not float64": (IMAGES, CAPTIONS, IMAGE_OF / 1),
-    r"image_of\[5\] is 4, but there are 4 images": (IMAGES, CAPTIONS, [0, 0, 1, 2, 3, 4]),
-    r"image_of\[0\] is -1": (IMAGES, CAPTIONS, IMAGE_OF - 1),
+    r"image_ids\[5\] is 4, but there are 4 images": (IMAGES, CAPTIONS, [0, 0, 1, 2, 3, 4]),
+    r"image_ids\[0\] is -1": (IMAGES, CAPTIONS, IMAGE_OF - 1),
     "images: embeddings are float tensors, not texts": (["a dog"] * 4, CAPTIONS, IMAGE_OF),
     "captions: embeddings are float tensors, not texts": (IMAGES, np.array(["a"] * 6), IMAGE_OF),
     "not int64": (IMAGES, np.ones((6, 6), np.int64), IMAGE_OF),
@@ -118,36 +118,46 @@ ONE_WRONG = {
 @pytest.mark.parametrize("says", ONE_WRONG)
 def test_a_wrong_call_says_what_is_right(says):
     with pytest.raises(ArgumentError, match=says):
-        losses.SmoothAP().of(*ONE_WRONG[says])
+        losses.SmoothAP().compute(*ONE_WRONG[says])
 
 
 @pytest.mark.parametrize(
     ("name", "images", "more", "says"),
     [
-        ("KLDivergence", IMAGES, {}, "of the kind gaussian, not on point and point: give a dict"),
-        ("Diversity", IMAGES, {}, "reads residuals of an embedding, which neither side has"),
+        (
+            "KLDivergence",
+            IMAGES,
+            {},
+            "works on gaussian embeddings, not point and point: give a dict",
+        ),
+        ("Diversity", IMAGES, {}, "reads the residuals of an embedding, which neither side has"),
         ("SoftContrastive", IMAGES, {}, "log-odds of a match: take a matcher"),
         ("SoftContrastive", IMAGES, {"matcher": matchers.Cosine()}, "log-odds of a match"),
         ("DAA", IMAGES, {}, r"give relevance, float \(4, 6\), such as keras_xmr.relevance.cider"),
         ("DAA", IMAGES, {"relevance": RELEVANCE[:3]}, r"of shape \(4, 6\), not \(3, 6\)"),
         ("DAA", IMAGES, {"relevance": "x"}, "relevance: a matrix of finite numbers"),
         ("DAA", IMAGES, {"relevance": RELEVANCE * np.nan}, "relevance: a matrix of finite numbers"),
-        ("DAA", embedding("set", 4, 1), {"relevance": RELEVANCE}, 'take similarity="scores"'),
-        ("SmoothAP", IMAGES, {"relevance": RELEVANCE}, "reads no relevance"),
+        ("DAA", embedding("set", 4, 1), {"relevance": RELEVANCE}, "or take similarity='scores'"),
+        ("SmoothAP", IMAGES, {"relevance": RELEVANCE}, "does not use relevance"),
         ("SmoothAP", IMAGES, {"positives": POSITIVES}, "both say who matches whom"),
-        ("SmoothAP", IMAGES, {"matcher": matchers.MatchProbability()}, "of the kinds gaussian"),
+        (
+            "SmoothAP",
+            IMAGES,
+            {"matcher": matchers.MatchProbability()},
+            "scores gaussian embeddings",
+        ),
         ("SmoothAP", IMAGES, {"matcher": "cosine"}, "one of keras_xmr.matchers, not 'cosine'"),
-        ("SmoothAP", IMAGES, {"matcher": matchers.MaxCosine()}, "of the kinds set and set"),
+        ("SmoothAP", IMAGES, {"matcher": matchers.MaxCosine()}, "scores set and set"),
         ("VarianceAwareWeighting", embedding("gaussian", 4, 1), {}, "not gaussian and point"),
     ],
 )
 def test_a_loss_says_what_it_needs(name, images, more, says):
     with pytest.raises(ArgumentError, match=says):
-        getattr(losses, name)().of(images, CAPTIONS, IMAGE_OF, **more)
+        getattr(losses, name)().compute(images, CAPTIONS, IMAGE_OF, **more)
 
 
 def test_a_loss_that_is_called_like_one_of_keras_says_how():
-    with pytest.raises(ArgumentError, match=r"is \.of\(images, captions, image_of\)"):
+    with pytest.raises(ArgumentError, match=r"is \.compute\(images, captions, image_ids\)"):
         losses.SmoothAP()(IMAGES, CAPTIONS)
 
 
@@ -177,9 +187,9 @@ def test_a_matcher_of_samples_says_what_draws_them():
 
 def test_positives_are_numbers():
     with pytest.raises(ArgumentError, match="positives: a matrix of finite numbers"):
-        losses.SmoothAP().of(IMAGES, CAPTIONS, positives="x")
+        losses.SmoothAP().compute(IMAGES, CAPTIONS, positives="x")
 
 
 def test_a_loss_of_nothing_is_told():
     with pytest.raises(ArgumentError, match="at least one image and one caption"):
-        losses.Triplet().of(points(0, 1), points(0, 2))
+        losses.Triplet().compute(points(0, 1), points(0, 2))

@@ -1,4 +1,4 @@
-"""Towers, losses and batches as somebody gives them who builds a model in Python."""
+"""Validates the towers, losses and batches of a model that is built in Python."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_xmr.embeddings.given import as_embedding, shapes
-from keras_xmr.embeddings.kinds import kind
+from keras_xmr.embeddings.validation import as_embedding, check_fit, described, shapes
 from keras_xmr.errors import ArgumentError
 from keras_xmr.losses import Loss
-from keras_xmr.losses.given import check_loss
+from keras_xmr.losses.validation import check_loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import MatchRule
@@ -37,7 +36,7 @@ def as_tower(tower: Any, side: str) -> keras.Model:
     if not isinstance(tower, keras.Model) or not getattr(tower, "outputs", None):
         raise ArgumentError(
             f"the {side} tower is a functional model, keras.Model(inputs, outputs), or a "
-            f"keras.Sequential that begins with a keras.Input, not {_described(tower)}"
+            f"keras.Sequential that begins with a keras.Input, not {described(tower)}"
         )
     if isinstance(tower, keras.Sequential):
         tower = keras.Model(tower.inputs[0], tower.outputs[0], name=tower.name)
@@ -63,7 +62,7 @@ def as_objective(given: Any) -> Objective:
     if not losses or not all(isinstance(loss, Loss) for loss in losses):
         raise ArgumentError(
             "the loss is one of keras_xmr.losses, such as SmoothAP(), a list of them, or an "
-            f"Objective with their weights, not {_described(given)}"
+            f"Objective with their weights, not {described(given)}"
         )
     return Objective(losses, [1.0] * len(losses))
 
@@ -78,10 +77,10 @@ def check_parts(
     """
     if not isinstance(matcher, Matcher):
         raise ArgumentError(
-            f"the matcher is one of keras_xmr.matchers, such as Cosine(), not {_described(matcher)}"
+            f"the matcher is one of keras_xmr.matchers, such as Cosine(), not {described(matcher)}"
         )
     image, caption = image_tower.output, text_tower.output
-    matcher.check_kinds(kind(image), kind(caption))
+    check_fit(matcher, image, caption)
     for loss in objective.losses_:
         check_loss(loss, image, caption, matcher)
 
@@ -97,7 +96,7 @@ def as_inputs(x: Any) -> dict[str, Any]:
     if not isinstance(x, Mapping) or not {"image", "caption"} <= x.keys():
         raise ArgumentError(
             'a model is called on {"image": ..., "caption": ...}, or on a pair (images, captions), '
-            f"not on {_described(x)}"
+            f"not on {described(x)}"
         )
     return dict(x)
 
@@ -173,13 +172,3 @@ def as_targets(y: Any, judgements: MatchRule) -> dict[str, Any]:
         )
     ids = tf.reshape(ids, [-1])
     return {"image_id": ids} if judgements == "pairs" else {"labels": ids[:, None]}
-
-
-def _described(given: Any) -> str:
-    if isinstance(given, type):
-        return f"the class {given.__name__} itself; make one: {given.__name__}()"
-    if isinstance(given, Mapping):
-        return f"a dict with the keys {sorted(given)}"
-    if hasattr(given, "shape"):
-        return f"one tensor of shape {tuple(given.shape)}"
-    return repr(given) if isinstance(given, str) else type(given).__name__

@@ -1,4 +1,4 @@
-"""Embeddings as somebody gives them who calls from Python."""
+"""Validates embeddings that are given in Python."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_xmr.config.fit import Made, misfits
 from keras_xmr.embeddings.kinds import Embedding, kind
 from keras_xmr.errors import ArgumentError
 
-_RANKS = {
+RANKS = {
     "mean": 2,
     "log_variance": 2,
     "reconstruction": 2,
@@ -26,6 +27,8 @@ _RANKS = {
     "global": 2,
     "mask": 2,
 }
+"""The rank of each tensor of an embedding."""
+
 _SHAPES = {
     "point": "a tensor (N, D)",
     "gaussian": 'a dict {"mean": (N, D), "log_variance": (N, D)}',
@@ -82,6 +85,43 @@ def shapes(*kinds: str) -> str:
     return "give " + ", or ".join(_SHAPES[kind] for kind in kinds or _SHAPES)
 
 
+def shape_text(key: str) -> str:
+    """The shape of a tensor of an embedding, in words."""
+    return "(B, D)" if RANKS.get(key, 2) == 2 else "(B, K, D)"
+
+
+def check_fit(part: Any, image: Embedding, caption: Embedding, log_odds: bool = True) -> None:
+    """Checks that a loss, or a matcher, works on two embeddings.
+
+    Args:
+        part: The loss or the matcher.
+        image: The embedding of images.
+        caption: That of captions.
+        log_odds: For a loss, whether its scores are log-odds of a match.
+
+    Raises:
+        ArgumentError: If it does not; the message says what to give.
+    """
+    made = [Made(kind(side), side.keys()) for side in (image, caption)]
+    for misfit in misfits(part.contract, *made, log_odds):
+        way_out = {
+            "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",
+            "keys": ", which neither side has. Heads make them: PIENet, SlotAttention and "
+            "DynamicSubEmbeddings residuals (N, K, D), the last mask (N, D) too",
+            "scores": ": take a matcher such as keras_xmr.matchers.MeanOnly() for points or "
+            "MatchProbability() for Gaussians, and keep it: its scale and shift are learned",
+        }
+        raise ArgumentError(f"{type(part).__name__} {misfit.text}{way_out[misfit.about]}")
+
+
+def _accepted(part: Any) -> str:
+    """What to give to a part in place of other kinds."""
+    options = part.contract.options_for("accepts")
+    others = ", or ".join(f"{name}={value!r}" for name, value in options.items())
+    known = dict.fromkeys(kind for pair in part.contract.accepts for kind in pair)
+    return shapes(*known) + (f", or take {others}" if others else "")
+
+
 def items(embedding: Embedding) -> int | None:
     """How many items an embedding is of; None in a graph that leaves it open."""
     return next(iter(embedding.values())).shape[0]
@@ -94,11 +134,11 @@ def _tensor(value: Any, key: str, name: str) -> Any:
     else:
         if not _is_numeric(value):
             raise ArgumentError(
-                f"{name}: embeddings are float tensors, not {_described(value)}. A text tower "
+                f"{name}: embeddings are float tensors, not {_dtype_of(value)}. A text tower "
                 "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
             )
         tensor = keras.ops.convert_to_tensor(value, "float32")
-    rank = _RANKS.get(key)
+    rank = RANKS.get(key)
     if rank is not None and len(tensor.shape) != rank:
         shape = ", ".join("NLD"[:rank]) if rank == 3 else "N, D"
         raise ArgumentError(
@@ -114,7 +154,7 @@ def _is_numeric(value: Any) -> bool:
         return False
 
 
-def _described(value: Any) -> str:
+def _dtype_of(value: Any) -> str:
     if isinstance(value, str) or (isinstance(value, list | tuple) and value):
         first = value if isinstance(value, str) else value[0]
         if isinstance(first, str | bytes):
@@ -123,3 +163,16 @@ def _described(value: Any) -> str:
     if dtype is None:
         return type(value).__name__
     return "texts" if "str" in str(dtype) or str(dtype).startswith("<U") else str(dtype)
+
+
+def described(value: Any) -> str:
+    """What somebody gave, or returned, in words."""
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself; make one: {value.__name__}()"
+    if isinstance(value, Mapping):
+        return f"a dict with the keys {sorted(value)}"
+    if hasattr(value, "shape"):
+        return f"one tensor, {value.dtype} of shape {tuple(value.shape)}"
+    if isinstance(value, str):
+        return repr(value)
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""What a loss is called on, of what somebody gives who has embeddings and no model."""
+"""Validates the arguments of `Loss.compute`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_xmr.embeddings import distances
-from keras_xmr.embeddings.given import as_embedding, check_dimensions, items, shapes
-from keras_xmr.embeddings.kinds import Embedding, kind, points
+from keras_xmr.embeddings.kinds import Embedding, points
+from keras_xmr.embeddings.validation import as_embedding, check_dimensions, check_fit, items
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import as_array, checked_image_of
 from keras_xmr.matchers import Matcher
@@ -22,12 +22,12 @@ def checked_inputs(
     loss: Any,
     images: Any,
     captions: Any,
-    image_of: Any,
+    image_ids: Any,
     positives: Any,
     relevance: Any,
     matcher: Any,
 ) -> tuple[Tensor, Embedding, Embedding, dict[str, Tensor]]:
-    """Scores, both embeddings and the relations that a loss is called on; see `Loss.of`.
+    """Scores, both embeddings and the relations that a loss is called on; see `Loss.compute`.
 
     Raises:
         ArgumentError: If shapes do not fit, or the loss needs something else.
@@ -38,17 +38,17 @@ def checked_inputs(
     if matcher is not None:
         if not isinstance(matcher, Matcher):
             raise ArgumentError(f"matcher is one of keras_xmr.matchers, not {matcher!r}")
-        matcher.check_kinds(kind(image), kind(caption))
+        check_fit(matcher, image, caption)
     check_loss(loss, image, caption, matcher)
-    if loss.NEEDS_CAPTION_IDS:
+    if loss.contract.reads_words:
         raise ArgumentError(
             f"{_name(loss)} reads the words of captions, and trains in a model only"
         )
-    relations = {"positives": _positives(image_of, positives, items(image), items(caption))}
-    if loss.NEEDS_RELEVANCE:
+    relations = {"positives": _positives(image_ids, positives, items(image), items(caption))}
+    if loss.contract.reads_relevance:
         relations["relevance"] = _relevance(loss, relevance, relations["positives"].shape)
     elif relevance is not None:
-        raise ArgumentError(f"{_name(loss)} reads no relevance; leave it out")
+        raise ArgumentError(f"{_name(loss)} does not use relevance; remove the argument")
     if matcher is not None:
         image, caption = matcher.prepare(image, "image"), matcher.prepare(caption, "caption")
     return _scores(loss, matcher, image, caption), image, caption, relations
@@ -60,58 +60,19 @@ def check_loss(loss: Any, image: Embedding, caption: Embedding, matcher: Any) ->
     Raises:
         ArgumentError: If it does not.
     """
-    _check_kinds(loss, image, caption)
-    _check_keys(loss, image, caption)
+    check_fit(loss, image, caption, matcher is not None and matcher.contract.log_odds)
     check_dimensions(image, caption)
-    if loss.NEEDS_LOGITS and not getattr(matcher, "LOGITS", False):
-        raise ArgumentError(
-            f"{_name(loss)} reads scores as log-odds of a match: take a matcher such as "
-            "keras_xmr.matchers.MeanOnly() for points or MatchProbability() for Gaussians, and "
-            "keep it: its scale and shift are learned"
-        )
 
 
 def _name(loss: Any) -> str:
     return type(loss).__name__
 
 
-def _check_kinds(loss: Any, image: Embedding, caption: Embedding) -> None:
-    """Checks the kinds of embedding that the loss works on."""
-    kinds = (kind(image), kind(caption))
-    if loss.NEEDS and not set(kinds) <= set(loss.NEEDS):
-        raise ArgumentError(
-            f"{_name(loss)} works on embeddings of the kind {' or '.join(loss.NEEDS)}, not on "
-            f"{kinds[0]} and {kinds[1]}: {shapes(*loss.NEEDS)}"
-        )
-    if getattr(loss, "similarity", "scores") != "scores" and set(kinds) - {"point", "gaussian"}:
-        raise ArgumentError(
-            f"{_name(loss)} compares vectors, of which an item of {kinds[0]} and {kinds[1]} has "
-            'several; take similarity="scores"'
-        )
-    if loss.ACCEPTS and kinds not in loss.ACCEPTS:
-        pairs = ", ".join(f"{i} and {c}" for i, c in loss.ACCEPTS)
-        raise ArgumentError(
-            f"{_name(loss)} works on images and captions of the kinds {pairs}, not {kinds[0]} and "
-            f"{kinds[1]}: {shapes(*dict.fromkeys(k for pair in loss.ACCEPTS for k in pair))}"
-        )
-
-
-def _check_keys(loss: Any, image: Embedding, caption: Embedding) -> None:
-    """Checks that one side has what the loss reads beyond its kind."""
-    keys = loss.keys_read()
-    if not any(keys <= side.keys() for side in (image, caption)):
-        raise ArgumentError(
-            f"{_name(loss)} reads {' and '.join(sorted(keys))} of an embedding, which neither side "
-            "has. Heads of sets make them (PIENet, SlotAttention, DynamicSubEmbeddings): "
-            'residuals (N, K, D), and mask (N, D), beside "points"'
-        )
-
-
-def _positives(image_of: Any, positives: Any, images: int | None, captions: int | None) -> Tensor:
+def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Tensor:
     """Who matches whom, boolean (N, M)."""
     if positives is not None:
-        if image_of is not None:
-            raise ArgumentError("image_of and positives both say who matches whom; give one")
+        if image_ids is not None:
+            raise ArgumentError("image_ids and positives both say who matches whom; give one")
         found = ops.convert_to_tensor(_numbers(positives, "positives"), "bool")
         if tuple(found.shape) != (images, captions):
             raise ArgumentError(
@@ -121,10 +82,10 @@ def _positives(image_of: Any, positives: Any, images: int | None, captions: int 
         return found
     if images is None or captions is None:
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
-    if tf.is_tensor(image_of) and not tf.executing_eagerly():
+    if tf.is_tensor(image_ids) and not tf.executing_eagerly():
         # In a graph nobody knows its values yet.
-        return ops.equal(ops.arange(images, dtype=image_of.dtype)[:, None], image_of[None, :])
-    rows = checked_image_of(image_of, images, captions)
+        return ops.equal(ops.arange(images, dtype=image_ids.dtype)[:, None], image_ids[None, :])
+    rows = checked_image_of(image_ids, images, captions, "image_ids")
     return ops.convert_to_tensor(np.arange(images)[:, None] == rows[None, :])
 
 
@@ -158,7 +119,7 @@ def _scores(loss: Any, matcher: Any, image: Embedding, caption: Embedding) -> Te
     if matcher is not None:
         return matcher(image, caption)
     if "tokens" in image.keys() | caption.keys():
-        if loss.READS_SCORES:
+        if loss.contract.reads_scores:
             raise ArgumentError("a matcher scores tokens: give one, such as SGR()")
         return ops.zeros((items(image), items(caption)))
     if "mean" in image and "mean" in caption:

@@ -1,0 +1,96 @@
+"""Base classes of layers: with a config of their own, and with a declaration that is checked."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import keras
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from keras_xmr.config.contracts import Declared
+from keras_xmr.errors import ArgumentError
+
+
+class RecordedLayer(keras.layers.Layer):
+    """A layer whose config is the arguments of its constructor, those with their defaults too."""
+
+    _arguments: Mapping[str, Any]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        layer = super().__new__(cls, *args, **kwargs)
+        # Keras would track a dict that is set as an attribute, before the layer can track any.
+        object.__setattr__(layer, "_arguments", _arguments(cls, args, kwargs))
+        return layer
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | dict(self._arguments)
+
+
+class Part(Declared, RecordedLayer):
+    """A loss, matcher, head or pooling: a layer with a `CONTRACT`, whose options are checked.
+
+    Raises:
+        ArgumentError: If an option is not of its type, or has no effect with the others.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        part = super().__new__(cls, *args, **kwargs)
+        _check_options(cls, part._arguments)
+        return part
+
+    @property
+    def contract(self) -> Any:
+        """What it declares, with the options that it has."""
+        return type(self).CONTRACT.with_options(self._arguments)
+
+
+def _arguments(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The named parameters of a constructor, by name; none where they cannot be what it takes."""
+    signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+    try:
+        bound = signature.bind(None, *args, **kwargs)
+    except TypeError:  # The constructor itself will say what is wrong.
+        return {}
+    bound.apply_defaults()
+    named = [p.name for p in signature.parameters.values() if p.kind not in _VARIABLE]
+    return {name: bound.arguments[name] for name in named[1:]}
+
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _check_options(cls: Any, options: Mapping[str, Any]) -> None:
+    try:
+        _option_types(cls).model_validate(dict(options))
+    except ValidationError as error:
+        mistake = error.errors(include_url=False)[0]
+        raise ArgumentError(
+            f"{cls.__name__}: {mistake['loc'][0]}: got {mistake['input']!r}: "
+            f"{mistake['msg'][:1].lower()}{mistake['msg'][1:]}"
+        ) from None
+    defaults = {n: p.default for n, p in inspect.signature(cls.__init__).parameters.items()}
+    for mistake in cls.CONTRACT.ineffective(options, defaults):
+        raise ArgumentError(f"{cls.__name__}: {mistake}")
+
+
+@cache
+def _option_types(cls: Any) -> type[BaseModel]:
+    """The types of the options of a class: its keyword-only parameters, as a config checks them."""
+    try:
+        hints = typing.get_type_hints(cls.__init__, include_extras=True)
+    except NameError:  # Of a type that is not imported at run time.
+        hints = {}
+    fields: dict[str, Any] = {
+        name: (hints.get(name, Any), ...)
+        for name, parameter in inspect.signature(cls.__init__).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    return create_model(
+        cls.__name__,
+        __config__=ConfigDict(arbitrary_types_allowed=True, protected_namespaces=()),
+        **fields,
+    )
