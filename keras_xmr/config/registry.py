@@ -21,8 +21,9 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from data_pipelines.errors import UserError
 from data_pipelines.plugins import PluginError, plugin_classes
-from data_pipelines.syntax import ancestry, base_name, read_classes
+from data_pipelines.syntax import Classes, ancestry, base_name, read_classes
 from keras_xmr.config.contracts import CONTRACTS, Contract, SearchContract, derived_contract
 from keras_xmr.config.messages import nearest
 from keras_xmr.config.option_types import ALIASES
@@ -103,8 +104,19 @@ class Component:
     search: SearchContract | None = None
 
     def load(self) -> Any:
-        """Imports the class itself. This imports TensorFlow."""
-        return getattr(importlib.import_module(self.module), self.class_name)
+        """Imports the class itself. This imports TensorFlow.
+
+        Raises:
+            PluginError: If the module of a plugin cannot be imported.
+        """
+        try:
+            return getattr(importlib.import_module(self.module), self.class_name)
+        except Exception as error:
+            if isinstance(error, UserError) or self.module not in plugin_classes():
+                raise
+            raise PluginError(
+                f"{self.module} cannot be imported: {type(error).__name__}: {error}"
+            ) from error
 
 
 def summaries(names: Iterable[str], *families: str) -> dict[str, str]:
@@ -146,7 +158,7 @@ def components(family: str) -> Mapping[str, Component]:
         PluginError: If a component cannot be read, or has a name that is taken.
     """
     folder, base = FAMILIES[family].folder, FAMILIES[family].base
-    own, plugins = read_classes(_files_of_folder(folder)), plugin_classes()
+    own, plugins = _classes_of_folder(folder), plugin_classes()
     # Classes that others are made of, such as those of base.py and queries_base.py, are none.
     modules = [module for module in own if not module.endswith("base")]
     found: dict[str, Component] = {}
@@ -174,11 +186,26 @@ def import_plugins() -> None:
                 component.load()
 
 
-def _files_of_folder(folder: str) -> dict[str, Path]:
+def _classes_of_folder(folder: str) -> Classes:
     root = Path(__file__).parent.parent
-    return {
-        f"{root.name}.{folder}.{path.stem}": path for path in sorted((root / folder).glob("*.py"))
-    }
+    paths = sorted((root / folder).glob("*.py"))
+    try:
+        return read_classes({f"{root.name}.{folder}.{path.stem}": path for path in paths})
+    except SyntaxError as error:
+        raise PluginError(f"a part cannot be read: {error}") from None
+
+
+def why_not_found(family: str, name: str) -> str:
+    """Why a class of a plugin is not a component of a family; empty if there is no such class."""
+    folder, base = FAMILIES[family].folder, FAMILIES[family].base
+    for module, classes in plugin_classes().items():
+        for class_name in classes:
+            if snake_case(class_name) == name:
+                return (
+                    f"{module}.{class_name} does not derive from a {family}; write "
+                    f"`from keras_xmr.{folder} import {base}` and class {class_name}({base})"
+                )
+    return ""
 
 
 def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Component:
@@ -297,12 +324,18 @@ def _read_options(nodes: Sequence[ast.ClassDef], module: str) -> type[Choice]:
     if node is not None and init is not None:
         documented = _documented_args(ast.get_docstring(node) or "")
         for argument, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True):
-            value = ... if default is None else ast.literal_eval(default)
+            value = ... if default is None else _read_default(argument.arg, default)
             fields[argument.arg] = (
                 _read_type(argument.annotation, f"{module}.{name}({argument.arg})"),
                 Field(default=value, description=documented.get(argument.arg)),
             )
     return create_model(name, __base__=Choice, **fields)
+
+
+def _read_default(name: str, node: ast.expr) -> Any:
+    if not _is_literal(node):
+        raise TypeError(f"the default of {name} is computed: {ast.unparse(node)}; write a literal")
+    return ast.literal_eval(node)
 
 
 def _read_type(node: ast.expr | None, where: str) -> Any:
@@ -323,8 +356,10 @@ def _read_type(node: ast.expr | None, where: str) -> Any:
             found: Any = tuple[tuple(types)]  # type: ignore[misc]
             # Null stands for none, where that means something.
             return Annotated[found, Field(min_length=1)] if ... in types else found
-    text = "nothing" if node is None else ast.unparse(node)
-    raise TypeError(f"{where}: a config cannot hold the type {text}; use {', '.join(ALIASES)}")
+    known = f"one of {', '.join(ALIASES)}, a Literal, or a tuple of these"
+    if node is None:
+        raise TypeError(f"{where} has no type; write {known}")
+    raise TypeError(f"{where}: a config cannot hold the type {ast.unparse(node)}; use {known}")
 
 
 def _is_ellipsis(node: ast.expr) -> bool:

@@ -1,12 +1,13 @@
-"""What a metric is that a config can choose."""
+"""Base class of the metrics that a config can choose."""
 
 from __future__ import annotations
 
 import abc
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics.ranking import QueryMetrics, summarize
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
@@ -34,6 +35,26 @@ class QueryMetric(abc.ABC):
         """
 
 
+def check_values(metric: QueryMetric, values: Any, queries: int) -> np.ndarray:
+    """The values of every query that a metric has returned, (queries,).
+
+    Raises:
+        ArgumentError: If it has returned something else.
+    """
+    name = f"{type(metric).__module__}.{type(metric).__qualname__}"
+    found = values if isinstance(values, np.ndarray) else None
+    if found is None or found.shape != (queries,) or found.dtype.kind not in "biuf":
+        returned = type(values).__name__
+        if found is not None:
+            returned = f"{found.dtype} of shape {found.shape}"
+        raise ArgumentError(
+            f"{name} returned {returned} for {queries} queries; return the figure of every query, "
+            f"numbers of shape ({queries},), NaN for a query without a right answer: intervals and "
+            "comparisons are made of these"
+        )
+    return found
+
+
 def measure_chosen(
     scores: ScoreMatrices, truth: GroundTruth, judgements: Judgements | None = None
 ) -> RetrievalMetrics | None:
@@ -49,7 +70,13 @@ def measure_chosen(
     judgements = judgements or truth.judgements
     both = judgements, judgements.transpose()
     i2t, t2i = (
-        QueryMetrics({name: of(rows, own) for name, of in truth.measures.items()}, own.counts())
+        QueryMetrics(
+            {
+                name: check_values(of, of(rows, own), len(rows))
+                for name, of in truth.measures.items()
+            },
+            own.counts(),
+        )
         for rows, own in zip(scores.by_query, both, strict=True)
     )
     return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)

@@ -1,4 +1,4 @@
-"""What a re-ranker is."""
+"""Base class of re-rankers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import as_array
 
 
@@ -38,6 +39,7 @@ class Reranker(abc.ABC):
 
         Raises:
             ValueError: If it is not a matrix of numbers, or a score is NaN or infinite.
+            ArgumentError: If `rerank` returns something else.
         """
         scores = as_array(scores, "scores")
         if scores.ndim != 2 or not scores.size:
@@ -46,7 +48,15 @@ class Reranker(abc.ABC):
             raise ValueError(f"scores are numbers, not {scores.dtype}")
         if scores.dtype not in (np.float32, np.float64):
             scores = scores.astype(np.float32)
-        return self.rerank(scores)
+        found = self.rerank(scores)
+        if not isinstance(found, Reranked) or any(
+            not isinstance(side, np.ndarray) or side.shape != scores.shape for side in found
+        ):
+            raise ArgumentError(
+                f"{type(self).__name__}.rerank returned something else than "
+                f"Reranked(image_to_text, text_to_image), two matrices of the shape {scores.shape}"
+            )
+        return found
 
     @abc.abstractmethod
     def rerank(self, scores: np.ndarray) -> Reranked:

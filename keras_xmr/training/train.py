@@ -40,6 +40,7 @@ from keras_xmr.training.left_out import SIDES, LeftOut, at_start, changed
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
 from keras_xmr.training.termination import TerminationNotice
+from keras_xmr.training.trial import try_parts
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -96,10 +97,13 @@ def train(
             cannot be written, or the files are not there that hold what they leave out.
         RecordsError: If a record is damaged.
         EncoderError: If weights or word vectors cannot be loaded.
-        UserError: If a loss needs relevance, and its tokenizer cannot be run.
+        UserError: If a loss needs relevance, and its tokenizer cannot be run; or if a part does not
+            do what its family does.
         ArgumentError: If gradient caching would normalise by chunks.
     """
     options = config.train
+    if not folder.is_trained:
+        try_parts(config)
     keras.utils.set_random_seed(config.seed)
     judged = judged_training(config, folder, records)
     records = judged.records

@@ -14,8 +14,9 @@ import pytest
 
 from data_pipelines import plugins
 from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
+from data_pipelines.sources import Problems
 from data_pipelines.text import SPECIAL, WordTokenizer
-from keras_xmr import cli
+from keras_xmr import cli, commands
 from keras_xmr.config.explain import explain
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import FAMILIES, components, import_plugins
@@ -24,9 +25,9 @@ from keras_xmr.config.yaml_file import ConfigError
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure, measured_tables
-from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.model.build import build_model
 from keras_xmr.reranking import build_rerankers
+from keras_xmr.training.trial import try_parts
 
 PAGE = Path(__file__).parents[3] / "docs" / "add_a_method.md"
 SECTION = PAGE.read_text("utf-8").partition("## In a package of your own")[2]
@@ -51,32 +52,6 @@ class Nothing(Source):
     def read(self, entry):
         raise NotImplementedError
 '''
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """Writes packages that can be imported, which are forgotten afterwards."""
-    monkeypatch.syspath_prepend(tmp_path)
-    before = set(sys.modules)
-
-    def write(files: dict[str, str]) -> None:
-        for name, text in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-
-    yield write
-    remove_plugins(list(plugins._added))
-    CHOSEN.pop("lead", None)
-    rebuild()
-    for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
-            sys.modules[name].__file__
-        ):
-            del sys.modules[name]
-    known = keras.saving.get_custom_objects()
-    for name in [name for name in known if name.startswith("my_methods>")]:
-        del known[name]
 
 
 def overrides() -> list[str]:
@@ -108,7 +83,9 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
     keras.utils.set_random_seed(0)
     records = SimpleNamespace(holds="images", region_shape=None)
     tokenizer = WordTokenizer([*SPECIAL, "a", "red", "circle"], 8)
+    try_parts(config)
     model = build_model(config, records, tokenizer, pretrained=True)
+    assert type(model.image_tower.get_layer("head")).__name__ == "Bounded"
     model.compile(keras.optimizers.SGD(0.05))
     random = np.random.default_rng(0)
     x = {
@@ -248,3 +225,56 @@ def test_installed_packages_say_that_they_have_parts(package, monkeypatch):
     finally:
         plugins._installed.cache_clear()
         monkeypatch.undo()
+
+
+def blocks() -> list[str]:
+    """The modules of the page: parts, a data set, and a command."""
+    return re.findall(r"```python\n(.*?)```", SECTION, re.S)
+
+
+def test_the_data_set_of_the_page_is_read(package, tmp_path):
+    package({"my_data.py": blocks()[1]})
+    for split in ("train", "val", "test"):
+        (tmp_path / "photos" / split).mkdir(parents=True)
+        (tmp_path / "photos" / split / "a red circle.png").write_bytes(b"pixels")
+    choice = re.findall(r"'(data.source=.*?)'", SECTION)[0].replace(
+        "photos}", f"{tmp_path}/photos}}"
+    )
+    config = load_config(find_config("csv_pcme"), ["plugins=[my_data]", choice])
+    entries = list(config.data.source.entries(Problems()))
+    assert [entry.split for entry in entries] == ["train", "val", "test"]
+    assert entries[0].captions[0].text == "a red circle"
+    assert config.data.source.read(entries[0]).data == b"pixels"
+
+
+def test_the_command_of_the_page_runs(package, capsys):
+    package({"my_command.py": blocks()[2], "my_methods/__init__.py": "x = 1"})
+    command = re.search(r"^python (main.py \..*)$", SECTION, re.M)[1]
+    cli.main(shlex.split(command))
+    assert capsys.readouterr().out == "5 words\n"
+    with pytest.raises(SystemExit):
+        cli.main(["main.py", ".my_command", "--help"])
+    assert "Counts the words of a text." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["main.py", ".my_methods"])
+    assert "my_methods is not a command: it has no add_arguments" in capsys.readouterr().err
+
+
+def test_installed_packages_bring_commands(package, monkeypatch, capsys):
+    package({"my_command.py": blocks()[2]})
+    points = [
+        SimpleNamespace(name="count-words", value="my_command"),
+        SimpleNamespace(name="gone", value="my_gone"),
+    ]
+    monkeypatch.setattr(commands, "entry_points", lambda group: points)
+    commands._installed.cache_clear()
+    try:
+        cli.main(["main.py", "count-words", "two dogs"])
+        assert capsys.readouterr().out == "2 words\n"
+        with pytest.raises(SystemExit):
+            cli.main(["main.py", "gone"])
+        assert "the command gone cannot be imported: ModuleNotFoundError" in capsys.readouterr().err
+        cli.main(["main.py", "--help"])
+        assert "Counts the words of a text." in capsys.readouterr().out
+    finally:
+        commands._installed.cache_clear()

@@ -1,0 +1,259 @@
+"""Typical mistakes in a part of one's own: each ends in a sentence with class and way out."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from data_pipelines.errors import UserError
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.registry import build
+from keras_xmr.config.schema import weight_of
+from keras_xmr.training.trial import try_parts
+
+HEADER = """
+import keras
+import numpy as np
+from keras import ops
+from keras_xmr.config.contracts import HeadContract, LossContract, MatcherContract, PoolingContract
+from keras_xmr.heads import Head
+from keras_xmr.losses import Loss
+from keras_xmr.matchers import Matcher
+from keras_xmr.metrics import QueryMetric
+from keras_xmr.pooling import Pooling
+from keras_xmr.reranking import Reranker
+"""
+REGISTERED = '@keras.saving.register_keras_serializable(package="my_methods")\n'
+LOSS = (
+    REGISTERED
+    + """
+class Mine(Loss):
+    CONTRACT = LossContract(parts=("value",))
+
+    def call(self, scores, image, caption, relations):
+        return RETURNED
+"""
+)
+MATCHER = (
+    REGISTERED
+    + """
+class Mine(Matcher):
+    CONTRACT = MatcherContract(accepts=(("point", "point"),))
+
+    def call(self, image, caption):
+        return RETURNED
+"""
+)
+HEAD = (
+    REGISTERED
+    + """
+class Mine(Head):
+    CONTRACT = HeadContract(kind="point")
+
+    def call(self, features, mask=None):
+        return RETURNED
+"""
+)
+POOLING = (
+    REGISTERED
+    + """
+class Mine(Pooling):
+    def call(self, features, mask=None):
+        return RETURNED
+"""
+)
+METRIC = """
+class Mine(QueryMetric):
+    TITLE = "mine"
+
+    def __call__(self, scores, judgements):
+        return RETURNED
+"""
+RERANKER = """
+class Mine(Reranker):
+    def rerank(self, scores):
+        return RETURNED
+"""
+PRODUCT = 'ops.matmul(image["mean"], ops.transpose(caption["mean"]))'
+CONSTRUCTOR = """
+    def __init__(self, *, margin=0.2, **kwargs):
+        super().__init__(**kwargs)
+
+"""
+OPTION = LOSS.replace("    def call", CONSTRUCTOR + "    def call")
+FORGETS = OPTION.replace("margin=0.2", "margin: float = 0.2") + (
+    "    def get_config(self):\n        return {'name': self.name}\n"
+)
+
+CHOICES = {
+    LOSS: "objective=[{name: mine}]",
+    OPTION: "objective=[{name: mine}]",
+    MATCHER: "model.matcher=mine",
+    HEAD: "model.image.head=mine",
+    POOLING: "model.image.pooling=mine",
+    METRIC: "evaluation.metrics=[mine]",
+    RERANKER: "evaluation.rerankers=[mine]",
+}
+SMALL = ["model.dimension=8", "model.text.encoder.dimension=6", "model.text.pooling=mean"]
+
+RETURNED = [
+    # A loss
+    (LOSS, "ops.mean(scores)", ["Mine.call returned", "return the parts of the loss as a dict"]),
+    (LOSS, "None", ["Mine.call returned None", "as a dict of scalars, {'value': ...}"]),
+    (
+        LOSS,
+        "{'value': ops.mean(scores, axis=1)}",
+        ["shape (3,) as the part 'value'", "keras.ops.mean"],
+    ),
+    (LOSS, "{'other': ops.mean(scores)}", ["the parts ['other']", "declares ['value']"]),
+    (LOSS, "{'value': ops.cast(ops.sum(scores), 'float16')}", ["float16", "losses are float32"]),
+    (
+        LOSS,
+        "{'value': ops.mean(image['sigma'])}",
+        [
+            "Mine: its call on 3 images",
+            "KeyError: 'sigma'",
+            "my_methods.py, line",
+            "image with mean",
+        ],
+    ),
+    (
+        LOSS,
+        "{'value': ops.mean(ops.log(scores - 10.0))}",
+        ["'value'", "is NaN or infinite", "logarithms"],
+    ),
+    (LOSS, "{'value': ops.zeros(())}", ["Mine has no gradient", "nothing would be learned"]),
+    (
+        LOSS,
+        "{'value': ops.mean(ops.sqrt(scores - scores))}",
+        ["its gradient", "is NaN or infinite", "roots"],
+    ),
+    # A matcher
+    (
+        MATCHER,
+        f"ops.transpose({PRODUCT})",
+        ["scores (5, 3) of 3 images and 5 captions", "transpose"],
+    ),
+    (
+        MATCHER,
+        f"ops.mean({PRODUCT}, axis=1)",
+        ["shape (3,)", "return scores of the shape (images, captions)"],
+    ),
+    (MATCHER, f"ops.cast({PRODUCT}, 'float16')", ["float16", "scores are float32"]),
+    # A head and a pooling
+    (
+        HEAD,
+        "(ops.mean(features, axis=1), None)",
+        ["Mine.call returned a tuple", "{'mean': (B, D)}"],
+    ),
+    (HEAD, "{'mean': features}", ["shape (3, 4, 8) as 'mean'", "its shape is (B, D), with D = 8"]),
+    (HEAD, "{'vector': ops.mean(features, axis=1)}", ["keys ['vector']", "need 'mean' too"]),
+    (HEAD, "{'mean': ops.cast(ops.mean(features, axis=1), 'float16')}", ["float16", "are float32"]),
+    (POOLING, "features", ["shape (3, 4, 8)", "one vector per item, of the shape (B, 8)"]),
+    # A metric and a re-ranker
+    (METRIC, "float(scores.mean())", ["Mine returned float for 3 queries", "shape (3,)"]),
+    (METRIC, "scores", ["Mine returned float32 of shape (3, 5)", "shape (3,)"]),
+    (RERANKER, "scores", ["Mine.rerank returned something else", "Reranked(image_to_text"]),
+]
+
+
+def tried(package, text: str, choice: str) -> str:
+    """What is said of a module with a part, when a config that chooses it is about to train."""
+    package({"my_methods.py": HEADER + text})
+    try:
+        try_parts(load_config(find_config("scenes_vse0"), ["plugins=[my_methods]", *SMALL, choice]))
+    except UserError as error:
+        return str(error)
+    raise AssertionError("nothing is said")
+
+
+@pytest.mark.parametrize(
+    ("part", "returned", "says"), RETURNED, ids=[str(n) for n in range(len(RETURNED))]
+)
+def test_what_a_part_returns_is_checked_before_the_training(package, part, returned, says):
+    message = tried(package, part.replace("RETURNED", returned), CHOICES[part])
+    assert "Mine" in message
+    for text in says:
+        assert text in message
+
+
+VALUE = "{'value': ops.mean(scores)}"
+WRITTEN = {
+    "not registered": (
+        LOSS.replace(REGISTERED, ""),
+        ["my_methods.Mine is not registered", 'register_keras_serializable(package="my_methods")'],
+    ),
+    "get_config forgets": (FORGETS, ["get_config forgets margin", "leave get_config out"]),
+    "option without a type": (OPTION, ["my_methods.Mine(margin) has no type", "PositiveFloat"]),
+    "default that is computed": (
+        OPTION.replace("margin=0.2", "margin: float = np.pi"),
+        ["the default of margin is computed: np.pi"],
+    ),
+    "name that is taken": (
+        LOSS.replace("class Mine", "class Triplet"),
+        ["my_methods has a loss 'triplet', and so has keras_xmr.losses.triplet", "another name"],
+    ),
+    "declaration that is computed": (
+        LOSS.replace('parts=("value",)', 'parts=tuple(["value"])'),
+        ["my_methods.Mine cannot be read: CONTRACT: parts is computed", "with literals"],
+    ),
+    "constant that is computed": (
+        LOSS.replace("    CONTRACT", "    LIMIT = 2 * np.pi\n    CONTRACT"),
+        ["my_methods.Mine cannot be read: LIMIT is computed", "begin the name with _"],
+    ),
+    "declaration outside of the contract": (
+        LOSS.replace("    CONTRACT", "    READS_SCORES = False\n    CONTRACT"),
+        ["READS_SCORES is declared within CONTRACT = LossContract(reads_scores=...)"],
+    ),
+    "field that is not known": (
+        LOSS.replace("parts=(", "part=("),
+        ["LossContract has no field 'part'", "Did you mean 'parts'?"],
+    ),
+    "field of another type": (
+        LOSS.replace('parts=("value",)', 'parts="value"'),
+        ["CONTRACT: parts: got 'value'"],
+    ),
+    "nothing declared": (
+        LOSS.replace('    CONTRACT = LossContract(parts=("value",))', ""),
+        ["Mine declares no parts"],
+    ),
+    "syntax error": (LOSS + "class Broken(:", ["a plugin cannot be read", "line"]),
+    "import that fails": (
+        "import nothing_at_all\n" + LOSS,
+        ["my_methods cannot be imported", "nothing_at_all"],
+    ),
+    "class that does not derive": (
+        LOSS.replace("(Loss)", "(keras.layers.Layer)"),
+        ["objective.0.name: my_methods.Mine does not derive from a loss", "class Mine(Loss)"],
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRITTEN)
+def test_what_is_written_wrong_is_said_before_the_training(package, mistake):
+    text, says = WRITTEN[mistake]
+    message = tried(package, text.replace("RETURNED", VALUE), CHOICES[LOSS])
+    for part in says:
+        assert part in message
+
+
+def test_a_part_that_is_right_is_tried_in_silence(package):
+    package({"my_methods.py": HEADER + LOSS.replace("RETURNED", VALUE)})
+    choices = ["plugins=[my_methods]", *SMALL, CHOICES[LOSS]]
+    policy = keras.config.dtype_policy()
+    try_parts(load_config(find_config("scenes_vse0"), choices))
+    assert keras.config.dtype_policy() == policy
+
+
+def test_an_option_may_be_called_weight(package):
+    text = OPTION.replace("margin=0.2", "weight: float = 3.0").replace(
+        "super().__init__(**kwargs)", "super().__init__(**kwargs)\n        self.weight = weight"
+    )
+    package({"my_methods.py": HEADER + text.replace("RETURNED", VALUE)})
+    config = load_config(
+        find_config("scenes_vse0"),
+        ["plugins=[my_methods]", *SMALL, "objective=[{name: mine, weight: 2}, nt_xent]"],
+    )
+    assert config.objective[0].options() == {"weight": 2.0}
+    assert [weight_of(loss) for loss in config.objective] == [1.0, 1.0]
+    assert build("loss", config.objective[0]).get_config()["weight"] == 2.0
