@@ -14,11 +14,12 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from keras_xmr.config.differences import differences
 from keras_xmr.config.loader import (
     ConfigError,
+    config_name,
+    config_title,
     find_configs,
     packaged_ablations,
     packaged_configs,
@@ -66,15 +67,9 @@ def run(arguments: argparse.Namespace) -> None:
         print("\n".join(_of_paper(arguments.paper)))
         return
     found = find_configs(arguments.pattern)
-    width = max(len(path.stem) for path in found)
+    width = max(len(config_name(path)) for path in found)
     for path in found:
-        print(f"{path.stem:<{width}}  {_title(path)}")
-
-
-def _title(config: Path) -> str:
-    """The first line of a config, which says what it is."""
-    with config.open(encoding="utf-8", errors="replace") as file:
-        return file.readline().lstrip("# ").rstrip()
+        print(f"{config_name(path):<{width}}  {config_title(path)}")
 
 
 def _of_paper(name: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
 from keras_xmr.config.compatibility import check
 from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.registry import Choice
+from keras_xmr.config.registry import FAMILIES, Choice, components, why_not_found
 from keras_xmr.config.schema import Config, EvaluationOptions, rebuild
 from keras_xmr.config.yaml_file import (
     ConfigError,
@@ -29,7 +29,9 @@ from keras_xmr.config.yaml_file import (
     apply_override,
     assign_yaml,
     dotted,
+    grid_titles,
     read_yaml,
+    split_row,
 )
 from keras_xmr.judgements.extra import JudgementOptions
 from keras_xmr.program import program
@@ -42,6 +44,8 @@ _ABLATIONS = "ablations"
 def find_config(name: str, option: str = "--config") -> Path:
     """The file of a config that is given as a path, or as the name of one that comes along.
 
+    That of an ablation is a row of a grid: `configs/ablations/wei2023.yaml#cub_dvse_k1`.
+
     Args:
         name: The path, or the name.
         option: The option of the command line that gave it, for the error message.
@@ -50,14 +54,14 @@ def find_config(name: str, option: str = "--config") -> Path:
         ConfigError: If there is neither such a file nor such a config.
     """
     path = Path(name)
-    if os.path.isfile(path):
+    if os.path.isfile(split_row(path)[0]):
         return path
     known = packaged_configs() | packaged_ablations()
-    if path.stem in known and path.parent.name in ("", "configs", _ABLATIONS):
-        return known[path.stem]
+    if config_name(path) in known and path.parent.name in ("", "configs", _ABLATIONS):
+        return known[config_name(path)]
     if os.path.isdir(path):
         raise ConfigError(f"{option}: {path} is a folder, not a YAML file")
-    near = difflib.get_close_matches(cut(path.stem), known, n=1)
+    near = difflib.get_close_matches(cut(config_name(path)), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
         f"{option}: there is no file {cut(name)}, nor a config of that name.{hint} "
@@ -94,13 +98,29 @@ def find_configs(pattern: str, option: str = "list") -> list[Path]:
 
 
 def packaged_configs() -> dict[str, Path]:
-    """The configs that come with the project, by name; ablations stand apart."""
-    return _packaged("")
+    """The configs that come with the project, by name; ablations are apart."""
+    return {path.stem: path for path in sorted(_configs().glob("*.yaml"))}
 
 
 def packaged_ablations() -> dict[str, Path]:
-    """The ablations of the papers, and their twins on the scenes, by name."""
-    return _packaged(_ABLATIONS)
+    """The ablations of the papers, and their twins on the scenes, by name: rows of grids."""
+    grids = (_configs() / _ABLATIONS).glob("*.yaml")
+    rows = {row: Path(f"{path}#{row}") for path in grids for row in grid_titles(path)}
+    return dict(sorted(rows.items()))
+
+
+def config_name(path: Path) -> str:
+    """The name of a config by its path, or of a row of a grid."""
+    return split_row(path)[1] or path.stem
+
+
+def config_title(path: Path) -> str:
+    """What a config is: its first line, or the title of a row of a grid."""
+    file, row = split_row(path)
+    if row:
+        return grid_titles(file)[row]
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        return lines.readline().lstrip("# ").rstrip()
 
 
 def packaged_runs() -> dict[str, str]:
@@ -112,10 +132,6 @@ def packaged_runs() -> dict[str, str]:
         }
 
 
-def _packaged(folder: str) -> dict[str, Path]:
-    return {path.stem: path for path in sorted((_configs() / folder).glob("*.yaml"))}
-
-
 def _configs() -> Path:
     here = Path(__file__).parent.parent
     return here / "configs" if (here / "configs").is_dir() else here.parent / "configs"
@@ -125,7 +141,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Reads a config.
 
     Args:
-        path: The YAML file.
+        path: The YAML file, or the row of a grid.
         overrides: Texts `key=value`, where key is dotted (`train.batch_size`,
             `objective.0.weight`) and value is YAML.
 
@@ -231,7 +247,9 @@ def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
     elif kind == "union_tag_invalid":
         names = [n.strip(" '") for n in context["expected_tags"].split(",")]
         key, value = (*key, "name"), context["tag"]
-        text = f"got {cut(repr(value))}, which is not known.{nearest(str(value), names)}"
+        family = next((f for f in FAMILIES if set(components(f)) == set(names)), None)
+        text = family and why_not_found(family, str(value))
+        text = text or f"got {cut(repr(value))}, which is not known.{nearest(str(value), names)}"
     elif kind == "union_tag_not_found":
         text = "this section needs a `name` that says what it is"
     elif kind == "literal_error":

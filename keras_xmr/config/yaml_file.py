@@ -2,6 +2,9 @@
 
 Reads words, numbers, truth values and null, and no other type. A file may `include` others, which
 it then changes; how deep and how much a file, or all of them, can grow is bounded.
+
+A file may also be a grid: under the name of each config, beside the file or in the folder above,
+those that change few keys of it, each with a `title`. `grid.yaml#row` names one of them.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any
 import yaml
 
 from data_pipelines.errors import UserError
-from keras_xmr.config.messages import cut
+from keras_xmr.config.messages import cut, nearest
 
 Key = tuple[str | int, ...]
 
@@ -83,9 +86,9 @@ def read_yaml(path: Path) -> Draft:
     """Reads a YAML file and the files that it includes.
 
     Args:
-        path: The file. Its key `include` names files beside it, whose keys it changes: mappings
-            are merged, everything else is replaced. After that, keys with dots change single
-            keys, as overrides do (`train.phases.0.learning_rate: 2.0e-3`).
+        path: The file, or `grid.yaml#row`. Its key `include` names files beside it, whose keys it
+            changes: mappings are merged, everything else is replaced. After that, keys with dots
+            change single keys, as overrides do (`train.phases.0.learning_rate: 2.0e-3`).
 
     Raises:
         ConfigError: If a file cannot be read, is not YAML, has a key twice, or includes itself.
@@ -95,6 +98,7 @@ def read_yaml(path: Path) -> Draft:
 
 def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "") -> Draft:
     """Reads a file that is included by others, `by` the last of them, after those in `seen`."""
+    path, row = split_row(path)
     text = _text(path, by)
     if path.resolve() in including:
         raise ConfigError(f"{by}{path}: includes itself")
@@ -106,10 +110,16 @@ def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "
         return f"{path}:{node.start_mark.line + 1}"
 
     node = _compose(text, str(path))
+    base = None
+    if row:
+        base, node = _row(node, row, path)
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(f"{path}: a config is a mapping of keys to values")
     own = Draft()
     own.data = _construct(node, where, (), own.places)
+    if base is not None:
+        own.data.pop("title", None)
+        own.data |= {"name": row, "include": base}
     draft, by = Draft(), f"{own.place(('include',))}: include: "
     for name in _included(own, by):
         _merge(draft, _read(path.parent / name, (*including, path.resolve()), seen, by))
@@ -118,6 +128,33 @@ def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "
     for name, value in single.items():
         _assign_dotted(draft, own, name, value)
     return draft
+
+
+def split_row(path: Path) -> tuple[Path, str]:
+    """The file of a path, and the row of a grid that it names after a `#`; empty for none."""
+    name, _, row = path.name.partition("#")
+    return (path.with_name(name), row) if row and not os.path.isfile(path) else (path, "")
+
+
+def grid_titles(path: Path) -> dict[str, str]:
+    """The titles of the rows of a grid, by the name of the row."""
+    found = re.findall(r"^  (\w+):\n    title: (.*)$", path.read_text("utf-8"), re.M)
+    return {row: str(yaml.safe_load(title)) for row, title in found}
+
+
+def _row(node: yaml.Node | None, row: str, path: Path) -> tuple[str, yaml.Node]:
+    """The config that a row of a grid changes, as `include` names it, and the row."""
+    groups = node.value if isinstance(node, yaml.MappingNode) else []
+    groups = [(key, group) for key, group in groups if isinstance(group, yaml.MappingNode)]
+    for key, group in groups:
+        for name, value in group.value:
+            if name.value == row:
+                folders = [folder for folder in (".", "..") if (path.parent / folder).is_dir()]
+                files = [f"{folder}/{key.value}.yaml" for folder in folders]
+                known = [file for file in files if (path.parent / file).is_file()]
+                return next(iter(known), files[0]), value
+    names = [str(name.value) for _, group in groups for name, _ in group.value]
+    raise ConfigError(f"{path}: there is no row {cut(repr(row))}.{nearest(row, names)}")
 
 
 def _text(path: Path, by: str) -> str:

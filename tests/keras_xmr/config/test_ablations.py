@@ -1,4 +1,4 @@
-"""Every ablation of the papers: a small config that changes few keys of a row, and stands apart."""
+"""Every ablation of the papers: a row of a grid that changes few keys of a config."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import methods
 import models
 import numpy as np
 import pytest
+import yaml
 
 from keras_xmr.config.loader import (
     ConfigError,
+    config_title,
     find_config,
     find_configs,
     load_config,
     packaged_ablations,
     packaged_configs,
 )
+from keras_xmr.config.yaml_file import split_row
 
 ABLATIONS = packaged_ablations()
 
@@ -28,12 +31,33 @@ def test_ablations_stand_apart_from_the_other_configs():
     assert not set(find_configs("scenes_*")) & set(ABLATIONS.values())
     of_figure = find_configs("f30k_dvse_regions_beta_*")
     assert of_figure == find_configs("ablations/f30k_dvse_regions_beta_*") != []
-    for name in ("cub_pcme_j1", "ablations/cub_pcme_j1", "configs/ablations/cub_pcme_j1.yaml"):
+    for name in (
+        "cub_pcme_j1",
+        "ablations/cub_pcme_j1",
+        "configs/ablations/chun2021.yaml#cub_pcme_j1",
+    ):
         assert find_config(name).resolve() == ABLATIONS["cub_pcme_j1"].resolve()
     with pytest.raises(ConfigError, match="'cub_pcme_j1'"):
         find_config("cub_pcme_j11")
     with pytest.raises(ConfigError, match="ablations/nothing"):
         find_configs("ablations/nothing_*")
+
+
+def test_a_grid_of_ones_own_has_rows(tmp_path):
+    base = ABLATIONS["cub_pcme_j1"].parent.parent / "scenes_vse0.yaml"
+    (tmp_path / "mine.yaml").write_text(f"include: {base}\nname: mine\n")
+    (tmp_path / "grid.yaml").write_text(
+        "mine:\n  narrow:\n    title: Few dimensions\n    model.dimension: 8\n"
+        "  wrong:\n    title: A mistake\n    model.dimensions: 8\n"
+    )
+    grid = f"{tmp_path}/grid.yaml"
+    assert config_title(find_config(f"{grid}#narrow")) == "Few dimensions"
+    config = load_config(find_config(f"{grid}#narrow"))
+    assert (config.name, config.model.dimension) == ("narrow", 8)
+    with pytest.raises(ConfigError, match=r"there is no row 'narow'\. Did you mean 'narrow'\?"):
+        load_config(find_config(f"{grid}#narow"))
+    with pytest.raises(ConfigError, match=r"grid\.yaml:7: model\.dimensions: unknown key"):
+        load_config(find_config(f"{grid}#wrong"))
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +67,10 @@ def loaded():
 
 def row_of(name):
     """The name and the config of the row that an ablation changes."""
-    text = ABLATIONS[name].read_text("utf-8")
-    (included,) = re.findall(r"^include: \.\./(\w+)\.yaml$", text, re.M)
-    return included, load(included)
+    grid, row = split_row(ABLATIONS[name])
+    groups = yaml.safe_load(grid.read_text("utf-8"))
+    (base,) = [base for base, rows in groups.items() if row in rows]
+    return base, load(base)
 
 
 @functools.cache
