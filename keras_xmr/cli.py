@@ -21,7 +21,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.memory import memory_trouble
 from data_pipelines.tables import on_one_line
 from keras_xmr import __version__
-from keras_xmr.commands import command_names, load_command
+from keras_xmr.commands import command_names, is_module, load_command
 from keras_xmr.commands._options import choose_form
 from keras_xmr.commands._overview import overview
 from keras_xmr.commands._quiet import quiet_tensorflow
@@ -61,7 +61,7 @@ def _start(words: Sequence[str]) -> None:
         return
     named = not words[0].startswith("-")
     name = words[0] if named else _DEFAULT
-    if name not in command_names():
+    if name not in command_names() and not is_module(name):
         raise ConfigError(f"there is no command {cut(repr(name))}.{nearest(name, command_names())}")
     command = load_command(name)
     arguments = _parse(name, command, words[named:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from data_pipelines.errors import UserError
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.config.loader import packaged_configs
 from keras_xmr.program import as_typed
@@ -54,8 +55,11 @@ def overview() -> str:
 
 
 def summary(name: str) -> str:
-    """The first line of the docstring of a command."""
-    return (load_command(name).__doc__ or "").partition("\n")[0]
+    """The first line of the docstring of a command; why not, if it cannot be loaded."""
+    try:
+        return (load_command(name).__doc__ or "").partition("\n")[0]
+    except UserError as error:
+        return str(error)
 
 
 def _configs_by_data_set() -> Iterator[str]:
