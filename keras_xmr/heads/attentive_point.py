@@ -64,6 +64,3 @@ class AttentivePoint(Head):
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
         _, weights = self.residual.attention(features, mask=mask)
         return super().attention_maps(features, mask) | {"embedding": weights}
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"activation": self.activation, "rezero": self.rezero}

@@ -89,10 +89,3 @@ class DynamicSubEmbeddings(Head):
         mean = masked_mean(keras.ops.cast(features, "float32"), mask)
         projected = keras.ops.matmul(mean, keras.ops.cast(self.mask_projection, "float32"))
         return keras.ops.stop_gradient(keras.ops.round(keras.ops.sigmoid(projected)))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "set_size": self.set_size,
-            "activation": self.activation,
-            "rezero": self.rezero,
-        }

@@ -193,15 +193,3 @@ class Gaussian(Head):
         else:
             variance = keras.ops.relu(raw + start)
         return keras.ops.log(variance + self.variance_floor)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "local_attention": self.local_attention,
-            "initial_log_variance": self.initial_log_variance,
-            "variance": self.variance,
-            "variance_floor": self.variance_floor,
-            "normalize": self.normalize,
-            "variance_pooling": self.variance_pooling,
-            "keep_mean": self.keep_mean,
-            "rezero": self.rezero,
-        }

@@ -101,14 +101,6 @@ class GeneralizedGaussian(Head):
             "log_shape": log_shape,
         }
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "hidden": self.hidden,
-            "dropout": self.dropout,
-            "initial_scale": self.initial_scale,
-            "initial_shape": self.initial_shape,
-        }
-
 
 def log_variance(log_scale: Any, log_shape: Any) -> Any:
     """Logarithm of the variance of generalised Gaussians (Upadhyay et al. 2023, section 3.2).

@@ -82,6 +82,3 @@ class Laplace(Head):
         """Sets the factors of the posterior: A^-1 (F, F), and the diagonal of B^-1 (D,)."""
         self.input_covariance.assign(input_covariance)
         self.output_variance.assign(output_variance)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"temperature": self.temperature}

@@ -73,10 +73,3 @@ class PIENet(Head):
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
         _, weights = self.residual.attention(features, mask=mask)
         return super().attention_maps(features, mask) | {"embedding": weights}
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "set_size": self.set_size,
-            "dropout": self.dropout,
-            "rezero": self.rezero,
-        }

@@ -49,6 +49,3 @@ class Point(Head):
         mean = keras.ops.cast(self.pooling(features, mask=mask), "float32")
         mean = self.l2(mean) if self.normalize else mean
         return {"mean": keras.ops.abs(mean) if self.absolute else mean}
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"normalize": self.normalize, "absolute": self.absolute}

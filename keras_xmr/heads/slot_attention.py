@@ -164,14 +164,3 @@ class SlotAttention(Head):
         """From (B, N, heads * width) to (B, heads, N, width)."""
         shape = (-1, ops.shape(vectors)[1], self.heads, self.head_dimension)
         return ops.transpose(ops.reshape(vectors, shape), (0, 2, 1, 3))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "set_size": self.set_size,
-            "iterations": self.iterations,
-            "heads": self.heads,
-            "head_dimension": self.head_dimension,
-            "expansion": self.expansion,
-            "positions": self.positions,
-            "rezero": self.rezero,
-        }

@@ -55,7 +55,6 @@ class Spherical(Head):
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.hidden = hidden
-        self.hidden_layers = hidden_layers
         self.initial_concentration = initial_concentration
         self.pooling = self.new_pooling("pooling")
         self.l2 = L2Normalize(dtype="float32", name="l2")
@@ -78,10 +77,3 @@ class Spherical(Head):
         concentration = self.factor(self.network(mean)) + math.log(self.initial_concentration)
         concentration = ops.clip(concentration, -_LARGEST, _LARGEST)
         return {"mean": mean, "log_variance": ops.broadcast_to(-concentration, ops.shape(mean))}
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "hidden": self.hidden,
-            "hidden_layers": self.hidden_layers,
-            "initial_concentration": self.initial_concentration,
-        }

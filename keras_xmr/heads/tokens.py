@@ -73,6 +73,3 @@ class Tokens(Head):
             return {"tokens": tokens, "mask": ops.ones_like(tokens[..., 0])}
         mask = ops.cast(mask, "float32")
         return {"tokens": tokens * mask[..., None], "mask": mask}
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"context": self.context, "normalize": self.normalize}

@@ -9,10 +9,11 @@ import tensorflow as tf
 from keras import ops
 
 from keras_xmr.layers.gru import GRU
+from keras_xmr.layers.part import RecordedLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class CaptionDecoder(keras.layers.Layer):
+class CaptionDecoder(RecordedLayer):
     """The text generation of VSRN (Li et al. 2019, section 3.4), as its released code has it.
 
     A linear layer and a GRU read the regions. Before each word another GRU attends to what that
@@ -82,10 +83,3 @@ class CaptionDecoder(keras.layers.Layer):
         words = ops.transpose(self.embedding(ids), (1, 0, 2))
         after = tf.scan(step, words, initializer=last)
         return self.word_linear(ops.transpose(after, (1, 0, 2)))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "vocabulary": self.vocabulary,
-            "units": self.units,
-            "word_dimension": self.word_dimension,
-        }

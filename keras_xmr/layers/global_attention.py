@@ -10,10 +10,11 @@ from keras import ops
 
 from keras_xmr.layers.batch_normalization import batch_normalization
 from keras_xmr.layers.l2_normalize import l2_normalize
+from keras_xmr.layers.part import RecordedLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class GlobalAttention(keras.layers.Layer):
+class GlobalAttention(RecordedLayer):
     """A mean of tokens, weighted by how they agree with their plain mean, on the unit sphere.
 
     The weights are softmax(w (tanh(W1 token) * tanh(W2 mean))), from Diao et al. 2021, section
@@ -93,9 +94,6 @@ class GlobalAttention(keras.layers.Layer):
             )
         # Keras squeezes the statistics of one region away where it has a mask; one always counts.
         return self.local_norm(local, training=training, mask=mask if length > 1 else None)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"dropout": self.dropout, "batch_norm": self.batch_norm}
 
 
 def _dropped(values: Any, share: float, seed: Any) -> Any:

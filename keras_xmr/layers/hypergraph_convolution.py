@@ -7,9 +7,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.layers.part import RecordedLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class HypergraphConvolution(keras.layers.Layer):
+class HypergraphConvolution(RecordedLayer):
     """sigmoid(Dv^-1/2 H De^-1 H^T Dv^-1/2 U Theta), without a bias.
 
     The convolution of HGNN (Feng et al. 2019, Eq. 11) with hyperedges of weight 1, as Wang et al.
@@ -44,6 +46,3 @@ class HypergraphConvolution(keras.layers.Layer):
         nodes_again = inverse_root * ops.matmul(incidence, edges)
         convolved = ops.matmul(nodes_again, self.theta)
         return nodes + ops.tanh(convolved) if self.residual else ops.sigmoid(convolved)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"residual": self.residual}

@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_xmr.layers.part import RecordedLayer
+
 
 def l2_normalize(vectors: Any, axis: int = -1) -> Any:
     """Vectors divided by their Euclidean norm; a vector of zeros stays one.
@@ -17,7 +19,7 @@ def l2_normalize(vectors: Any, axis: int = -1) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class L2Normalize(keras.layers.Layer):
+class L2Normalize(RecordedLayer):
     """Divides vectors by their Euclidean norm. A vector of zeros stays one.
 
     Args:
@@ -32,6 +34,3 @@ class L2Normalize(keras.layers.Layer):
 
     def call(self, inputs: Any) -> Any:
         return l2_normalize(inputs, self.axis)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"axis": self.axis}

@@ -6,9 +6,11 @@ from typing import Any
 
 import keras
 
+from keras_xmr.layers.part import RecordedLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class LocalAttention(keras.layers.Layer):
+class LocalAttention(RecordedLayer):
     """K weighted means of local features, softmax(w2 tanh(w1 x)) over the positions.
 
     The attention of the local branch of Song and Soleymani 2019, and of Chun et al. 2021, Fig. 3.
@@ -45,6 +47,3 @@ class LocalAttention(keras.layers.Layer):
         # The softmax of Keras warns of a single position, which precomputed features may have.
         weights = keras.ops.exp(keras.ops.log_softmax(logits, axis=-1))
         return keras.ops.cast(weights, features.dtype) @ features, weights
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"hidden": self.hidden, "heads": self.heads}

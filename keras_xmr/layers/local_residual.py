@@ -8,11 +8,12 @@ import keras
 
 from keras_xmr.layers.l2_normalize import L2Normalize
 from keras_xmr.layers.local_attention import LocalAttention
+from keras_xmr.layers.part import RecordedLayer
 from keras_xmr.layers.rezero import ReZero
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class LocalResidual(keras.layers.Layer):
+class LocalResidual(RecordedLayer):
     """K vectors LayerNorm(global + s(linear(local attention))) on the unit sphere.
 
     The embedding of Song and Soleymani 2019, Eq. 2 and 3, where s is a sigmoid.
@@ -70,12 +71,3 @@ class LocalResidual(keras.layers.Layer):
         if self.rezero:
             return self.l2(vectors + self.factor(residuals)), residuals
         return self.l2(self.norm(vectors + residuals)), residuals
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "dimension": self.dimension,
-            "heads": self.heads,
-            "activation": self.activation,
-            "dropout": self.dropout_rate,
-            "rezero": self.rezero,
-        }

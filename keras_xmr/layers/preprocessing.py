@@ -6,9 +6,11 @@ from typing import Any
 
 import keras
 
+from keras_xmr.layers.part import RecordedLayer
+
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class Preprocessing(keras.layers.Layer):
+class Preprocessing(RecordedLayer):
     """The preprocessing of a family of `keras.applications`, as a layer.
 
     Args:
@@ -31,6 +33,3 @@ class Preprocessing(keras.layers.Layer):
 
     def call(self, pixels: Any) -> Any:
         return self._preprocess(keras.ops.cast(pixels, self.compute_dtype))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"family": self.family}

@@ -8,11 +8,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.layers.part import RecordedLayer
+
 _LOWEST = 0.01
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class Temperature(keras.layers.Layer):
+class Temperature(RecordedLayer):
     """Divides scores by a temperature.
 
     What is learned is the logarithm, as by Radford et al. 2021, who let a learned temperature not
@@ -49,6 +51,3 @@ class Temperature(keras.layers.Layer):
 
     def call(self, scores: Any) -> Any:
         return scores / self.value()
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"initial": self.initial, "learnable": self.learnable}

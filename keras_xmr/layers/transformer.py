@@ -7,11 +7,13 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from keras_xmr.layers.part import RecordedLayer
+
 Activation = Literal["gelu", "quick_gelu"]
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(RecordedLayer):
     """Self-attention, then a hidden layer, each added to what it is made of.
 
     Both see their inputs through a LayerNorm, as the vision transformers of CLIP do. Every position
@@ -74,14 +76,6 @@ class TransformerBlock(keras.layers.Layer):
         split = ops.reshape(mixed, (-1, length, 3, self.heads, width // self.heads))
         attended = ops.dot_product_attention(split[:, :, 0], split[:, :, 1], split[:, :, 2])
         return self.attention_linear(ops.reshape(attended, (-1, length, width)))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "heads": self.heads,
-            "hidden": self.hidden,
-            "activation": self.activation,
-            "epsilon": self.epsilon,
-        }
 
 
 def activate(hidden: Any, activation: Activation) -> Any:

@@ -71,9 +71,6 @@ class SphericalLikelihood(NTXent):
         """None is known: normalizers differ where scores are equal."""
         del scores, relations
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"distribution": self.distribution}
-
 
 def von_mises_fisher_normalizer(kappa: Tensor, dimension: int) -> Tensor:
     """Logarithm of the normalizer of von Mises-Fisher densities, but for a constant, (M,).

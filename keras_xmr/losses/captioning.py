@@ -85,11 +85,3 @@ class Captioning(QueriesLoss):
         wrong = ops.sparse_categorical_crossentropy(ids[:, 1:], logits, from_logits=True)
         words = ops.sum(ops.where(counts[:, 1:], wrong, 0.0), axis=1)
         return {"captioning": columns.share * ops.mean(words)}
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "vocabulary": self.vocabulary,
-            "pad": self.pad,
-            "units": self.units,
-            "word_dimension": self.word_dimension,
-        }

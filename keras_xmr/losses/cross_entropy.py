@@ -55,12 +55,6 @@ class _CrossEntropy(QueriesLoss):
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "temperature": self.temperature,
-            "learnable": self.learnable,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class NTXent(_CrossEntropy):

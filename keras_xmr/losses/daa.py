@@ -105,14 +105,6 @@ class DAA(QueriesLoss):
         ranks = ops.repeat(ops.repeat(ranks, queries, axis=0), copies, axis=1)
         return 1.0 - ops.mean(smooth_asp(similarities, ranks, self.temperature))
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "similarity": self.similarity,
-            "temperature": self.temperature,
-            "relevance_temperature": self.relevance_temperature,
-            "directions": self.directions,
-        }
-
 
 def _vectors(embedding: Embedding) -> Tensor:
     """The samples of an embedding, one after another, or its means."""

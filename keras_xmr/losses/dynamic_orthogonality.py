@@ -81,11 +81,3 @@ class DynamicOrthogonality(ItemsLoss):
         if self.reduction == "sum":
             return ops.sum(hinges)
         return items.share * ops.mean(hinges)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "beta": self.beta,
-            "masked": self.masked,
-            "normalize": self.normalize,
-            "reduction": self.reduction,
-        }

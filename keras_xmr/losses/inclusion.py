@@ -66,9 +66,6 @@ class Inclusion(QueriesLoss):
         del scores, relations
         return ops.log(2.0)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"scale": self.scale, "reading": self.reading}
-
 
 def inclusion(inner: Embedding, outer: Embedding, reading: str = "exact") -> Tensor:
     """How far Gaussians are included in others, coordinate by coordinate: float32 (N, D).

@@ -38,6 +38,3 @@ class KLDivergence(ItemsLoss):
         if self.reduction == "sum":
             return ops.sum(divergence)
         return items.share * ops.mean(divergence)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"reduction": self.reduction}

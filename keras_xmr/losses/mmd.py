@@ -53,9 +53,6 @@ class MMD(Loss):
         squares = ops.where(ops.eye(ops.shape(vectors)[0], dtype="bool"), 0.0, squares)
         return ops.mean(ops.exp(-self.gamma * root(squares)))
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"gamma": self.gamma}
-
 
 def _vectors(embedding: Embedding) -> Any:
     """All vectors (N * K, D) of an embedding."""

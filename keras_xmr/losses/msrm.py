@@ -79,7 +79,6 @@ class MahalanobisContrastive(_QueryLoss):
 
     def __init__(self, *, temperature: PositiveFloat = 10.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.initial_temperature = temperature
         self.temperature = self.learned("temperature", temperature)
 
     def one_way(
@@ -88,9 +87,6 @@ class MahalanobisContrastive(_QueryLoss):
         del direction
         logits = -self.temperature * query_distances(queries, candidates)
         return match_loss(logits, positives)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"temperature": self.initial_temperature}
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -138,9 +134,7 @@ class HypergraphContrastive(_QueryLoss):
     ) -> None:
         super().__init__(**kwargs)
         self.layers = layers
-        self.initial_alpha = alpha
         self.learn_alpha = learn_alpha
-        self.initial_cosine_scale = cosine_scale
         self.residual = residual
         self.alpha = self.learned("alpha", alpha) if learn_alpha else alpha
         self.cosine_scale = self.learned("cosine_scale", cosine_scale)
@@ -174,15 +168,6 @@ class HypergraphContrastive(_QueryLoss):
             nodes = convolution(nodes, ops.transpose(relation))
         logits = self.cosine_scale * distances.cosine(queries["mean"], nodes)
         return match_loss(logits, positives)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "layers": self.layers,
-            "alpha": self.initial_alpha,
-            "learn_alpha": self.learn_alpha,
-            "cosine_scale": self.initial_cosine_scale,
-            "residual": self.residual,
-        }
 
 
 def query_distances(queries: Embedding, candidates: Embedding) -> Tensor:

@@ -89,12 +89,6 @@ class ProbabilisticMatching(QueriesLoss):
         odds = ops.log(share) - ops.log1p(-share)
         return self(ops.zeros_like(scores) + odds, {}, {}, relations)["match"]
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "pseudo_positives": self.pseudo_positives,
-            "warmup_steps": self.warmup_steps,
-        }
-
 
 def with_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
     """The targets, and the largest one of a query for every pair that scores like a match of it.

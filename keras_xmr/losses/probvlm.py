@@ -89,13 +89,6 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
         likelihood = negative_log_likelihood(residuals, items["log_scale"], items["log_shape"])
         return ops.mean(self.absolute * residuals + self.likelihood * likelihood, axis=-1)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "absolute": self.absolute,
-            "likelihood": self.likelihood,
-            "cross": self.cross,
-        }
-
 
 def negative_log_likelihood(residuals: Tensor, log_scale: Tensor, log_shape: Tensor) -> Tensor:
     """Of numbers under generalised Gaussians, but for log 2 (Upadhyay et al. 2023, section 3.2).

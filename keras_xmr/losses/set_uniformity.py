@@ -42,6 +42,3 @@ class SetUniformity(ItemsLoss):
         kernel = ops.exp(-2.0 * self.temperature * (1.0 - cosines)) * (1.0 - ops.eye(size))
         mean = ops.mean(ops.sum(kernel, axis=(1, 2)))
         return items.share * mean / (size * (size - 1))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"temperature": self.temperature}

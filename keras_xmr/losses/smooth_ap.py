@@ -50,6 +50,3 @@ class SmoothAP(QueriesLoss):
 
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"temperature": self.temperature}

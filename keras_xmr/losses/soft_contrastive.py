@@ -46,6 +46,3 @@ class SoftContrastive(QueriesLoss):
         share = ops.mean(ops.cast(relations["positives"], "float32"))
         odds = ops.log(share) - ops.log1p(-share)
         return sum(self(ops.zeros_like(scores) + odds, {}, {}, relations).values())
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"reduction": self.reduction}

@@ -103,14 +103,6 @@ class Triplet(QueriesLoss):
     def trivial_value(self, scores: Any, relations: Relations) -> Any:
         return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "margin": self.margin,
-            "mining": self.mining,
-            "reduction": self.reduction,
-            "warmup_steps": self.warmup_steps,
-        }
-
 
 def _over_all(scores: Any, positives: Any, margin: float) -> Any:
     """The sum of the hinges of all pairs of a query and a positive, and all its negatives."""

@@ -82,12 +82,6 @@ class Uniformity(QueriesLoss):
             return {"uniformity": total - ops.log(pairs)}
         return {"uniformity": _part(total, rows.exchange(total), ops.log(pairs))}
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "temperature": self.temperature,
-            "max_vectors": self.max_vectors,
-        }
-
 
 def _part(own: Any, totals: Any, log_pairs: Any) -> Any:
     """What a replica adds to log mean exp: an even part of the value, and its own gradient."""

@@ -159,18 +159,6 @@ class VarianceAwareWeighting(QueriesLoss):
             total if self.reduction == "sum" else total / number_of_pairs(queries.batch_positives)
         )
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "margin": self.margin,
-            "mining": self.mining,
-            "sigma": self.sigma,
-            "sigma_of": self.sigma_of,
-            "temperature": self.temperature,
-            "stop_gradient": self.stop_gradient,
-            "reduction": self.reduction,
-            "warmup_steps": self.warmup_steps,
-        }
-
 
 def _weighted(hinges: Any, sigma: Any) -> Any:
     """Eq. 11 of each pair (K, P); the hinges alone where sigma is None, for 1."""

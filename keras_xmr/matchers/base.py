@@ -160,8 +160,6 @@ class LogitMatcher(Matcher):
 
     def __init__(self, scale: float, shift: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.initial_scale = scale
-        self.initial_shift = shift
         constant = keras.initializers.Constant
         self.scale = self.add_weight(name="scale", shape=(), initializer=constant(scale))
         self.shift = self.add_weight(name="shift", shape=(), initializer=constant(shift))
@@ -176,9 +174,6 @@ class LogitMatcher(Matcher):
     def probability(self, scores: Tensor) -> Tensor:
         """Probability of a match, from scores of any shape."""
         return keras.ops.sigmoid(scores)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"scale": self.initial_scale, "shift": self.initial_shift}
 
 
 class SampledMatcher(Matcher):
@@ -214,9 +209,3 @@ class SampledMatcher(Matcher):
                 "samples": sample_with_common_noise(embedding, self.test_samples, noise)
             }
         return embedding | {"samples": sample(embedding, self.samples, seed)}
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "samples": self.samples,
-            "test_samples": self.test_samples,
-        }

@@ -83,12 +83,6 @@ class MahalanobisCosine(Matcher):
     def search_constants(self) -> dict[str, float]:
         return {name: float(value) for name, value in self._scalars().items()}
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "temperature": self.temperature,
-            "cosine_scale": self.cosine_scale,
-        }
-
 
 class _Followed:
     """Weights of losses, out of sight of Keras: the losses save and restore them."""

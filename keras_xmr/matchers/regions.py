@@ -148,14 +148,6 @@ class _Similarity(Matcher):
             self.keep(statistics)
         return scores
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "similarity_dimension": self.similarity_dimension,
-            "smoothing": self.smoothing,
-            "dropout": self.dropout,
-            "captions_at_once": self.captions_at_once,
-        }
-
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class SAF(_Similarity):
@@ -295,9 +287,6 @@ class SGR(_Similarity):
             nodes = ops.relu(linear(nodes, weights[f"graph_{step}"]))
         return nodes[:, :, 0], []
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"steps": self.steps}
-
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class SGRAF(Matcher):
@@ -383,9 +372,6 @@ class SGRAF(Matcher):
         if training:
             self.saf.keep(statistics)
         return scores
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | self.options | {"steps": self.steps}
 
 
 def _tensors(*variables: Any) -> list[Tensor]:

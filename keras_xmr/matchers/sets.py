@@ -75,6 +75,3 @@ class SmoothChamfer(Matcher):
         """The largest cosine, and what both smooth maxima can add to it: log K / alpha each."""
         sizes = points(image).shape[1] * points(caption).shape[1]
         return similarity + math.log(sizes) / (2.0 * self.alpha)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"alpha": self.alpha}

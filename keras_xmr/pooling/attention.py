@@ -40,6 +40,3 @@ class Attention(Pooling):
 
     def attention_weights(self, features: Any, mask: Any = None) -> Any:
         return self.attention(features, mask=mask)[1]
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"hidden": self.hidden}

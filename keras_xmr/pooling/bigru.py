@@ -61,9 +61,6 @@ class BiGRU(Pooling):
             backward = self.backward_gru(_last(features, mask))
         return keras.ops.concatenate([forward, backward], axis=-1)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"final_state": self.final_state}
-
 
 def _last(features: Any, mask: Any) -> Any:
     """The features (B, 1, F) of the last position that counts."""

@@ -107,13 +107,6 @@ class GPO(Pooling):
             scores = ops.where(counts, scores, -1e9)
         return ops.softmax(scores, axis=-1)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "projection": self.projection,
-            "encoding": self.encoding,
-            "hidden": self.hidden,
-        }
-
 
 def _rank_encoding(length: Any, width: int) -> Any:
     """Sines and cosines of the ranks 0 to length - 1, interleaved: float32 (length, width)."""

@@ -40,6 +40,3 @@ class GRU(Pooling):
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
         state = self.gru(features, mask=mask)
         return self.norm(state, training=training) if self.batch_norm else state
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"batch_norm": self.batch_norm}

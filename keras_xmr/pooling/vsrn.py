@@ -54,6 +54,3 @@ class VSRN(Pooling):
         for block in self.reasoning:
             x = block(x, mask=mask, training=training)
         return self.gru(self.normalize(x), mask=mask, training=training)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"blocks": self.blocks}
