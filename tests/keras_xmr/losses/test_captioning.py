@@ -157,7 +157,7 @@ def test_it_moves_the_region_encoder_and_itself_in_training(tmp_path):
 
 
 def test_what_it_needs_is_asked_for():
-    with pytest.raises(ArgumentError, match="reads features of an embedding"):
+    with pytest.raises(ArgumentError, match="reads the features of an embedding"):
         vsrn(Captioning(9, 0), head=Point)
     embedding = {"mean": np.ones((2, 4)), "features": np.ones((2, 3, 4))}
     with pytest.raises(ArgumentError, match="reads the words of captions"):
