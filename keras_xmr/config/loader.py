@@ -248,7 +248,7 @@ def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
         names = [n.strip(" '") for n in context["expected_tags"].split(",")]
         key, value = (*key, "name"), context["tag"]
         family = next((f for f in FAMILIES if set(components(f)) == set(names)), None)
-        text = family and why_not_found(family, str(value))
+        text = why_not_found(family, str(value)) if family else ""
         text = text or f"got {cut(repr(value))}, which is not known.{nearest(str(value), names)}"
     elif kind == "union_tag_not_found":
         text = "this section needs a `name` that says what it is"

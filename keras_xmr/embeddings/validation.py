@@ -102,7 +102,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, log_odds: bool = 
     Raises:
         ArgumentError: If it does not; the message says what to give.
     """
-    made = [Made(kind(side), side.keys()) for side in (image, caption)]
+    made = Made(kind(image), image.keys()), Made(kind(caption), caption.keys())
     for misfit in misfits(part.contract, *made, log_odds):
         way_out = {
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",

@@ -8,13 +8,13 @@ from typing import Any, Literal
 import keras
 
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.heads.base import Head
+from keras_xmr.heads.local_base import LocalHead
 from keras_xmr.layers import LocalResidual
 from keras_xmr.pooling import Pooling
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class AttentivePoint(Head):
+class AttentivePoint(LocalHead):
     """A point from a pooled vector and a local attention branch: the captions of DVSE.
 
     LayerNorm(pooled + s(local)) on the unit sphere (Wei et al., section III-B).
@@ -53,14 +53,6 @@ class AttentivePoint(Head):
             name="residual",
         )
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
-        self.residual.build(features_shape)
-
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         points, _ = self.residual(features, self.pooling(features, mask=mask), mask=mask)
         return {"mean": points[:, 0]}
-
-    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        _, weights = self.residual.attention(features, mask=mask)
-        return super().attention_maps(features, mask) | {"embedding": weights}

@@ -9,14 +9,14 @@ import keras
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveInt
-from keras_xmr.heads.base import Head
+from keras_xmr.heads.local_base import LocalHead
 from keras_xmr.layers import LocalResidual
 from keras_xmr.pooling import Pooling
 from keras_xmr.pooling.mean import masked_mean
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class DynamicSubEmbeddings(Head):
+class DynamicSubEmbeddings(LocalHead):
     """K sub-embeddings from multi-head attention, with a dynamic mask: the images of DVSE.
 
     v_k = LayerNorm(pooled + s(local_k)) on the unit sphere (Wei et al., section III-B). The mask
@@ -63,8 +63,7 @@ class DynamicSubEmbeddings(Head):
         )
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
-        self.residual.build(features_shape)
+        super().build(features_shape)
         # A weight of the head itself: what is frozen as a layer would be trained again with the
         # next phase.
         self.mask_projection = self.add_weight(
@@ -79,10 +78,6 @@ class DynamicSubEmbeddings(Head):
         pooled = self.pooling(features, mask=mask)
         points, residuals = self.residual(features, pooled, mask=mask)
         return {"points": points, "residuals": residuals, "mask": self._mask(features, mask)}
-
-    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        _, weights = self.residual.attention(features, mask=mask)
-        return super().attention_maps(features, mask) | {"embedding": weights}
 
     def _mask(self, features: Any, mask: Any) -> Any:
         """The dynamic mask, 0 or 1, float32 (B, D)."""

@@ -9,13 +9,13 @@ import keras
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import BelowOne, PositiveInt
-from keras_xmr.heads.base import Head
+from keras_xmr.heads.local_base import LocalHead
 from keras_xmr.layers import LocalResidual
 from keras_xmr.pooling import Pooling
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
-class PIENet(Head):
+class PIENet(LocalHead):
     """A set of K embeddings from a pooled vector and K-headed local attention.
 
     The polysemous instance embedding network of PVSE (Song and Soleymani 2019, section 3.2).
@@ -61,15 +61,7 @@ class PIENet(Head):
             name="residual",
         )
 
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
-        self.residual.build(features_shape)
-
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         pooled = self.pooling(features, mask=mask)
         points, residuals = self.residual(features, pooled, mask=mask)
         return {"points": points, "residuals": residuals}
-
-    def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        _, weights = self.residual.attention(features, mask=mask)
-        return super().attention_maps(features, mask) | {"embedding": weights}

@@ -40,8 +40,6 @@ class Tokens(Head):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
-        if context not in ("none", "bi_gru"):
-            raise ValueError(f"context is 'none' or 'bi_gru', not {context!r}")
         self.context = context
         self.normalize = normalize
         self.l2 = L2Normalize(dtype="float32", name="l2")

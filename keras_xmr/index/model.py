@@ -64,7 +64,8 @@ class RunModel:
             raise UserError(f"{run}: {reason}")
         self.matcher_name: str = self.config.model.matcher.name
         matcher = components("matcher")[self.matcher_name]
-        self.search, self.log_odds = matcher.search, matcher.contract.log_odds
+        self.search: Any = matcher.search
+        self.log_odds: bool = matcher.contract.log_odds
         self._compiled = compiled
         self._lock = RLock()
 

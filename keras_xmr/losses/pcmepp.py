@@ -36,9 +36,6 @@ class ProbabilisticMatching(QueriesLoss):
             validation RSUM of 197.6 after 312 steps without a warm-up, and of 271.4 with one of 156
             or 234 steps, and without pseudo-positives at all (one seed).
         **kwargs: Passed on to `keras.layers.Layer`.
-
-    Raises:
-        ValueError: If there is a warm-up to nothing.
     """
 
     CONTRACT = LossContract(
@@ -57,8 +54,6 @@ class ProbabilisticMatching(QueriesLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if warmup_steps and not pseudo_positives:
-            raise ValueError("warmup_steps has no effect without pseudo_positives")
         self.pseudo_positives = pseudo_positives
         self.warmup_steps = warmup_steps
 

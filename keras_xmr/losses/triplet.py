@@ -43,9 +43,6 @@ class Triplet(QueriesLoss):
             a model begins with the hardest ones it may never leave the state in which all
             scores are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
-
-    Raises:
-        ValueError: If there is a warm-up to what is mined anyway.
     """
 
     CONTRACT = LossContract(
@@ -67,8 +64,6 @@ class Triplet(QueriesLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if mining != "hardest" and warmup_steps:
-            raise ValueError(f"warmup_steps has no effect with mining {mining!r}")
         self.margin = margin
         self.mining = mining
         self.reduction = reduction

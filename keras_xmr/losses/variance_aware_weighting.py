@@ -57,9 +57,6 @@ class VarianceAwareWeighting(QueriesLoss):
             a model begins with the hardest ones it may never leave the state in which all scores
             are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
-
-    Raises:
-        ValueError: If there is a warm-up to what is mined anyway.
     """
 
     CONTRACT = LossContract(
@@ -86,8 +83,6 @@ class VarianceAwareWeighting(QueriesLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if mining == "mean" and warmup_steps:
-            raise ValueError("warmup_steps has no effect with mining 'mean'")
         self.margin = margin
         self.mining = mining
         self.sigma = sigma

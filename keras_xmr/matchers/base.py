@@ -8,6 +8,7 @@ from typing import Any, Literal
 import keras
 
 from keras_xmr.config.contracts import MatcherContract
+from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.embeddings.kinds import Embedding, kind, sample, sample_with_common_noise
 from keras_xmr.embeddings.validation import (
     as_embedding,
@@ -151,14 +152,16 @@ class LogitMatcher(Matcher):
     """A matcher whose scores are log-odds of a match, -scale * distance + shift.
 
     Args:
-        scale: Where the learned scale starts (a of Chun et al. 2021, Eq. 3).
-        shift: Where the learned shift starts (b).
+        scale: Where the learned scale starts (a of Chun et al. 2021, Eq. 3). The released code
+            takes the sigmoid of twice the logit, so its 15 on COCO and 5 on CUB are 30 and 10
+            here.
+        shift: Where the learned shift starts (b); the same holds.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     CONTRACT = MatcherContract(log_odds=True, learned=("scale", "shift"))
 
-    def __init__(self, scale: float, shift: float, **kwargs: Any) -> None:
+    def __init__(self, *, scale: float = 30.0, shift: float = 30.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         constant = keras.initializers.Constant
         self.scale = self.add_weight(name="scale", shape=(), initializer=constant(scale))
@@ -180,14 +183,16 @@ class SampledMatcher(Matcher):
     """A matcher that draws samples of Gaussian embeddings.
 
     Args:
-        samples: Samples an item in training.
-        test_samples: Samples an item in evaluation.
+        samples: Samples per item in training.
+        test_samples: Samples per item in evaluation.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),))
 
-    def __init__(self, samples: int, test_samples: int, **kwargs: Any) -> None:
+    def __init__(
+        self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.samples = samples
         self.test_samples = test_samples

@@ -70,19 +70,10 @@ def _log_odds(logits: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class MeanOnly(LogitMatcher):
-    """Log-odds of a match from the distance of the means alone: "mu only" of Chun et al. 2021.
-
-    Args:
-        scale: Where the learned scale starts; see `MatchProbability`.
-        shift: Where the learned shift starts.
-        **kwargs: Passed on to `keras.layers.Layer`.
-    """
+    """Log-odds of a match from the distance of the means alone: "mu only" of Chun et al. 2021."""
 
     CONTRACT = MatcherContract(accepts=(("point", "point"), ("gaussian", "gaussian")))
     SEARCH = SearchContract(augmentation="mean_l2", exact=True)
-
-    def __init__(self, *, scale: float = 30.0, shift: float = 30.0, **kwargs: Any) -> None:
-        super().__init__(scale=scale, shift=shift, **kwargs)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return self.logits(distances.euclidean(image["mean"], caption["mean"]))
@@ -113,20 +104,9 @@ class ClosedFormSampled(LogitMatcher):
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class AverageL2(SampledMatcher):
-    """Minus the mean Euclidean distance of all pairs of samples.
-
-    Args:
-        samples: Samples an item in training.
-        test_samples: Samples an item in evaluation.
-        **kwargs: Passed on to `keras.layers.Layer`.
-    """
+    """Minus the mean Euclidean distance of all pairs of samples."""
 
     SEARCH = SearchContract(augmentation="sample_means")
-
-    def __init__(
-        self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
-    ) -> None:
-        super().__init__(samples=samples, test_samples=test_samples, **kwargs)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         distance = distances.sampled_euclidean(image["samples"], caption["samples"])
@@ -144,19 +124,9 @@ class JensenShannon(SampledMatcher):
 
     By Monte-Carlo: between Gaussians it has no closed form. The "js" of Chun et al. 2021 is that of
     their released code, which is `SymmetricKL`.
-
-    Args:
-        samples: Samples an item in training.
-        test_samples: Samples an item in evaluation.
-        **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     SEARCH = SearchContract(augmentation="kl_both")
-
-    def __init__(
-        self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any
-    ) -> None:
-        super().__init__(samples=samples, test_samples=test_samples, **kwargs)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
         return distances.log_jensen_shannon_shortfall(image, caption)

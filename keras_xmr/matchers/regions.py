@@ -32,6 +32,13 @@ class _Similarity(Matcher):
     All pairs of a batch go in tiles of a few captions, sorted by length and cut to the longest of
     the tile, so padding costs nothing. Memory is that of one tile, N * captions * words * D
     numbers: in training too, where tiles are computed once more for their gradients.
+
+    Args:
+        similarity_dimension: S, width of the similarity vectors.
+        smoothing: What the attention of regions is multiplied by before its softmax.
+        dropout: Part of the numbers that are dropped in the attention for the global vectors.
+        captions_at_once: Captions of a tile.
+        **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     CONTRACT = MatcherContract(accepts=(("tokens", "tokens"),))
@@ -40,10 +47,11 @@ class _Similarity(Matcher):
 
     def __init__(
         self,
-        similarity_dimension: int,
-        smoothing: float,
-        dropout: float,
-        captions_at_once: int,
+        *,
+        similarity_dimension: PositiveInt = 256,
+        smoothing: PositiveFloat = 9.0,
+        dropout: BelowOne = 0.4,
+        captions_at_once: PositiveInt = 4,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -51,14 +59,18 @@ class _Similarity(Matcher):
         self.smoothing = smoothing
         self.dropout = dropout
         self.captions_at_once = captions_at_once
+        self.add_layers()
+
+    def add_layers(self) -> None:
+        """Adds the layers that pairs are scored with."""
         self.image_attention = GlobalAttention(
-            dropout, batch_norm=True, dtype=self.dtype_policy, name="image_attention"
+            self.dropout, batch_norm=True, dtype=self.dtype_policy, name="image_attention"
         )
         self.caption_attention = GlobalAttention(
-            dropout, dtype=self.dtype_policy, name="caption_attention"
+            self.dropout, dtype=self.dtype_policy, name="caption_attention"
         )
-        self.local_similarity = self._dense(similarity_dimension, "local_similarity")
-        self.global_similarity = self._dense(similarity_dimension, "global_similarity")
+        self.local_similarity = self._dense(self.similarity_dimension, "local_similarity")
+        self.global_similarity = self._dense(self.similarity_dimension, "global_similarity")
         self.evaluation = self._dense(1, "evaluation")
 
     def _dense(self, width: int, name: str) -> keras.layers.Dense:
@@ -157,28 +169,13 @@ class SAF(_Similarity):
     (Diao et al. 2021, Eq. 8 and 9). In training the statistics of that normalisation are of each
     caption alone, over its words and all images, as in the released code, so that scores do not
     depend on tiles there either.
-
-    Args:
-        similarity_dimension: S, width of the similarity vectors.
-        smoothing: What the attention of regions is multiplied by before its softmax.
-        dropout: Part of the numbers that are dropped in the attention for the global vectors.
-        captions_at_once: Captions of a tile.
-        **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     CONTRACT = MatcherContract(in_parts=False)
     STATISTICS = 2
 
-    def __init__(
-        self,
-        *,
-        similarity_dimension: PositiveInt = 256,
-        smoothing: PositiveFloat = 9.0,
-        dropout: BelowOne = 0.4,
-        captions_at_once: PositiveInt = 4,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(similarity_dimension, smoothing, dropout, captions_at_once, **kwargs)
+    def add_layers(self) -> None:
+        super().add_layers()
         self.gate = self._dense(1, "gate")
 
     def build(self, image_shape: Any, caption_shape: Any) -> None:
@@ -253,7 +250,13 @@ class SGR(_Similarity):
         captions_at_once: PositiveInt = 4,
         **kwargs: Any,
     ) -> None:
-        super().__init__(similarity_dimension, smoothing, dropout, captions_at_once, **kwargs)
+        super().__init__(
+            similarity_dimension=similarity_dimension,
+            smoothing=smoothing,
+            dropout=dropout,
+            captions_at_once=captions_at_once,
+            **kwargs,
+        )
         self.steps = steps
         self.step_layers = [
             self._dense(similarity_dimension, f"{name}_{step}")

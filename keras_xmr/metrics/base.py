@@ -35,7 +35,7 @@ class QueryMetric(abc.ABC):
         """
 
 
-def check_values(metric: QueryMetric, values: Any, queries: int) -> np.ndarray:
+def check_values(metric: Any, values: Any, queries: int) -> np.ndarray:
     """The values of every query that a metric has returned, (queries,).
 
     Raises:

@@ -38,8 +38,6 @@ class BiGRU(Pooling):
         super().__init__(dimension, **kwargs)
         if dimension % 2:
             raise ValueError(f"the two directions share the dimension, so it is even: {dimension}")
-        if final_state not in ("both", "released"):
-            raise ValueError(f"final_state is 'both' or 'released', not {final_state!r}")
         self.final_state = final_state
         self.forward_gru = GRU(dimension // 2, dtype=self.dtype_policy, name="forward")
         self.backward_gru = GRU(

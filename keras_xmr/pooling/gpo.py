@@ -36,7 +36,7 @@ class GPO(Pooling):
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:
-        ValueError: If the encoding is odd, or features are not D wide and not projected.
+        UserError: If features are not D wide and not projected.
     """
 
     CONTRACT = PoolingContract(when=(({"projection": False}, {"keeps_width": True}),))
@@ -51,8 +51,6 @@ class GPO(Pooling):
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, **kwargs)
-        if encoding % 2:
-            raise ValueError(f"sines and cosines share the encoding, so it is even: {encoding}")
         self.projection = projection
         self.encoding = encoding
         self.hidden = hidden

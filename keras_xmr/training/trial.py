@@ -188,14 +188,9 @@ def _check_saved(part: Any) -> None:
             f'@keras.saving.register_keras_serializable(package="{package}") above the class'
         )
     with _sentences(cls, "making it again of its get_config"):
-        again = cls.from_config(part.get_config())
-    lost = [
-        option
-        for option, value in part._arguments.items()
-        if isinstance(value, str | int | float | tuple | list)
-        and again._arguments.get(option) != value
-    ]
-    if lost:
+        config = part.get_config()
+        cls.from_config(dict(config))
+    if lost := [option for option in part._arguments if option not in config]:
         raise PartError(
             f"{_name(cls)}.get_config forgets {', '.join(lost)}, which a saved model would lose; "
             "leave get_config out: the base class keeps all arguments of the constructor"

@@ -227,7 +227,7 @@ def test_gpo_weights_by_rank_and_takes_any_mask(random):
 
 
 def test_gpo_says_what_does_not_fit():
-    with pytest.raises(ValueError, match="so it is even: 7"):
+    with pytest.raises(ValueError, match="GPO: encoding: got 7: input should be a multiple of 2"):
         GPO(4, encoding=7)
     with pytest.raises(UserError, match=r"5, but the dimension is 4; set projection: true"):
         GPO(4, projection=False)(np.zeros((1, 2, 5), np.float32))
