@@ -21,16 +21,18 @@ Pair = tuple[str, str]
 
 
 class Contract(BaseModel):
-    """A declaration, with what changes by the options of the part."""
+    """A declaration, with what changes by the options of the part.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    Attributes:
+        when: Pairs of options and fields: with these options, the fields of the declaration are
+            others. An option that is to be true is any but 0, false and null.
+        only_with: Options that have an effect only together with others, by name: these others.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     when: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
-    """Pairs of options and fields: with these options, the fields of the declaration are others.
-    An option that is to be true is any but 0, false and null."""
-
     only_with: dict[str, dict[str, Any]] = {}
-    """Options that have an effect only together with others, by name: these others."""
 
     @model_validator(mode="after")
     def _check_changes(self) -> Self:
@@ -89,167 +91,148 @@ def _hold(conditions: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
 
 
 class LossContract(Contract):
-    """The declaration of a loss."""
+    """The declaration of a loss.
+
+    Attributes:
+        parts: Names of the scalars that the loss returns and is the sum of.
+        accepts: The kinds of embedding (image, caption) that it works on; empty for all.
+        keys: Keys of an embedding that it reads, beyond those that its kind has. It works on the
+            sides that have all of them, and one must.
+        keys_of: The side that must have these keys; null for either.
+        reads_scores: Whether it reads the scores of the matcher.
+        reads_log_odds: Whether it reads the scores as log-odds of a match.
+        reads_matches: Whether it learns from who matches whom.
+        reads_relevance: Whether it reads `relations["relevance"]`.
+        reads_words: Whether it reads `word_ids` of the caption embedding, which the model adds. Its
+            constructor then takes how many ids there are, and the id of the padding, too.
+        reads_step: Whether its `call` takes `step`, how many steps were trained before this one.
+        takes_mixed: Whether it can be right about mixed images, by `relations["targets"]`.
+        one_image: Whether it takes a caption to match one image alone.
+        shares: Learned scalars of the loss that a matcher of its model scores with.
+        compiles: Whether XLA can compile it.
+    """
 
     parts: tuple[str, ...] = ()
-    """Names of the scalars that the loss returns and is the sum of."""
-
     accepts: tuple[Pair, ...] = ()
-    """The kinds of embedding (image, caption) that it works on; empty for all."""
-
     keys: tuple[str, ...] = ()
-    """Keys of an embedding that it reads, beyond those that its kind has. It works on the sides
-    that have all of them, and one must."""
-
     keys_of: Literal["image", "text"] | None = None
-    """The side that must have these keys; null for either."""
-
     reads_scores: bool = True
-    """Whether it reads the scores of the matcher."""
-
     reads_log_odds: bool = False
-    """Whether it reads the scores as log-odds of a match."""
-
     reads_matches: bool = True
-    """Whether it learns from who matches whom."""
-
     reads_relevance: bool = False
-    """Whether it reads `relations["relevance"]`."""
-
     reads_words: bool = False
-    """Whether it reads `word_ids` of the caption embedding, which the model adds. Its constructor
-    then takes how many ids there are, and the id of the padding, too."""
-
     reads_step: bool = False
-    """Whether its `call` takes `step`, how many steps were trained before this one."""
-
     takes_mixed: bool = False
-    """Whether it can be right about mixed images, by `relations["targets"]`."""
-
     one_image: bool = False
-    """Whether it takes a caption to match one image alone."""
-
     shares: tuple[str, ...] = ()
-    """Learned scalars of the loss that a matcher of its model scores with."""
-
     compiles: bool = True
-    """Whether XLA can compile it."""
 
 
 class MatcherContract(Contract):
-    """The declaration of a matcher."""
+    """The declaration of a matcher.
+
+    Attributes:
+        accepts: The kinds of embedding (image, caption) that it scores.
+        log_odds: Whether its scores are log-odds of a match.
+        directed: Whether a score depends on which side is the query.
+        in_parts: Whether a score depends on nothing but its pair in training too; some matchers
+            normalise there by all pairs of the batch.
+        learned: Options that say where learned scalars start.
+        shared: Options in place of which it takes scalars of the losses that share them.
+    """
 
     accepts: tuple[Pair, ...] = ()
-    """The kinds of embedding (image, caption) that it scores."""
-
     log_odds: bool = False
-    """Whether its scores are log-odds of a match."""
-
     directed: bool = False
-    """Whether a score depends on which side is the query."""
-
     in_parts: bool = True
-    """Whether a score depends on nothing but its pair in training too; some matchers normalise
-    there by all pairs of the batch."""
-
     learned: tuple[str, ...] = ()
-    """Options that say where learned scalars start."""
-
     shared: tuple[str, ...] = ()
-    """Options in place of which it takes scalars of the losses that share them."""
 
 
 class SearchContract(Contract):
-    """How the index searches by a matcher: the declaration `SEARCH` of its class."""
+    """How the index searches by a matcher: the declaration `SEARCH` of its class.
+
+    Attributes:
+        augmentation: The vectors of `keras_xmr.index.augmentations` under which images with large
+            scores have large inner products with the query.
+        exact: Whether these rank exactly as the matcher does. If not, they give candidates that the
+            matcher scores itself, and its `score_bound` may prove that no other image was missed.
+    """
 
     augmentation: str
-    """The vectors of `keras_xmr.index.augmentations` under which images with large scores have
-    large inner products with the query."""
-
     exact: bool = False
-    """Whether these rank exactly as the matcher does. If not, they give candidates that the matcher
-    scores itself, and its `score_bound` may prove that no other image was missed."""
 
 
 class HeadContract(Contract):
-    """The declaration of a head."""
+    """The declaration of a head.
+
+    Attributes:
+        kind: The kind of embedding that it makes.
+        keys: Keys of its embeddings beyond those that the kind has.
+        pools: Whether it needs a pooling.
+        positions: How many local features it takes; null for any number.
+        attends: Whether it attends to the positions, and adds to `attention_maps`.
+        keeps_width: Whether the features must be as wide as the embedding.
+        even: Whether the dimension of the embedding must be even.
+        needs_start: The `train.start` that computes it.
+        begins_as_pooling: Whether, with `train.start: cca`, it begins as the vector of its pooling.
+        reads_pooling: Whether it reads more of its pooling than the vector, which must then be one
+            linear map.
+    """
 
     kind: str = ""
-    """The kind of embedding that it makes."""
-
     keys: tuple[str, ...] = ()
-    """Keys of its embeddings beyond those that the kind has."""
-
     pools: bool = True
-    """Whether it needs a pooling."""
-
     positions: int | None = None
-    """How many local features it takes; null for any number."""
-
     attends: bool = False
-    """Whether it attends to the positions, and adds to `attention_maps`."""
-
     keeps_width: bool = False
-    """Whether the features must be as wide as the embedding."""
-
     even: bool = False
-    """Whether the dimension of the embedding must be even."""
-
     needs_start: Literal["cca"] | None = None
-    """The `train.start` that computes it."""
-
     begins_as_pooling: bool = True
-    """Whether, with `train.start: cca`, it begins as the vector of its pooling."""
-
     reads_pooling: bool = False
-    """Whether it reads more of its pooling than the vector, which must then be one linear map."""
 
 
 class PoolingContract(Contract):
-    """The declaration of a pooling."""
+    """The declaration of a pooling.
+
+    Attributes:
+        even: Whether the dimension must be even.
+        batch_norm: Whether it normalises by batches.
+        attends: Whether it attends to the positions, and implements `attention_weights`.
+        keeps_width: Whether the features must be as wide as what it makes.
+        set_by: The `train.start` that sets its weights.
+        closed_form: The option that says how many numbers of the vector are set there and not
+            trained.
+    """
 
     even: bool = False
-    """Whether the dimension must be even."""
-
     batch_norm: bool = False
-    """Whether it normalises by batches."""
-
     attends: bool = False
-    """Whether it attends to the positions, and implements `attention_weights`."""
-
     keeps_width: bool = False
-    """Whether the features must be as wide as what it makes."""
-
     set_by: Literal["cca"] | None = None
-    """The `train.start` that sets its weights."""
-
     closed_form: str | None = None
-    """The option that says how many numbers of the vector are set there and not trained."""
 
 
 class EncoderContract(Contract):
-    """The declaration of an encoder."""
+    """The declaration of an encoder.
+
+    Attributes:
+        side: What it encodes.
+        reads: What it is called on.
+        width: The option that says how wide its features are.
+        positions: How many positions it makes of every item, if that is known.
+        local: Whether its features are of places; false for one vector of the whole.
+        batch_norm: Whether it normalises by batches.
+        smallest: The least height and width of a photo, in pixels.
+    """
 
     side: Literal["image", "text"] | None = None
-    """What it encodes."""
-
     reads: Literal["pixels", "regions", "words"] | None = None
-    """What it is called on."""
-
     width: str | None = None
-    """The option that says how wide its features are."""
-
     positions: int | None = None
-    """How many positions it makes of every item, if that is known."""
-
     local: bool = True
-    """Whether its features are of places; false for one vector of the whole."""
-
     batch_norm: bool = False
-    """Whether it normalises by batches."""
-
     smallest: int | None = None
-    """The least height and width of a photo, in pixels."""
 
 
 CONTRACTS: Mapping[str, type[Contract]] = {
