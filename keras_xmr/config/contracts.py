@@ -73,6 +73,15 @@ class Contract(BaseModel):
                 )
         return found
 
+    def options_named(self) -> set[str]:
+        """The options that the declaration names."""
+        named = {name for options, _ in self.when for name in options} | set(self.only_with)
+        named |= {name for options in self.only_with.values() for name in options}
+        for field in ("width", "closed_form", "learned", "shared"):
+            value = getattr(self, field, None) or ()
+            named |= {value} if isinstance(value, str) else set(value)
+        return named
+
     def declared(self) -> dict[str, Any]:
         """The fields that were written."""
         return {name: getattr(self, name) for name in self.model_fields_set}

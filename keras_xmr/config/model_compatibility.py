@@ -99,7 +99,7 @@ def _image_size(config: Config) -> Iterator[Mistake]:
     contract = declared("encoder", encoder)
     if contract.smallest is not None and size < contract.smallest:
         others = contract.options_for("smallest")
-        name = next((getattr(encoder, option) for option in others), encoder.name)
+        name = next((getattr(encoder, option, "") for option in others), encoder.name)
         yield (
             ("data", "image", "size"),
             f"{name} sees photos of {contract.smallest} pixels and more, not {size}; write "
@@ -126,7 +126,8 @@ def _positions(side: str, tower: TowerOptions) -> Iterator[Mistake]:
 def _width(side: str, tower: TowerOptions, dimension: int) -> Iterator[Mistake]:
     """Parts that keep the width of the features, where an option says how wide these are."""
     option = declared("encoder", tower.encoder).width
-    width = getattr(tower.encoder, option) if option else None
+    # A class that derives from another may have its declaration, and not its options.
+    width = getattr(tower.encoder, option, None) if option else None
     width = width[-1] if isinstance(width, tuple) else width
     if width in (None, dimension):
         return
@@ -305,7 +306,7 @@ def _shared(config: Config) -> Iterator[Mistake]:
     }
     for key, matcher in _all_matchers(config):
         for name in declared("matcher", matcher).shared:
-            if name in learned and getattr(matcher, name) != matcher.defaults()[name]:
+            if name in learned and getattr(matcher, name, None) != matcher.defaults().get(name):
                 yield (
                     (*key, name),
                     f"has no effect: the loss {learned[name]!r} learns it; set it there",

@@ -219,14 +219,21 @@ def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Comp
     try:
         for one in nodes:
             _check_constants(one, family)
+        options, kind = _read_options(nodes, module), CONTRACTS.get(family)
+        own = _read_contract(nodes[:1], "CONTRACT", kind)
+        for name in sorted(own.options_named() - set(options.model_fields) if own else ()):
+            raise ValueError(
+                f"CONTRACT names the option {name!r}, which its constructor does not take."
+                f"{nearest(name, options.model_fields)}"
+            )
         return Component(
             family=family,
             name=snake_case(node.name),
             module=module,
             class_name=node.name,
             summary=docstring.partition("\n")[0],
-            options=_read_options(nodes, module),
-            contract=_read_contract(nodes, "CONTRACT", CONTRACTS.get(family)),
+            options=options,
+            contract=_read_contract(nodes, "CONTRACT", kind),
             search=_read_contract(nodes, "SEARCH", SearchContract),
         )
     except (TypeError, ValueError) as error:

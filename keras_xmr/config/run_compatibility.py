@@ -185,7 +185,7 @@ def _closed_form(config: Config) -> Iterator[Mistake]:
     for side in ("image", "text"):
         pooling = getattr(config.model, side).pooling
         option = pooling and declared("pooling", pooling).closed_form
-        options[side] = (option, getattr(pooling, option)) if option else ("", 0)
+        options[side] = (option, getattr(pooling, option, 0)) if option else ("", 0)
     for side, (option, width) in options.items():
         key = ("model", side, "pooling", option)
         if width >= config.model.dimension:

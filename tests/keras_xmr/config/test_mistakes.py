@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import keras
 import pytest
 
@@ -9,6 +12,7 @@ from data_pipelines.errors import UserError
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import weight_of
+from keras_xmr.training.train import train
 from keras_xmr.training.trial import try_parts
 
 HEADER = """
@@ -213,6 +217,10 @@ WRITTEN = {
         LOSS.replace('parts=("value",)', 'parts="value"'),
         ["CONTRACT: parts: got 'value'"],
     ),
+    "option that is not there": (
+        LOSS.replace('("value",)', '("value",), only_with={"warmup": {"mining": "hardest"}}'),
+        ["CONTRACT names the option 'mining', which its constructor does not take"],
+    ),
     "nothing declared": (
         LOSS.replace('    CONTRACT = LossContract(parts=("value",))', ""),
         ["Mine declares no parts"],
@@ -257,3 +265,12 @@ def test_an_option_may_be_called_weight(package):
     assert config.objective[0].options() == {"weight": 2.0}
     assert [weight_of(loss) for loss in config.objective] == [1.0, 1.0]
     assert build("loss", config.objective[0]).get_config()["weight"] == 2.0
+
+
+def test_a_training_tries_its_parts_before_anything_else(package):
+    package({"my_methods.py": HEADER + LOSS.replace("RETURNED", "None")})
+    choices = ["plugins=[my_methods]", *SMALL, CHOICES[LOSS]]
+    config = load_config(find_config("scenes_vse0"), choices)
+    nothing: Any = SimpleNamespace(is_trained=False)
+    with pytest.raises(UserError, match=r"Mine\.call returned None"):
+        train(config, nothing, nothing, nothing, nothing)

@@ -205,6 +205,30 @@ def test_what_is_wrong_with_a_plugin_is_said_and_leaves_nothing_behind(package, 
     load_config(find_config("scenes_vse0"))
 
 
+def test_an_heir_with_other_options_meets_no_rule_of_theirs(package):
+    text = """
+from keras_xmr.encoders import SmallCNN
+from keras_xmr.losses import Triplet
+from keras_xmr.pooling import GPO
+
+class Narrow(SmallCNN):
+    def __init__(self):
+        super().__init__(channels=(8,))
+
+class Fixed(Triplet):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
+class Plain(GPO):
+    def __init__(self, dimension, **kwargs):
+        super().__init__(dimension, projection=True, **kwargs)
+"""
+    package({"my_methods.py": text})
+    parts = ["model.image.encoder=narrow", "model.image.pooling=plain", "objective=[fixed]"]
+    config = load_config(find_config("scenes_vse0"), ["plugins=[my_methods]", *parts])
+    assert [loss.options() for loss in config.objective] == [{}]
+
+
 @pytest.mark.parametrize("name", ["../my_methods", "a b", "", "os.path.nothing"])
 def test_a_plugin_is_a_module(name):
     with pytest.raises(PluginError, match="module"):
