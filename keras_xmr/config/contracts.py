@@ -12,12 +12,23 @@ class: both are checked by `keras_xmr.config.fit`. Needs no TensorFlow.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from itertools import product
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 Pair = tuple[str, str]
 """The kind of the image embedding, and that of the caption embedding."""
+
+
+def _pairs(kinds: tuple[Any, ...]) -> tuple[Pair, ...]:
+    """Pairs of kinds, of which single kinds stand for all that they make with one another."""
+    alone = [kind for kind in kinds if isinstance(kind, str)]
+    return (*product(alone, alone), *(tuple(pair) for pair in kinds if not isinstance(pair, str)))
+
+
+Accepted = Annotated[tuple[str | Pair, ...], AfterValidator(_pairs)]
+"""Kinds of embedding that a part works on."""
 
 
 class Contract(BaseModel):
@@ -104,7 +115,8 @@ class LossContract(Contract):
 
     Attributes:
         parts: Names of the scalars that the loss returns and is the sum of.
-        accepts: The kinds of embedding (image, caption) that it works on; empty for all.
+        accepts: The kinds of embedding that it works on; empty for all. A pair is of the image and
+            of the caption; of single kinds, both may be any.
         keys: Keys of an embedding that it reads, beyond those that its kind has. It works on the
             sides that have all of them, and one must.
         keys_of: The side that must have these keys; null for either.
@@ -122,7 +134,7 @@ class LossContract(Contract):
     """
 
     parts: tuple[str, ...] = ()
-    accepts: tuple[Pair, ...] = ()
+    accepts: Accepted = ()
     keys: tuple[str, ...] = ()
     keys_of: Literal["image", "text"] | None = None
     reads_scores: bool = True
@@ -141,7 +153,7 @@ class MatcherContract(Contract):
     """The declaration of a matcher.
 
     Attributes:
-        accepts: The kinds of embedding (image, caption) that it scores.
+        accepts: The kinds of embedding that it scores, as of a loss.
         log_odds: Whether its scores are log-odds of a match.
         directed: Whether a score depends on which side is the query.
         in_parts: Whether a score depends on nothing but its pair in training too; some matchers
@@ -150,7 +162,7 @@ class MatcherContract(Contract):
         shared: Options in place of which it takes scalars of the losses that share them.
     """
 
-    accepts: tuple[Pair, ...] = ()
+    accepts: Accepted = ()
     log_odds: bool = False
     directed: bool = False
     in_parts: bool = True

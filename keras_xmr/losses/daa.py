@@ -48,12 +48,7 @@ class DAA(QueriesLoss):
 
     CONTRACT = LossContract(
         parts=("image_to_text", "text_to_image"),
-        accepts=(
-            ("point", "point"),
-            ("point", "gaussian"),
-            ("gaussian", "point"),
-            ("gaussian", "gaussian"),
-        ),
+        accepts=("point", "gaussian"),
         reads_scores=False,
         reads_relevance=True,
         reads_matches=False,

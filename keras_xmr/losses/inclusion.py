@@ -37,7 +37,7 @@ class Inclusion(QueriesLoss):
 
     CONTRACT = LossContract(
         parts=("inclusion",),
-        accepts=(("gaussian", "gaussian"),),
+        accepts=("gaussian",),
         reads_scores=False,
         one_image=True,
     )

@@ -24,7 +24,7 @@ class KLDivergence(ItemsLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = LossContract(accepts=(("gaussian", "gaussian"),))
+    CONTRACT = LossContract(accepts=("gaussian",))
 
     def __init__(self, *, reduction: Reduction = "sum", **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -28,7 +28,7 @@ class MMD(Loss):
 
     CONTRACT = LossContract(
         parts=("mmd",),
-        accepts=(("set", "set"), ("set", "point"), ("point", "set"), ("point", "point")),
+        accepts=("set", "point"),
         reads_scores=False,
         reads_matches=False,
         takes_mixed=True,

@@ -30,17 +30,7 @@ class Uniformity(QueriesLoss):
 
     CONTRACT = LossContract(
         parts=("uniformity",),
-        accepts=(
-            ("gaussian", "gaussian"),
-            ("gaussian", "point"),
-            ("gaussian", "set"),
-            ("point", "gaussian"),
-            ("point", "point"),
-            ("point", "set"),
-            ("set", "gaussian"),
-            ("set", "point"),
-            ("set", "set"),
-        ),
+        accepts=("gaussian", "point", "set"),
         reads_scores=False,
         reads_matches=False,
         takes_mixed=True,

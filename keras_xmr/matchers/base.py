@@ -188,7 +188,7 @@ class SampledMatcher(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),))
+    CONTRACT = MatcherContract(accepts=("gaussian",))
 
     def __init__(
         self, *, samples: PositiveInt = 7, test_samples: PositiveInt = 7, **kwargs: Any

@@ -89,7 +89,7 @@ class ClosedFormSampled(LogitMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),))
+    CONTRACT = MatcherContract(accepts=("gaussian",))
     SEARCH = SearchContract(augmentation="closed_form_sampled", exact=True)
 
     def __init__(self, *, scale: float = 5.0, shift: float = 5.0, **kwargs: Any) -> None:
@@ -135,7 +135,7 @@ class JensenShannon(SampledMatcher):
 class _ClosedForm(Matcher):
     """A matcher with a closed form in the means and the log-variances."""
 
-    CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),))
+    CONTRACT = MatcherContract(accepts=("gaussian",))
 
     def score(self, mean_1: Any, log_variance_1: Any, mean_2: Any, log_variance_2: Any) -> Any:
         """Scores (N, M) of images (left) and captions (right)."""

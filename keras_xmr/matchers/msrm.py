@@ -24,7 +24,7 @@ class Mahalanobis(Matcher):
     Wang et al. 2023, Eq. 4.
     """
 
-    CONTRACT = MatcherContract(accepts=(("gaussian", "gaussian"),), directed=True)
+    CONTRACT = MatcherContract(accepts=("gaussian",), directed=True)
     SEARCH = SearchContract(augmentation="mahalanobis", exact=True)
 
     def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
@@ -49,7 +49,7 @@ class MahalanobisCosine(Matcher):
     """
 
     CONTRACT = MatcherContract(
-        accepts=(("gaussian", "gaussian"),),
+        accepts=("gaussian",),
         directed=True,
         shared=("temperature", "cosine_scale"),
     )

@@ -16,14 +16,7 @@ from keras_xmr.matchers.base import LogitMatcher, Matcher
 class Cosine(Matcher):
     """Cosine of the angle between two embeddings; of Gaussians, between their means."""
 
-    CONTRACT = MatcherContract(
-        accepts=(
-            ("point", "point"),
-            ("gaussian", "gaussian"),
-            ("point", "gaussian"),
-            ("gaussian", "point"),
-        )
-    )
+    CONTRACT = MatcherContract(accepts=("point", "gaussian"))
     SEARCH = SearchContract(augmentation="mean_cosine", exact=True)
 
     def call(self, image: Embedding, caption: Embedding) -> Any:
@@ -59,7 +52,7 @@ class OrderEmbedding(Matcher):
     captions say. Made for heads of points with `absolute: true`.
     """
 
-    CONTRACT = MatcherContract(accepts=(("point", "point"),))
+    CONTRACT = MatcherContract(accepts=("point",))
     SEARCH = SearchContract(augmentation="order")
 
     def call(self, image: Embedding, caption: Embedding) -> Any:

@@ -41,7 +41,7 @@ class _Similarity(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = MatcherContract(accepts=(("tokens", "tokens"),))
+    CONTRACT = MatcherContract(accepts=("tokens",))
     SEARCH = SearchContract(augmentation="token_means")
     STATISTICS = 0
 
@@ -309,7 +309,7 @@ class SGRAF(Matcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = MatcherContract(accepts=(("tokens", "tokens"),), in_parts=False)
+    CONTRACT = MatcherContract(accepts=("tokens",), in_parts=False)
     SEARCH = SearchContract(augmentation="token_means")
 
     def __init__(

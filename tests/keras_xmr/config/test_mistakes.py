@@ -42,7 +42,7 @@ MATCHER = (
     REGISTERED
     + """
 class Mine(Matcher):
-    CONTRACT = MatcherContract(accepts=(("point", "point"),))
+    CONTRACT = MatcherContract(accepts=("point",))
 
     def call(self, image, caption):
         return RETURNED

@@ -31,7 +31,7 @@ RANKS_ALONE = ("evaluation.semantic_precision=false", "evaluation.memory_budget=
 class MeanTokens(matchers.Matcher):
     """The inner product of the means of tokens."""
 
-    CONTRACT = MatcherContract(accepts=(("tokens", "tokens"),))
+    CONTRACT = MatcherContract(accepts=("tokens",))
 
     def call(self, image, caption):
         means = [
