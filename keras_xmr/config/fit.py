@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from keras_xmr.config.contracts import LossContract, MatcherContract, Pair
+from keras_xmr.config.contracts import LossContract, MatcherContract
 
 SIDES: tuple[Literal["image", "text"], ...] = ("image", "text")
 
@@ -68,9 +68,9 @@ def sides_with_keys(contract: LossContract) -> tuple[Literal["image", "text"], .
     return SIDES if contract.keys_of is None else (contract.keys_of,)
 
 
-def pairs_text(pairs: tuple[Pair, ...]) -> str:
+def pairs_text(pairs: Sequence[Any]) -> str:
     """Pairs of kinds, in words: "set or point" where both sides may be either."""
     kinds = list(dict.fromkeys(kind for pair in pairs for kind in pair))
-    if len(kinds) ** 2 == len(set(pairs)) and set(pairs) == set(product(kinds, kinds)):
+    if set(pairs) == set(product(kinds, kinds)):
         return " or ".join(kinds)
     return ", ".join(f"{image} and {caption}" for image, caption in pairs)
