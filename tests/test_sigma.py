@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from benchmark_modules import benchmark
 
+from keras_xmr.config.contracts import LossContract
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.matchers import Cosine, MatchProbability
 from keras_xmr.pipeline import Run
@@ -20,7 +21,7 @@ bench = benchmark("sigma")
 class Raising:
     """A loss that falls as the sigma of captions rises, of some by more than of others."""
 
-    NEEDS_STEP = False
+    contract = LossContract(parts=("raising",))
 
     def __init__(self, by_caption: np.ndarray) -> None:
         self.by_caption = by_caption
