@@ -33,9 +33,8 @@ class CosineLogits(LogitMatcher):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    ACCEPTS = (("point", "point"), ("gaussian", "gaussian"), ("point", "gaussian"))
-    AUGMENTATION = "mean_cosine"
-    REDUCES = True
+    CONTRACT = MatcherContract(accepts=("point", "gaussian"))
+    SEARCH = SearchContract(augmentation="mean_cosine", exact=True)
 
     def __init__(self, *, scale: float = 10.0, shift: float = -10.0, **kwargs: Any) -> None:
         super().__init__(scale=scale, shift=shift, **kwargs)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from data_pipelines.errors import UserError
+from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.pooling.base import Pooling
 
 
@@ -20,6 +21,8 @@ class Mean(Pooling):
             embedding of a pretrained tower stays as it is.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
+
+    CONTRACT = PoolingContract(when=(({"projection": False}, {"keeps_width": True}),))
 
     def __init__(self, dimension: int, *, projection: bool = True, **kwargs: Any) -> None:
         super().__init__(dimension, **kwargs)
@@ -39,9 +42,6 @@ class Mean(Pooling):
     def call(self, features: Any, mask: Any = None) -> Any:
         mean = masked_mean(features, mask)
         return self.linear(mean) if self.projection else mean
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"projection": self.projection}
 
 
 def masked_mean(features: Any, mask: Any = None) -> Any:
