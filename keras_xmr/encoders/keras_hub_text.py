@@ -35,11 +35,11 @@ class KerasHubText(Encoder):
             (`.weights.h5` or `.keras`) of the whole backbone; null starts at random.
         output: `tokens` gives the features of all tokens. `average` gives one vector: their
             average, for each of `layers` on the unit sphere, which takes less room where features
-            are kept. `pooled` gives one vector, which any pooling passes on: the first token of the BERT family, and the embedding of CLIP and
-            of SigLIP in their joint space.
-        layers: Which transformer layers, from 1, give the features; those of several stand side
-            by side. Null takes what the backbone ends with. Earlier layers tell more
-            of the words and less of the sentence.
+            are kept. `pooled` gives one vector, which any pooling passes on: the first token of the
+            BERT family, and the embedding of CLIP and of SigLIP in their joint space.
+        layers: Which transformer layers, from 1, give the features; those of several stand side by
+            side. Null takes what the backbone ends with. Earlier layers tell more of the words and
+            less of the sentence.
         bag_of_words: With `output: average`, which of so many tokens a caption has stands beside:
             averages blur the single word. They are the most frequent ones of the captions that
             train; 0 leaves it out.
@@ -102,7 +102,9 @@ class KerasHubText(Encoder):
 
     def _check_layers(self, backbone: Any) -> None:
         if self.bag_of_words and self.output != "average":
-            raise EncoderError(f"{_KEY}.bag_of_words: write output: average, beside which it stands")
+            raise EncoderError(
+                f"{_KEY}.bag_of_words: write output: average, beside which it stands"
+            )
         if self.layers is None:
             return
         if self.output == "pooled":
