@@ -67,7 +67,7 @@ class Projection(Pooling):
         self.closed_form = closed_form
         self.power = power
         self.views = views
-        self.seed_generator = keras.random.SeedGenerator()
+        self.seed_generator = keras.random.SeedGenerator() if views > 1 else None
         self.dropout_rate = dropout
         self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
 
