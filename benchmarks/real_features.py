@@ -19,6 +19,7 @@ Intervals are 95 % by paired bootstrap over photos, each with its captions, of a
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import json
 import os
@@ -112,8 +113,9 @@ def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
             dev, ranks = BASELINES[method](*splits, seed)
             measures: Measures = {}
         else:
-            folder = options.work / "folds" / f"{fold}_{size}"
-            write_fold(photos, rows, folder)
+            features, made_of = features_of(method, photos, options)
+            folder = options.work / "folds" / f"{fold}_{size}_{made_of}"
+            write_fold(features, photos.captions, rows, folder)
             dev, ranks, measures = train(method, folder, seed, options)
         result = Result(method, size, fold, seed, ranks, measures)
         with path.open("a") as file:
@@ -137,12 +139,30 @@ def _plan(photos: Photos, options: argparse.Namespace) -> Iterator[tuple[str, in
             yield method, len(photos.fold(fold, size)["train"]), fold, seed
 
 
-def write_fold(photos: Photos, rows: dict[str, np.ndarray], folder: Path) -> None:
+def features_of(method: str, photos: Photos, options: argparse.Namespace) -> tuple[np.ndarray, str]:
+    """What the image encoder of a config makes of all photos, computed once, and its name."""
+    image, _, crop = _encoders(options, method)
+    if options.features or vars(image) == vars(_encoders(options)[0]):
+        return photos.features, "places"
+    made_of = hashlib.sha256(json.dumps([vars(image), crop.model_dump_json()]).encode())
+    name = made_of.hexdigest()[:8]
+    path = options.work / f"features_{name}.npy"
+    if not path.exists():
+        read = [file for file, _ in _read_all(options)]
+        draft = path.with_name("draft.npy")
+        np.save(draft, _of_images(read, image, crop))
+        draft.replace(path)
+    return np.load(path, mmap_mode="r"), name
+
+
+def write_fold(
+    features: np.ndarray, captions: list[list[str]], rows: dict[str, np.ndarray], folder: Path
+) -> None:
     """Writes the splits of a fold as `{train,dev,test}_ims.npy` and `_caps.txt`."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, some in rows.items():
-        np.save(folder / f"{split}_ims.npy", photos.features[some])
-        texts = [" ".join(text.split()) for i in some for text in photos.captions[i]]
+        np.save(folder / f"{split}_ims.npy", features[some])
+        texts = [" ".join(text.split()) for i in some for text in captions[i]]
         (folder / f"{split}_caps.txt").write_text("\n".join(texts) + "\n", "utf-8")
 
 
@@ -159,6 +179,8 @@ def train(
     per_image = len((folder / "dev_caps.txt").read_text("utf-8").splitlines())
     per_image //= len(np.load(folder / "dev_ims.npy", mmap_mode="r"))
     source = f"{{name: regions, root: {folder}, captions_per_image: {per_image}}}"
+    pooling = load_config(find_config(method), options.set).model.image.pooling
+    views = pooling is not None and "views" in pooling.options()
     sets = [
         f"name={method}-{folder.name}-{seed}",
         f"output={options.work / 'runs'}",
@@ -169,6 +191,8 @@ def train(
         "train.precompute_features=false",
         f"model.text.encoder.preset={options.text_preset}",
         f"evaluation.rerankers=[{','.join(RERANKERS)}]",
+        # The places of features that are given are not those of two views.
+        *(["model.image.pooling.views=1"] if options.features and views else []),
         *options.set,
     ]
     config = load_config(find_config(method), sets)
@@ -233,24 +257,9 @@ def _features(
     options: argparse.Namespace, image: Any, text: Any, crop: Any
 ) -> dict[str, np.ndarray]:
     """Features, sentences, captions and splits of the photos that can be read."""
-    from data_pipelines.sources import CsvSource, Flickr8kSource, RegionsSource
-    from data_pipelines.sources.base import Problems, UnreadableError
-
-    if options.features:
-        source: Any = RegionsSource(root=options.features)
-    elif options.flickr8k:
-        source = Flickr8kSource(root=options.flickr8k)
-    else:
-        source = CsvSource(root=options.photos, splits=options.splits)
-    read, captions, splits = [], [], []
-    for entry in source.entries(Problems()):
-        try:
-            read.append(_read(source, entry))
-        except UnreadableError as error:
-            print(f"left out: {error}")
-            continue
-        captions.append([caption.text for caption in entry.captions])
-        splits.append(entry.split)
+    read, entries = zip(*_read_all(options), strict=True)
+    captions = [[caption.text for caption in entry.captions] for entry in entries]
+    splits = [entry.split for entry in entries]
     least = min(map(len, captions))
     captions = [each[:least] for each in captions]
     sentences = _of_sentences([caption for each in captions for caption in each], text)
@@ -262,6 +271,24 @@ def _features(
     }
 
 
+def _read_all(options: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
+    """The photos that can be read, as JPEG files or features, each with its entry."""
+    from data_pipelines.sources import CsvSource, Flickr8kSource, RegionsSource
+    from data_pipelines.sources.base import Problems, UnreadableError
+
+    if options.features:
+        source: Any = RegionsSource(root=options.features)
+    elif options.flickr8k:
+        source = Flickr8kSource(root=options.flickr8k)
+    else:
+        source = CsvSource(root=options.photos, splits=options.splits)
+    for entry in source.entries(Problems()):
+        try:
+            yield _read(source, entry), entry
+        except UnreadableError as error:
+            print(f"left out: {error}")
+
+
 def _read(source: Any, entry: Any) -> Any:
     """A JPEG file, or features (R, F) where a source has such."""
     from data_pipelines.images import to_jpeg
@@ -271,8 +298,10 @@ def _read(source: Any, entry: Any) -> Any:
     return to_jpeg(source.read(entry).data, entry.key)
 
 
-def _encoders(options: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """Both encoders of `csv_pretrained_pcme`, as of all such configs, with other presets."""
+def _encoders(
+    options: argparse.Namespace, method: str = "csv_pretrained_pcme"
+) -> tuple[Any, Any, Any]:
+    """Both encoders of a config, with other presets, and what they see of a photo."""
     from keras_xmr.config.loader import find_config, load_config
     from keras_xmr.config.registry import build
 
@@ -281,13 +310,13 @@ def _encoders(options: argparse.Namespace) -> tuple[Any, Any, Any]:
         f"model.text.encoder.preset={options.text_preset}",
         *options.set,
     ]
-    config = load_config(find_config("csv_pretrained_pcme"), sets)
+    config = load_config(find_config(method), sets)
     towers = config.model.image, config.model.text
     image, text = (build("encoder", tower.encoder) for tower in towers)
     return image, text, config.data.image
 
 
-def _of_images(files: list[bytes], image: Any, crop: Any) -> np.ndarray:
+def _of_images(files: Sequence[bytes], image: Any, crop: Any) -> np.ndarray:
     """Features (N, R, F) of JPEG files, as `csv_pretrained` has them."""
     import keras
 

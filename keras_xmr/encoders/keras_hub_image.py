@@ -35,6 +35,11 @@ class KerasHubImage(Encoder):
             token or the mean, and the embedding of CLIP and of SigLIP in their joint space.
         grid: A feature map is averaged by area to so many rows and columns, which makes what
             attends to its places cheaper; null keeps it. Only for presets that make a map.
+        levels: Which levels of the feature pyramid of a convolutional preset stand side by side,
+            such as [4, 5]: 5 is the last map, 4 the last of twice its size, which tells more of
+            texture and small things. Needs `grid`. Null takes the last map alone.
+        mirror: Sees each photo in a mirror, too; positions of the mirror image come last. Costs
+            twice the time. With the pooling `projection`, set its `views` to 2.
     """
 
     CONTRACT = EncoderContract(
@@ -48,11 +53,15 @@ class KerasHubImage(Encoder):
         weights: str | None = "preset",
         output: Literal["tokens", "pooled"] = "tokens",
         grid: PositiveInt | None = None,
+        levels: tuple[PositiveInt, ...] | None = None,
+        mirror: bool = False,
     ) -> None:
         self.preset = preset
         self.weights = weights
         self.output = output
         self.grid = grid
+        self.levels = levels
+        self.mirror = mirror
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, L, F) or (B, 1, F), without a mask."""
@@ -68,24 +77,47 @@ class KerasHubImage(Encoder):
         except ResolutionError as error:
             raise EncoderError(f"{_KEY}.preset: {self.preset}: {error}") from None
         projects = self.output == "pooled" and linear is not None
+        self._check_maps(backbone)
         layer = ImageBackbone(
             backbone,
             scale=_numbers(converter.scale),
             offset=_numbers(converter.offset),
             output=self.output,
             grid=self.grid,
+            levels=self.levels,
+            mirror=self.mirror,
             projection=linear.units if projects else None,
             name="encoder",
         )
-        if self.grid is not None and len(layer.network.output.shape) != 4:
-            raise EncoderError(
-                f"{_KEY}.grid: {self.preset} makes tokens, and no feature map; leave it out"
-            )
         synchronize(layer.network)
         features = layer(inputs)
         if projects:
             layer.linear.set_weights(linear.get_weights())
         return features, None
+
+    def _check_maps(self, backbone: Any) -> None:
+        makes_map = len(getattr(backbone.output, "shape", ())) == 4
+        if self.grid is not None and not makes_map:
+            raise EncoderError(
+                f"{_KEY}.grid: {self.preset} makes tokens, and no feature map; leave it out"
+            )
+        if self.mirror and self.output == "pooled":
+            raise EncoderError(f"{_KEY}.mirror: only output: tokens has positions of both images")
+        if self.levels is None:
+            return
+        if self.grid is None or self.output == "pooled":
+            raise EncoderError(
+                f"{_KEY}.levels: maps of several sizes stand side by side on a common grid only: "
+                "write output: tokens and, for instance, grid: 1"
+            )
+        known = sorted(getattr(backbone, "pyramid_outputs", {}))
+        wrong = [level for level in self.levels if f"P{level}" not in known]
+        if wrong or not self.levels:
+            has = f"has the levels {', '.join(known)}" if known else "has no feature pyramid"
+            raise EncoderError(
+                f"{_KEY}.levels: {list(self.levels)} does not fit {self.preset}, which {has}; "
+                "write null for the last map"
+            )
 
     def weight_files(self) -> list[Path]:
         """Those of a preset that is a folder."""

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from keras import ops
+
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.contracts import EncoderContract
-from keras_xmr.config.option_types import PositiveInt
+from keras_xmr.config.option_types import NonNegativeInt, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.pretrained.presets import SIGLIP, Preset, PresetError, weight_files
-from keras_xmr.layers import TextBackbone
+from keras_xmr.layers import BagOfWords, TextBackbone
 from keras_xmr.layers.backbone import number_of_layers
 
 _KEY = "model.text.encoder"
+BAG_LENGTH = 0.5
+"""The length of a bag of words, where the average of a layer has a length of 1."""
 _INPUTS = ({"token_ids", "padding_mask"}, {"token_ids", "padding_mask", "segment_ids"})
 
 
@@ -30,16 +34,22 @@ class KerasHubText(Encoder):
             or that is in the layout of transformers (config.json, model.safetensors).
         weights: `preset` loads the weights of the preset; a path loads a file of weights
             (`.weights.h5` or `.keras`) of the whole backbone; null starts at random.
-        output: `tokens` gives the features of all tokens. `pooled` gives one vector, which any
-            pooling passes on: the first token of the BERT family, and the embedding of CLIP and
-            of SigLIP in their joint space.
-        layers: Which transformer layers, from 1, give the features of `tokens`; those of several
-            stand side by side. Null takes what the backbone ends with. Earlier layers tell more
-            of the words and less of the sentence.
+        output: `tokens` gives the features of all tokens. `average` gives one vector: their
+            average, for each of `layers` on the unit sphere, which takes less room where features
+            are kept. `pooled` gives one vector, which any pooling passes on: the first token of the
+            BERT family, and the embedding of CLIP and of SigLIP in their joint space.
+        layers: Which transformer layers, from 1, give the features; those of several stand side by
+            side. Null takes what the backbone ends with. Earlier layers tell more of the words and
+            less of the sentence.
+        bag_of_words: With `output: average`, which of so many tokens a caption has stands beside:
+            averages blur the single word. They are the most frequent ones of the captions that
+            train; 0 leaves it out.
     """
 
     CONTRACT = EncoderContract(
-        side="text", reads="words", when=(({"output": "pooled"}, {"local": False}),)
+        side="text",
+        reads="words",
+        when=(({"output": "pooled"}, {"local": False}), ({"output": "average"}, {"local": False})),
     )
 
     def __init__(
@@ -47,13 +57,15 @@ class KerasHubText(Encoder):
         *,
         preset: str = "bert_base_en_uncased",
         weights: str | None = "preset",
-        output: Literal["tokens", "pooled"] = "tokens",
+        output: Literal["tokens", "average", "pooled"] = "tokens",
         layers: tuple[PositiveInt, ...] | None = None,
+        bag_of_words: NonNegativeInt = 0,
     ) -> None:
         self.preset = preset
         self.weights = weights
         self.output = output
         self.layers = layers
+        self.bag_of_words = bag_of_words
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Ids (B, L), padded with -1, to features (B, L, F) or (B, 1, F), and their mask."""
@@ -81,6 +93,11 @@ class KerasHubText(Encoder):
         features, mask = layer(inputs)
         if projects:
             layer.linear.set_weights(linear.get_weights())
+        if self.bag_of_words:
+            # Not a part of "encoder": files of the preset do not hold what it learns.
+            size = backbone.vocabulary_size
+            bag = BagOfWords(self.bag_of_words, size, name="bag_of_words")(inputs)
+            features = ops.concatenate([features, BAG_LENGTH * bag[:, None]], axis=-1)
         return features, mask
 
     def weight_files(self) -> list[Path]:
@@ -88,10 +105,14 @@ class KerasHubText(Encoder):
         return weight_files(self.preset, self.weights)
 
     def _check_layers(self, backbone: Any) -> None:
+        if self.bag_of_words and self.output != "average":
+            raise EncoderError(
+                f"{_KEY}.bag_of_words: write output: average, beside which it stands"
+            )
         if self.layers is None:
             return
-        if self.output != "tokens":
-            raise EncoderError(f"{_KEY}.layers: only output: tokens takes features of layers")
+        if self.output == "pooled":
+            raise EncoderError(f"{_KEY}.layers: output: pooled takes no features of layers")
         count = number_of_layers(backbone)
         wrong = [number for number in self.layers if number > count]
         if wrong or not self.layers:

@@ -1,6 +1,7 @@
 """Layers that several heads, encoders and poolings are made of."""
 
 from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
+from keras_xmr.layers.bag_of_words import BagOfWords
 from keras_xmr.layers.batch_normalization import MaskedBatchNormalization, batch_normalization
 from keras_xmr.layers.caption_decoder import CaptionDecoder
 from keras_xmr.layers.global_attention import GlobalAttention
@@ -21,6 +22,7 @@ from keras_xmr.layers.transformer import TransformerBlock
 
 __all__ = [
     "GRU",
+    "BagOfWords",
     "CaptionDecoder",
     "GlobalAttention",
     "GraphReasoning",

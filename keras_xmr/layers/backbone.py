@@ -11,7 +11,9 @@ import keras
 import numpy as np
 from keras import ops
 
-Output = Literal["tokens", "pooled"]
+from keras_xmr.layers.l2_normalize import l2_normalize
+
+Output = Literal["tokens", "average", "pooled"]
 
 
 class Backbone(keras.layers.Layer):
@@ -91,9 +93,9 @@ class TextBackbone(Backbone):
     """A backbone that reads tokens.
 
     The inputs are ids int32 (B, L), with -1 behind the last token of a caption. The outputs are
-    features (B, L, F) and their mask (B, L), or one vector an item (B, 1, F) and its mask. The
-    vector is that of the first token where the backbone was trained so (the BERT family), else
-    that of the last.
+    features (B, L, F) and their mask (B, L), or one vector an item (B, 1, F) and its mask: the
+    averages over the tokens of each layer, each on the unit sphere, or what the backbone pools by,
+    the first token where it was trained so (the BERT family), else the last.
 
     Args:
         backbone: A backbone of KerasHub, or its serialized config.
@@ -151,8 +153,16 @@ class TextBackbone(Backbone):
             "padding_mask": ops.cast(mask, "int32"),
         }
         features = self.run({name: given[name] for name in self.network.input}, training)
+        features = features if self.output_kind == "pooled" else features[:, :length]
         if self.output_kind == "tokens":
-            return features[:, :length], mask
+            return features, mask
+        if self.output_kind == "average":
+            shares = ops.cast(mask, features.dtype)
+            shares /= ops.maximum(ops.sum(shares, axis=1, keepdims=True), 1)
+            means = ops.einsum("bl,blf->bf", shares, features)
+            width, count = means.shape[-1], len(self.layers or (1,))
+            of_layers = l2_normalize(ops.reshape(means, (-1, count, width // count)))
+            return ops.reshape(of_layers, (-1, 1, width)), ops.ones_like(mask[:, :1])
         if len(features.shape) == 3 and self.kind.removesuffix("Backbone") in _POOL_FIRST:
             features = features[:, 0]
         elif len(features.shape) == 3:
@@ -187,13 +197,18 @@ class ImageBackbone(Backbone):
 
     The inputs are pixels from 0 to 255 (B, H, W, 3) of any dtype. The outputs are features
     (B, L, F), one for each place of a feature map or for each token, or one vector an item
-    (B, 1, F): that of the class token, or else the mean.
+    (B, 1, F): that of the class token, or else the mean. Those of a mirrored photo follow.
 
     Args:
         backbone: A backbone of KerasHub, or its serialized config.
         scale: What pixels are multiplied by, for all channels or for each.
         offset: What is added then.
         grid: A feature map is averaged by area to so many rows and columns; None keeps it.
+        levels: The levels of the feature pyramid (5 is the last map, 4 the last of twice its size)
+            whose features stand side by side, those of each with a mean magnitude of 1 in each
+            photo; None for what the backbone ends with.
+        mirror: Whether to see each photo in a mirror, too: behind the positions of the photo stand
+            as many of its mirror image.
         **kwargs: Those of `Backbone`.
     """
 
@@ -204,12 +219,16 @@ class ImageBackbone(Backbone):
         scale: float | list[float] | None = None,
         offset: float | list[float] | None = None,
         grid: int | None = None,
+        levels: tuple[int, ...] | None = None,
+        mirror: bool = False,
         **kwargs: Any,
     ) -> None:
+        self.levels = None if levels is None else tuple(levels)
         super().__init__(backbone, **kwargs)
         self.scale = scale
         self.offset = offset
         self.grid = grid
+        self.mirror = mirror
         self._class_token = self.kind in _CLASS_TOKEN
         if self.kind == "ViTBackbone":
             self._class_token = self.option("use_class_token")
@@ -219,6 +238,8 @@ class ImageBackbone(Backbone):
             return (
                 backbone.output if self.output_kind == "pooled" else backbone.post_layer_norm.output
             )
+        if self.levels is not None:
+            return [backbone.pyramid_outputs[f"P{level}"] for level in self.levels]
         return backbone.output
 
     def call(self, pixels: Any, training: bool | None = None) -> Any:
@@ -227,24 +248,39 @@ class ImageBackbone(Backbone):
             prepared = prepared * ops.convert_to_tensor(self.scale, "float32")
         if self.offset is not None:
             prepared = prepared + ops.convert_to_tensor(self.offset, "float32")
-        (name,) = self.network.input
-        features = self.run({name: prepared}, training)
-        if len(features.shape) == 4:
-            if self.grid is not None:
-                features = _averaged(features, self.grid)
-            shape = features.shape
-            features = ops.reshape(features, (-1, shape[1] * shape[2], shape[3]))
+        features = self._features(prepared, training)
+        if self.mirror:
+            mirrored = self._features(ops.flip(prepared, axis=2), training)
+            features = ops.concatenate([features, mirrored], axis=1)
         if self.output_kind == "tokens":
             return features
         if len(features.shape) == 3:
             features = features[:, 0] if self._class_token else ops.mean(features, axis=1)
         return self.one(features)
 
+    def _features(self, pixels: Any, training: bool | None) -> Any:
+        """Features (B, L, F) of scaled pixels, or what the backbone pools (B, F)."""
+        (name,) = self.network.input
+        features = self.run({name: pixels}, training)
+        if self.levels is not None:
+            maps = [_averaged(level, self.grid) for level in features]
+            magnitudes = [ops.mean(ops.abs(m), axis=(1, 2, 3), keepdims=True) for m in maps]
+            scaled = [m / ops.maximum(a, 1e-12) for m, a in zip(maps, magnitudes, strict=True)]
+            features = ops.concatenate(scaled, axis=-1)
+        elif len(features.shape) == 4 and self.grid is not None:
+            features = _averaged(features, self.grid)
+        if len(features.shape) == 4:
+            shape = features.shape
+            features = ops.reshape(features, (-1, shape[1] * shape[2], shape[3]))
+        return features
+
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "scale": self.scale,
             "offset": self.offset,
             "grid": self.grid,
+            "levels": self.levels,
+            "mirror": self.mirror,
         }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.config.contracts import PoolingContract
-from keras_xmr.config.option_types import BelowOne, NonNegativeInt, PositiveFloat
+from keras_xmr.config.option_types import BelowOne, NonNegativeInt, PositiveFloat, PositiveInt
 from keras_xmr.layers import l2_normalize
 from keras_xmr.pooling.base import Pooling
 from keras_xmr.pooling.mean import masked_mean
@@ -40,6 +40,9 @@ class Projection(Pooling):
         dropout: Part of the standardised numbers that is dropped in training.
         closed_form: How many of the D numbers CCA sets, where training starts there, and training
             leaves as they are; 0 trains all of them.
+        views: The positions are those of so many views of an item, one view after the other, as
+            with `mirror` of an encoder. Training sees one of them, by chance, and all are averaged
+            otherwise.
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:
@@ -55,6 +58,7 @@ class Projection(Pooling):
         power: PositiveFloat = 1.0,
         dropout: BelowOne = 0.0,
         closed_form: NonNegativeInt = 0,
+        views: PositiveInt = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(dimension, **kwargs)
@@ -65,11 +69,18 @@ class Projection(Pooling):
             )
         self.closed_form = closed_form
         self.power = power
+        self.views = views
+        self.seed_generator = keras.random.SeedGenerator() if views > 1 else None
         self.dropout_rate = dropout
         self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        width = features_shape[-1]
+        width, positions = features_shape[-1], features_shape[1]
+        if self.views > 1 and (positions is None or positions % self.views):
+            raise ValueError(
+                f"views: {positions or 'a varying number of'} positions are not those of "
+                f"{self.views} views; write 1, or another encoder (mirror: true makes two views)"
+            )
         # Also in mixed precision: little is left after centring, and half precision would lose it.
         whole = {"dtype": "float32", "autocast": False}
         fixed = whole | {"trainable": False}
@@ -106,6 +117,8 @@ class Projection(Pooling):
         return (self.average(features, mask) - self.centre) * self.scale
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
+        if training and self.views > 1:
+            mask = self._one_view(features, mask)
         standardised = self.standardised(features, mask)
         learned = ops.matmul(self.dropout(standardised, training=training), self.kernel)
         if not self.closed_form:
@@ -114,6 +127,13 @@ class Projection(Pooling):
         weight = 0.0 if training else self.closed_form_weight
         parts = (fixed, weight), (learned, 1.0 - weight)
         return ops.concatenate([l2_normalize(part) * share**0.5 for part, share in parts], axis=-1)
+
+    def _one_view(self, features: Any, mask: Any) -> Any:
+        """The mask (B, L) of the positions of one view of each item, drawn by chance."""
+        batch, positions = ops.shape(features)[0], features.shape[1]
+        drawn = keras.random.randint((batch, 1), 0, self.views, seed=self.seed_generator)
+        chosen = np.arange(positions) * self.views // positions == drawn
+        return chosen if mask is None else ops.logical_and(mask, chosen)
 
     def for_variance(self) -> Projection:
         """One without a closed form, which is a part of an embedding."""
@@ -138,4 +158,5 @@ class Projection(Pooling):
             "power": self.power,
             "dropout": self.dropout_rate,
             "closed_form": self.closed_form,
+            "views": self.views,
         }

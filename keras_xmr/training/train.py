@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from data_pipelines.batches import training_batches
+from data_pipelines.batches import caption_batches, training_batches
 from data_pipelines.caption_ids import CaptionIds
 from data_pipelines.records import Records, SplitRecords, damage
 from data_pipelines.samplers import SAMPLERS, Sampler
@@ -20,6 +20,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
 from keras_xmr.evaluation import Evaluation, evaluate_split
+from keras_xmr.layers import BagOfWords
 from keras_xmr.model.build import build_model
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
@@ -296,6 +297,8 @@ class _Trainer:
         if self.config.train.initial_weights is not None and done == 0 == span.start:
             load_initial_weights(self.checkpoints.bare, self.config)
             self.distribution.share([variable.value for variable in self.model.variables])
+        if done == 0 == span.start:
+            self._adapt()
         self._take_features()
         if done == 0 == span.start:
             self.begin()
@@ -321,11 +324,20 @@ class _Trainer:
     def begin_without_phases(self) -> None:
         """Begins, and ends, a training that leaves both encoders as they are."""
         options = self.config.train
+        self._adapt()
         if options.start == "cca" and (options.precompute_features or options.precompute_captions):
             freeze(self.model, tuple(f"{side}.encoder" for side in SIDES))
             self._take_towers(SIDES)
             self._take_features()
         self.begin()
+
+    def _adapt(self) -> None:
+        """Lets a bag of words learn its words, unless it has weights of another run."""
+        for layer in self.model.text_tower.layers:
+            if isinstance(layer, BagOfWords) and self.config.train.initial_weights is None:
+                texts = [caption.text for caption in self.records.split("train").captions]
+                batches = caption_batches(texts, self.tokenizer, len(texts))
+                layer.adapt(next(iter(batches.as_numpy_iterator())))
 
     def _take_towers(self, frozen: Sequence[str]) -> None:
         """Lets the model be called on features that are computed once, where encoders are frozen.

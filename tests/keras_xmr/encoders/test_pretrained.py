@@ -114,12 +114,42 @@ def test_layers_stand_side_by_side(folder, tokenizer_of):
     [
         ("bert", {"layers": (1, 3)}, r"\[1, 3\] does not fit .*, which has 2 layers; write null"),
         ("clip", {"layers": (1,)}, "has no layers that can be told apart"),
-        ("bert", {"layers": (1,), "output": "pooled"}, "only output: tokens"),
+        ("bert", {"layers": (1,), "output": "pooled"}, "pooled takes no features of layers"),
+        ("bert", {"bag_of_words": 3}, "bag_of_words: needs output: average"),
     ],
 )
 def test_layers_that_there_are_not(folder, name, options, message):
     with pytest.raises(EncoderError, match=message):
         text_model(KerasHubText(preset=str(folder(name)), **options))
+
+
+def test_averages_of_layers_stand_beside_the_words_of_a_caption(folder, tokenizer_of, tmp_path):
+    path, tokenizer = str(folder("bert")), tokenizer_of("bert")
+    ids = tokenizer(CAPTIONS)
+    encoder = KerasHubText(preset=path, layers=(1, 2), output="average", bag_of_words=4)
+    model = text_model(encoder, tokenizer)
+    tokens, mask = text_model(KerasHubText(preset=path, layers=(1, 2)), tokenizer)(ids)
+    expected = []
+    for row, real in zip(tokens.numpy(), mask.numpy(), strict=True):
+        layers = np.split(row[real].mean(axis=0), 2)
+        expected.append(np.concatenate([layer / np.linalg.norm(layer) for layer in layers]))
+    features, one = model(ids)
+    assert features.shape[1] == one.shape[1] == 1
+    np.testing.assert_allclose(features[:, 0, :-4], expected, rtol=1e-4, atol=1e-5)
+    assert not np.any(features[:, 0, -4:])  # it knows no word yet
+    bag = model.get_layer("bag_of_words")
+    bag.adapt(ids.numpy())
+    words = tokenizer.vocabulary
+    learned = {words[i]: column for i, column in enumerate(bag.columns.numpy()) if column >= 0}
+    # "of" and "a" are in one caption as "red" is; all captions have [CLS] and [SEP].
+    assert sorted(learned.values()) == [0, 1, 2, 3]
+    assert not {"[CLS]", "[SEP]"} & set(learned)
+    found = loaded_again(model, tmp_path / "m.keras")(ids)[0].numpy()[:, 0, -4:]
+    for row, caption in zip(found, ids.numpy(), strict=True):
+        here = [words[i] in learned for i in np.unique(caption[caption >= 0])]
+        norm = 0.5 if any(here) else 0
+        assert np.linalg.norm(row) == pytest.approx(norm, abs=1e-6)
+        assert (row > 0).sum() == sum(here)
 
 
 def test_clip_embeds_captions_in_its_joint_space(folder, tokenizer_of):
@@ -233,6 +263,38 @@ def test_images_are_scaled_and_seen_as_the_preset_says(folder, tmp_path, name, p
     else:
         expected = expected.mean(axis=1) if name == "resnet" else expected[:, 0]
     np.testing.assert_allclose(pooled, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_levels_of_a_pyramid_stand_side_by_side_for_a_photo_and_its_mirror_image(folder, tmp_path):
+    path = str(folder("resnet"))
+    levels = sorted(keras_hub.models.Backbone.from_preset(path).pyramid_outputs)
+    numbers = tuple(int(level[1:]) for level in levels)
+    encoder = KerasHubImage(preset=path, grid=1, levels=numbers, mirror=True)
+    model = image_model(encoder, 32)
+    own = keras_hub.models.Backbone.from_preset(path)
+    maps = keras.Model(own.inputs, [own.pyramid_outputs[level] for level in levels])
+    given = pixels(32)
+    for view, seen in enumerate((given, given[:, :, ::-1])):
+        means = [np.asarray(m).mean(axis=(1, 2)) for m in maps(seen.astype(np.float32) / 255)]
+        scaled = [m / np.abs(m).mean(axis=1, keepdims=True) for m in means]
+        expected = np.concatenate(scaled, axis=1)
+        np.testing.assert_allclose(model(given)[:, view], expected, rtol=1e-3, atol=1e-4)
+    again = loaded_again(model, tmp_path / "m.keras")
+    np.testing.assert_allclose(again(given), model(given), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet", {"levels": (9,), "grid": 1}, r"\[9\] does not fit .*, which has the levels P"),
+        ("vit", {"levels": (4,), "grid": 1}, "makes tokens, and no feature map"),
+        ("resnet", {"levels": (2,)}, "on a common grid only"),
+        ("resnet", {"mirror": True, "output": "pooled"}, "only output: tokens"),
+    ],
+)
+def test_maps_that_there_are_not(folder, name, options, message):
+    with pytest.raises(EncoderError, match=message):
+        image_model(KerasHubImage(preset=str(folder(name)), **options), 32)
 
 
 def test_siglip_embeds_images(folder):

@@ -82,7 +82,8 @@ def trained(tmp_path_factory):
     bert = presets.bert(folder / "bert")
     config = models.tiny_config(
         folder,
-        f"model.text.encoder={{name: keras_hub_text, preset: {bert}}}",
+        f"model.text.encoder={{name: keras_hub_text, preset: {bert}, output: average, "
+        "bag_of_words: 5}",
         "model.text.pooling=mean",
         f"train.phases={PHASES}",
         "train.optimizer=adam",
@@ -108,6 +109,18 @@ def trained(tmp_path_factory):
     later = Run(config)
     later.export()
     return later, begun
+
+
+def test_a_bag_keeps_the_words_of_the_training_with_the_run(trained):
+    later, _ = trained
+    columns = later.model.text_tower.get_layer("bag_of_words").columns.numpy()
+    assert sorted(columns[columns >= 0]) == [0, 1, 2, 3, 4]
+    texts = [caption.text for caption in later.records.split("train").captions]
+    ids = later.tokenizer(texts).numpy()
+    counts = [(ids == i).any(axis=1).sum() for i in range(len(columns))]
+    told = np.array(counts)[columns >= 0]
+    assert told.max() < len(texts)  # [CLS] and [SEP] are in all of them
+    assert told.min() >= sorted(c for c in counts if c < len(texts))[-5]
 
 
 def test_frozen_encoders_stay_and_free_ones_learn_at_their_own_rate(trained, tmp_path):

@@ -89,6 +89,33 @@ def test_dropout_is_for_training_alone(random, features):
     np.testing.assert_allclose(dropped[~gone], 2 * whole[~gone], rtol=1e-5)
 
 
+def test_training_sees_one_view_of_each_item_and_evaluation_all(random):
+    keras.utils.set_random_seed(0)
+    pooling = Projection(6, views=2)
+    pooling.build((None, 4, 6))
+    pooling.kernel.assign(np.eye(6))
+    features = random.normal(size=(64, 4, 6)).astype(np.float32)
+    first, second, whole = (
+        mean / np.linalg.norm(mean, axis=1, keepdims=True)
+        for mean in (features[:, some].mean(axis=1) for some in ([0, 1], [2, 3], [0, 1, 2, 3]))
+    )
+    np.testing.assert_allclose(pooling(features), whole, rtol=1e-4, atol=1e-5)
+    seen = pooling(features, training=True).numpy()
+    is_first, is_second = (
+        np.isclose(seen, view, atol=1e-5).all(axis=1) for view in (first, second)
+    )
+    assert (is_first ^ is_second).all()
+    assert 10 < is_first.sum() < 54
+    again = Projection.from_config(pooling.get_config())
+    assert again.views == 2
+
+
+@pytest.mark.parametrize("positions", [None, 5])
+def test_positions_that_are_not_those_of_the_views_are_refused(positions):
+    with pytest.raises(ValueError, match=r"not those of 2 views; write 1, or another encoder"):
+        Projection(3, views=2).build((None, positions, 6))
+
+
 def test_statistics_are_not_trained_and_stay_so(random):
     pooling = made(random)
     for _ in range(2):

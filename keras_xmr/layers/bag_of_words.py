@@ -1,0 +1,61 @@
+"""Which of the most frequent tokens a caption has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_xmr.layers.l2_normalize import l2_normalize
+from keras_xmr.layers.part import RecordedLayer
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class BagOfWords(RecordedLayer):
+    """Token ids int32 (B, L), padded with negative ones, to vectors (B, size) on the unit sphere.
+
+    A vector says which of the most frequent tokens a caption has, in whatever order and number.
+    Which tokens these are is learned by `adapt`; before, and for captions with none of them, it
+    is 0.
+
+    Args:
+        size: How many tokens.
+        vocabulary_size: Ids are below it.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(self, size: int, vocabulary_size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.size = size
+        self.vocabulary_size = vocabulary_size
+
+    def build(self, input_shape: tuple[Any, ...]) -> None:
+        self.columns = self.add_weight(
+            name="columns",
+            shape=(self.vocabulary_size,),
+            dtype="int32",
+            initializer=keras.initializers.Constant(-1),
+            trainable=False,
+        )
+
+    def adapt(self, ids: np.ndarray) -> None:
+        """Takes the tokens that most captions have, but not all of them: these tell nothing.
+
+        Args:
+            ids: The token ids of all captions that train, int32 (M, L), padded as those of `call`.
+        """
+        captions, _ = np.nonzero(ids >= 0)
+        pairs = np.unique(np.stack([captions, ids[ids >= 0]]), axis=1)
+        counts = np.bincount(pairs[1], minlength=self.vocabulary_size)
+        counts[counts == len(ids)] = 0
+        order = np.argsort(-counts, kind="stable")[: self.size]
+        order = order[counts[order] > 0]
+        columns = np.full(self.vocabulary_size, -1)
+        columns[order] = np.arange(len(order))
+        self.columns.assign(columns)
+
+    def call(self, ids: Any) -> Any:
+        columns = ops.where(ids >= 0, ops.take(self.columns, ops.maximum(ids, 0)), -1)
+        return l2_normalize(ops.max(ops.one_hot(columns, self.size, dtype="float32"), axis=1))
