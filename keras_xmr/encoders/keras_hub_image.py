@@ -37,7 +37,8 @@ class KerasHubImage(Encoder):
             attends to its places cheaper; null keeps it. Only for presets that make a map.
         levels: Which levels of the feature pyramid of a convolutional preset stand side by side,
             such as [4, 5]: 5 is the last map, 4 the last of twice its size, which tells more of
-            texture and small things. Needs `grid`. Null takes the last map alone.
+            texture and small things; without `grid` they are averaged to one place. Null takes
+            the last map alone.
         mirror: Sees each photo in a mirror, too; positions of the mirror image come last. Costs
             twice the time. With the pooling `projection`, set its `views` to 2.
     """
@@ -105,11 +106,6 @@ class KerasHubImage(Encoder):
             raise EncoderError(f"{_KEY}.mirror: only output: tokens has positions of both images")
         if self.levels is None:
             return
-        if self.grid is None or self.output == "pooled":
-            raise EncoderError(
-                f"{_KEY}.levels: maps of several sizes stand side by side on a common grid only: "
-                "write output: tokens and, for instance, grid: 1"
-            )
         known = sorted(getattr(backbone, "pyramid_outputs", {}))
         wrong = [level for level in self.levels if f"P{level}" not in known]
         if wrong or not self.levels:

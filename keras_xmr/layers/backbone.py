@@ -206,7 +206,7 @@ class ImageBackbone(Backbone):
         grid: A feature map is averaged by area to so many rows and columns; None keeps it.
         levels: The levels of the feature pyramid (5 is the last map, 4 the last of twice its size)
             whose features stand side by side, those of each with a mean magnitude of 1 in each
-            photo; None for what the backbone ends with.
+            photo, on a grid of one place if `grid` is None. None for what the backbone ends with.
         mirror: Whether to see each photo in a mirror, too: behind the positions of the photo stand
             as many of its mirror image.
         **kwargs: Those of `Backbone`.
@@ -263,7 +263,7 @@ class ImageBackbone(Backbone):
         (name,) = self.network.input
         features = self.run({name: pixels}, training)
         if self.levels is not None:
-            maps = [_averaged(level, self.grid) for level in features]
+            maps = [_averaged(level, self.grid or 1) for level in features]
             magnitudes = [ops.mean(ops.abs(m), axis=(1, 2, 3), keepdims=True) for m in maps]
             scaled = [m / ops.maximum(a, 1e-12) for m, a in zip(maps, magnitudes, strict=True)]
             features = ops.concatenate(scaled, axis=-1)

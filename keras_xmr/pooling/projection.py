@@ -71,7 +71,6 @@ class Projection(Pooling):
         self.power = power
         self.views = views
         self.seed_generator = keras.random.SeedGenerator() if views > 1 else None
-        self.dropout_rate = dropout
         self.dropout = keras.layers.Dropout(dropout, dtype="float32", name="dropout")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
@@ -152,11 +151,3 @@ class Projection(Pooling):
         """
         target = self.closed_form_kernel if self.closed_form else self.kernel
         target.assign(kernel / float(self.scale))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "power": self.power,
-            "dropout": self.dropout_rate,
-            "closed_form": self.closed_form,
-            "views": self.views,
-        }

@@ -115,7 +115,7 @@ def test_layers_stand_side_by_side(folder, tokenizer_of):
         ("bert", {"layers": (1, 3)}, r"\[1, 3\] does not fit .*, which has 2 layers; write null"),
         ("clip", {"layers": (1,)}, "has no layers that can be told apart"),
         ("bert", {"layers": (1,), "output": "pooled"}, "pooled takes no features of layers"),
-        ("bert", {"bag_of_words": 3}, "bag_of_words: needs output: average"),
+        ("bert", {"bag_of_words": 3}, "bag_of_words: write output: average"),
     ],
 )
 def test_layers_that_there_are_not(folder, name, options, message):
@@ -269,7 +269,7 @@ def test_levels_of_a_pyramid_stand_side_by_side_for_a_photo_and_its_mirror_image
     path = str(folder("resnet"))
     levels = sorted(keras_hub.models.Backbone.from_preset(path).pyramid_outputs)
     numbers = tuple(int(level[1:]) for level in levels)
-    encoder = KerasHubImage(preset=path, grid=1, levels=numbers, mirror=True)
+    encoder = KerasHubImage(preset=path, levels=numbers, mirror=True)
     model = image_model(encoder, 32)
     own = keras_hub.models.Backbone.from_preset(path)
     maps = keras.Model(own.inputs, [own.pyramid_outputs[level] for level in levels])
@@ -288,7 +288,6 @@ def test_levels_of_a_pyramid_stand_side_by_side_for_a_photo_and_its_mirror_image
     [
         ("resnet", {"levels": (9,), "grid": 1}, r"\[9\] does not fit .*, which has the levels P"),
         ("vit", {"levels": (4,), "grid": 1}, "makes tokens, and no feature map"),
-        ("resnet", {"levels": (2,)}, "on a common grid only"),
         ("resnet", {"mirror": True, "output": "pooled"}, "only output: tokens"),
     ],
 )
