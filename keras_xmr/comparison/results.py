@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from data_pipelines.files import NO_ARRAY
 from keras_xmr.comparison.plan import check_comparable, method_of
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.yaml_file import read_yaml
+from keras_xmr.figures_file import read_figures_file
 from keras_xmr.run_folder import EXTERNAL
 
 _AGAIN = "evaluate this run again (the command `evaluate`)"
@@ -169,7 +169,7 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
 def _figures(path: Path) -> dict[str, Any]:
     """What an evaluation found. Before judgements had a place of their own, some were lost."""
     try:
-        figures: dict[str, Any] = json.loads(path.read_bytes())
+        figures = read_figures_file(path)
         matchers = list(figures["matchers"].values())
         is_whole = bool(matchers) and all(map(_are_figures, (m["metrics"] for m in matchers)))
         is_old = not all("judgements" in found for found in matchers)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from data_pipelines.files import atomic_write
 from keras_xmr.evaluation.reported_results import reported_as_dict
 from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.figures_file import write_figures_file
 from keras_xmr.metrics import write_queries
 
 
@@ -26,7 +25,7 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
     if evaluation.paper is not None:
         figures["paper"] = reported_as_dict(evaluation, evaluation.paper)
     path = folder / "metrics.json"
-    atomic_write(path, json.dumps(figures, indent=1).encode())
+    write_figures_file(path, figures)
     reranked = {found.name: found.measured for found in evaluation.reranked}
     queries = folder / f"queries-{evaluation.split}.npz"
     write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.config.loader import dump_config, find_config, load_config
+from keras_xmr.figures_file import write_figures_file
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure, write_queries
 from keras_xmr.run_folder import RunFolder
@@ -75,6 +76,6 @@ def finished_run(
         "reranked": {n: m.as_dict() for n, m in measured.items() if "+" in n},
         "uncertainty_of_truth": uncertainty,
     }
-    folder.metrics(split).write_text(json.dumps(figures))
+    write_figures_file(folder.metrics(split), figures)
     write_queries(folder.queries(split), measured, truth)
     return folder

@@ -32,6 +32,7 @@ from keras_xmr.comparison.resampling import resample, resamples_for
 from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
+from keras_xmr.figures_file import read_figures_file
 from keras_xmr.metrics import measure
 from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
 
@@ -49,7 +50,7 @@ def finished(tmp_path_factory) -> Path:
             if name == "twin":
                 # Not the same noise as the other.
                 measured = {"match_probability": measure(scores(skill, 50 + seed), ground_truth())}
-                figures = json.loads(run.metrics("test").read_bytes())
+                figures = read_figures_file(run.metrics("test"))
                 figures["matchers"] = {n: m.as_dict() for n, m in measured.items()}
                 figures["reranked"] = {}
                 run.metrics("test").write_text(json.dumps(figures))
@@ -102,6 +103,7 @@ def test_means_and_deviations_over_seeds(methods):
 def test_figures_of_an_older_version_are_refused(folders):
     path = folders[1] / "evaluation" / "test" / "metrics.json"
     figures = json.loads(path.read_bytes())
+    del figures["sha256"]
     for found in figures["matchers"].values():
         found |= found.pop("judgements")
     path.write_text(json.dumps(figures))
@@ -368,6 +370,19 @@ def test_damaged_files_of_a_run_are_named(tmp_path, name, content):
 
     with pytest.raises(ComparisonError, match=f"b/{name} is damaged"):
         read()
+
+
+def test_a_changed_figure_is_noticed_and_figures_without_a_checksum_are_read(folders):
+    path = folders[1] / "evaluation" / "test" / "metrics.json"
+    figures = json.loads(path.read_bytes())
+    figures["matchers"]["match_probability"]["metrics"]["t2i_recall_5"] += 0.1
+    path.write_text(json.dumps(figures))
+    with pytest.raises(ComparisonError, match=r"metrics\.json is damaged"):
+        read_runs(folders)
+    del figures["sha256"]
+    path.write_text(json.dumps(figures))
+    found = [run.figures for runs in read_runs(folders)["test"].values() for run in runs]
+    assert figures in found
 
 
 def test_runs_that_cannot_be_compared(folders, tmp_path):

@@ -19,6 +19,7 @@ from keras_xmr.config.schema import EvaluationOptions
 from keras_xmr.evaluation import evaluate_split, score_tiles, scoring
 from keras_xmr.evaluation.plan import check_time, fits_in_memory
 from keras_xmr.evaluation.ragged import join
+from keras_xmr.figures_file import read_figures_file
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles, measure
 
@@ -149,7 +150,7 @@ def test_a_run_beyond_the_budget_has_the_same_figures_and_report(trained, tmp_pa
     monkeypatch.setattr(ScoreTiles, "__array__", of_a_few)
     run.evaluate()
     folder = run.folder.evaluation("test")
-    assert json.loads((folder / "metrics.json").read_bytes()) == json.loads(json.dumps(expected))
+    assert read_figures_file(folder / "metrics.json") == json.loads(json.dumps(expected))
     assert (folder / "report.html").read_text("utf-8").count("data:image/jpeg") > 10
 
 
