@@ -32,12 +32,12 @@ class Thing:
 '''
 
 
-def test_docstrings_comments_and_blank_lines_do_not_count():
+def test_docstrings_comments_and_blank_lines_do_not_count(lines):
     # Lines of a text, of a class and its field, of a method, and of what it returns.
     assert lines.count_lines(TEXT) == 3 + 3 + 1 + 3
 
 
-def test_a_folder_is_counted_by_subpackage(tmp_path, capsys):
+def test_a_folder_is_counted_by_subpackage(lines, tmp_path, capsys):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "__init__.py").write_text("x = 1\n")
     (tmp_path / "inner" / "more.py").write_text("x = 1\ny = 2\n")

@@ -89,7 +89,7 @@ def test_models_of_tokens_are_exported(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["model.matcher=saf"], r"'saf' scores tokens and tokens embeddings, .* single words"),
+        (["model.matcher=saf"], r"'saf' scores tokens embeddings, .* single words"),
         ([*TOKENS, "model.matcher=cosine"], r"knows one vector an item; .* saf, sgr, sgraf"),
         ([*TOKENS, "model.matcher=saf"], r"'soft_contrastive' reads scores as log-odds"),
         (["model.image.head=tokens"], r"model\.image\.pooling: has no effect: the head 'tokens'"),
