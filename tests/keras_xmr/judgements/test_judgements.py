@@ -55,6 +55,14 @@ def test_multi_hot_counts_a_label_once():
     assert multi_hot([], 3).shape == (0, 3)
 
 
+def test_judgements_are_compared_by_identity():
+    one, other = (Judgements.from_pairs(np.arange(2), 2) for _ in range(2))
+    assert one == one
+    assert one != other
+    assert one in [other, one]
+    assert len({one, other}) == 2
+
+
 def test_csv_judgements_are_graded_and_many_to_many(tmp_path):
     text = "grade,image,caption\n2,a,1\n0.5,a,4\n1,b,1\n0,c,2\n\n2,a,1\n"
     found = find_judgements(str(written(tmp_path, text)), IMAGES, CAPTIONS)

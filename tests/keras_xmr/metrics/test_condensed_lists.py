@@ -12,6 +12,7 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
 from keras_xmr.metrics import (
+    METRICS,
     bpref,
     evaluate_scores,
     measure,
@@ -184,8 +185,10 @@ def test_metrics_of_a_config_are_measured_by_all_judgements(random, grades, judg
     (choice,) = load_config(
         find_config("csv_pcme"), ["evaluation.metrics=[{name: discounted_gain, k: 3}]"]
     ).evaluation.metrics
+    known = set(METRICS)
     truth.measures = build_metrics([choice])
     found = measure(scores, truth)
+    assert set(METRICS) == known  # what one evaluation measures makes no other config valid
     assert found.extra["crowd"].summary["i2t_discounted_gain"] == pytest.approx(
         ndcg(scores, truth.extra["crowd"], k=3)["i2t_ndcg_3"]
     )
