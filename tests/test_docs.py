@@ -76,6 +76,19 @@ def test_snippets_run_one_after_another(folder, monkeypatch, capsys):
     assert names["photos"].keys() == {"mean", "log_variance"}
 
 
+def test_the_readme_prints_what_its_snippet_prints(capsys):
+    page = ROOT / "README.md"
+    (snippet,), (output,) = blocks("python", page), blocks("text", page)
+    exec(compile(snippet, str(page), "exec"), {})
+    assert capsys.readouterr().out == output
+
+
+def test_the_readme_is_short_and_begins_with_the_two_commands():
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) < 100
+    assert [line.split("#")[0].strip() for line in lines[5:7]] == ["make demo", "make test"]
+
+
 def test_a_loaded_run_is_the_model_of_the_run(folder, trained, monkeypatch):
     monkeypatch.chdir(folder)
     run = keras_xmr.load("saved_models/scenes_pcme/")
