@@ -38,7 +38,7 @@ class Flickr30kSource(Source):
     """Folder of the photos, under `root`."""
 
     split_file: str = "dataset_flickr30k.json"
-    """The Karpathy split file, under `root`. It holds the captions too."""
+    """The Karpathy split file with the captions, under `root`."""
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of the split file."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import Judgements
 
@@ -38,7 +38,7 @@ def write_answers(evaluation: Evaluation, folder: Path) -> None:
         if evaluation.truth is not None:
             kind = np.maximum(kind, TRUE * _are(evaluation.truth, side, first))
         found[f"{side}_kind"] = kind.astype(np.int8)
-    with written_aside(folder / f"answers-{evaluation.split}.npz", ".npz") as aside:
+    with replace_atomically(folder / f"answers-{evaluation.split}.npz", ".npz") as aside:
         np.savez_compressed(aside, **found)  # type: ignore[arg-type]
 
 

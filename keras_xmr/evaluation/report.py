@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import atomic_write, written_aside
+from data_pipelines.files import atomic_write, replace_atomically
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.answers import write_answers
@@ -178,7 +178,7 @@ def save_scores(evaluation: Evaluation, folder: Path) -> Path:
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:
-    with written_aside(path, ".npy") as aside:
+    with replace_atomically(path, ".npy") as aside:
         np.save(aside, array)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from keras_xmr.external_scores.arrays import ScoresError
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.judgements.lines import first_line
@@ -95,7 +95,7 @@ def write_run(
     """
     check_ids([*query_ids, *document_ids, tag])
     digits = 9 if scores.dtype == np.float32 else 17
-    with written_aside(path, path.suffix) as aside, aside.open("w", encoding="utf-8") as file:
+    with replace_atomically(path, path.suffix) as aside, aside.open("w", encoding="utf-8") as file:
         for query, row in zip(query_ids, scores, strict=True):
             order = np.argsort(-row, kind="stable")[:depth].tolist()
             ranked = ((document_ids[place], row[place]) for place in order)

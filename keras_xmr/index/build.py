@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, checksum, remove_asides
+from data_pipelines.files import checksum, remove_stale_temporaries, temporary_path
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from data_pipelines.source_changes import data_change
@@ -166,7 +166,7 @@ class _Builder:
         if calibrate and "verdict" not in self.content:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
-            remove_asides(folder)
+            remove_stale_temporaries(folder)
         self._check_parts()
         self._remove_strays()
         new, gone = self._compare()
@@ -242,7 +242,7 @@ class _Builder:
             WORDS: found.vocabulary.as_arrays(),
         }
         for name, arrays in files.items():
-            aside = aside_of(self.path / name, ".npz")
+            aside = temporary_path(self.path / name, ".npz")
             np.savez(aside, **dict(arrays))  # type: ignore[arg-type]
             os.replace(aside, self.path / name)
         self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
@@ -352,7 +352,7 @@ class _Builder:
     def _write_part(self, items: Sequence[Photo], arrays: Mapping[str, np.ndarray]) -> str:
         """Writes a part, and gives its name."""
         name = f"{self.content['next_part']:06d}"
-        aside = aside_of(self.path / PARTS / name)
+        aside = temporary_path(self.path / PARTS / name)
         aside.mkdir()
         (aside / ITEMS).write_text(json.dumps([item.as_dict() for item in items]), "utf-8")
         for key, values in arrays.items():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, put_in_place
+from data_pipelines.files import atomic_replace, temporary_path
 from data_pipelines.progress import Progress
 from keras_xmr.index.model import RunModel
 from keras_xmr.index.photos import check_root, find_photos
@@ -52,10 +52,10 @@ def embed_folder(run: Path, images: Path, output: Path) -> Embedded:
     if not found.paths:
         raise UserError(f"{images} has no photo that can be read")
     output.parent.mkdir(parents=True, exist_ok=True)
-    aside = aside_of(output, output.suffix)
+    aside = temporary_path(output, output.suffix)
     try:
         write(aside, found, model.fingerprint)
-        put_in_place(aside, output)
+        atomic_replace(aside, output)
     finally:
         aside.unlink(missing_ok=True)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from data_pipelines.tables import table
 from keras_xmr.relevance.matrix import RelevanceMatrix
 
@@ -99,7 +99,7 @@ def write_relevance(
         _fill(relevance, matrix, counts)
         return [_write_arrays(path, {"relevance": relevance, **arrays})]
     large = path.with_suffix(".npy")
-    with written_aside(large) as aside:
+    with replace_atomically(large) as aside:
         mapped = np.lib.format.open_memmap(aside, "w+", np.float32, matrix.shape)
         _fill(mapped, matrix, counts)
         mapped.flush()
@@ -113,6 +113,6 @@ def _fill(relevance: np.ndarray, matrix: RelevanceMatrix, counts: PairCounts) ->
 
 
 def _write_arrays(path: Path, arrays: dict[str, Any]) -> Path:
-    with written_aside(path) as aside, aside.open("wb") as file:
+    with replace_atomically(path) as aside, aside.open("wb") as file:
         np.savez(file, **arrays)
     return path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 
 matplotlib.use("Agg")
 
@@ -17,7 +17,7 @@ def save_plot(figure: plt.Figure, path: Path) -> Path:
     """Writes a figure as PNG, closes it, and returns the path."""
     figure.tight_layout()
     try:
-        with written_aside(path, path.suffix) as aside:
+        with replace_atomically(path, path.suffix) as aside:
             figure.savefig(aside, dpi=110)
     finally:
         plt.close(figure)

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, put_in_place, remove_asides
+from data_pipelines.files import atomic_replace, remove_stale_temporaries, temporary_path
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import read_pixels
@@ -47,10 +47,10 @@ def export_keras(model: Retriever, path: Path) -> None:
         path: The file; it appears whole or not at all.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = aside_of(path, ".keras")
+    aside = temporary_path(path, ".keras")
     try:
         model.without_optimizer().save(aside)
-        put_in_place(aside, path)
+        atomic_replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -88,8 +88,8 @@ def export_saved_model(
     if path.exists():
         raise ExportError(f"{path} exists; an export is never replaced by another")
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_asides(path.parent)
-    aside = aside_of(path)
+    remove_stale_temporaries(path.parent)
+    aside = temporary_path(path)
     endpoints = _Endpoints(model, tokenizer, options)
     served = _served(endpoints)
     functions = {name: getattr(served, name) for name in endpoints.all()}

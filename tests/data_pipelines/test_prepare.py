@@ -511,8 +511,8 @@ class TestBadItems:
         path.write_text(json.dumps(content), "utf-8")
         report = data_report(prepare(options(section)), TextOptions(min_count=1))
         assert report.problems == {
-            "image id given twice": 1,
-            "caption key given twice": 1,
+            "duplicate image id": 1,
+            "duplicate caption key": 1,
             "caption of an unknown image": 1,
         }
 
@@ -538,7 +538,7 @@ class TestBadItems:
         (datasets.flickr30k, ("dataset.json", -3), "not valid JSON"),
         (datasets.cub, ("images.txt", None), "CUB-200-2011"),
         (datasets.csv_photos, ("captions.csv", None), "does not exist"),
-        (datasets.regions, ("train_ims.npy", -9), "not a whole .npy"),
+        (datasets.regions, ("train_ims.npy", -9), "not a complete .npy"),
         (datasets.regions, ("train_caps.txt", None), "one caption a line"),
     ],
 )

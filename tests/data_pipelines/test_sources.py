@@ -80,9 +80,9 @@ def test_flickr8k_counts_what_it_cannot_use(tmp_path):
     source, splits, problems = read(section)
     assert [e.key for e in splits["val"]] == ["dev_0.jpg", "far.jpg"]
     assert problems.counts == {
-        "caption id that is given twice": 1,
+        "duplicate caption id": 1,
         "malformed line of the captions": 1,
-        "photo that is listed twice": 1,
+        "duplicate photo": 1,
     }
     with pytest.raises(UnreadableError, match=r"far\.jpg does not exist"):
         source.read(splits["val"][1])

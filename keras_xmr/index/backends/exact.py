@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
+from data_pipelines.files import (
+    NO_ARRAY,
+    atomic_replace,
+    checksum,
+    remove_stale_temporaries,
+    temporary_path,
+)
 from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
@@ -75,7 +81,7 @@ class Exact(Backend):
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> Exact:
         if writing:
-            remove_asides(folder, alone=True)
+            remove_stale_temporaries(folder, alone=True)
         found = read_manifest(folder, _VERSION, "shape")
         backend = cls(folder, tuple(found["shape"]), precision=found["precision"])
         try:
@@ -183,9 +189,9 @@ class Exact(Backend):
         files = {}
         for name, array in (("ids", segment.ids), ("vectors", segment.vectors)):
             path = self.folder / f"{self._written:06d}.{name}.npy"
-            aside = aside_of(path, ".npy")
+            aside = temporary_path(path, ".npy")
             np.save(aside, array)
-            put_in_place(aside, path)
+            atomic_replace(aside, path)
             files[path.name] = checksum(path)
         return _open(self.folder, files)
 

@@ -10,7 +10,13 @@ from typing import Any, ClassVar
 import faiss
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
+from data_pipelines.files import (
+    NO_ARRAY,
+    atomic_replace,
+    checksum,
+    remove_stale_temporaries,
+    temporary_path,
+)
 from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
@@ -55,7 +61,7 @@ class _Faiss(Backend):
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> _Faiss:
         if writing:
-            remove_asides(folder, alone=True)
+            remove_stale_temporaries(folder, alone=True)
         found = read_manifest(folder, _VERSION, "shape")
         if found["backend"] != cls.NAME:
             raise BackendError(f"{folder} was made by the backend {found['backend']}")
@@ -146,9 +152,9 @@ class _Faiss(Backend):
         self._ids, self._kept = self._ids[:0], self._kept[:0]
 
     def _put(self, name: str, write: Any) -> dict[str, str]:
-        aside = aside_of(self.folder / name, Path(name).suffix)
+        aside = temporary_path(self.folder / name, Path(name).suffix)
         write(aside)
-        put_in_place(aside, self.folder / name)
+        atomic_replace(aside, self.folder / name)
         return {name: checksum(self.folder / name)}
 
     def _write_index(self, aside: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_part_of_a_package_is_explained(package, capsys):
     assert "What other pairs may score" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["main.py", "explain", "--plugin=gone"])
-    assert "there is no module 'gone' to import" in capsys.readouterr().err
+    assert "module 'gone' does not exist" in capsys.readouterr().err
 
 
 def test_a_package_of_several_files_hands_down_options_and_brings_a_source(package):
@@ -176,7 +176,7 @@ class Spread(keras_xmr.heads.Point):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "there is no module 'my_methods' to import"),
+        (None, "module 'my_methods' does not exist"),
         ("class Broken(:", "a plugin cannot be read"),
         (
             "from keras_xmr.losses import Loss\nclass SmoothAP(Loss): '''Taken.'''",
@@ -190,7 +190,7 @@ class Spread(keras_xmr.heads.Point):
         (SOURCE.replace("nothing", "csv"), "my_methods has a source 'csv'"),
         (
             SOURCE.replace("    name: Literal", "    set: Literal"),
-            "needs a name of its own",
+            "needs a unique name",
         ),
         ("raise OSError\n" + SOURCE, "my_methods cannot be imported"),
     ],
@@ -242,7 +242,7 @@ def test_installed_packages_say_that_they_have_parts(package, monkeypatch):
     plugins._installed.cache_clear()
     plugins.plugin_classes.cache_clear()
     try:
-        with pytest.warns(UserWarning, match="there is no module 'gone'"):
+        with pytest.warns(UserWarning, match="module 'gone' does not exist"):
             rebuild()
         config = load_config(find_config("scenes_vse0"), ["objective=[mine]"])
         assert config.objective[0].name == "mine"
