@@ -35,13 +35,13 @@ class Averages:
     Attributes:
         images: Of N images (N, F).
         captions: Of M captions (M, G).
-        image_of: The row of the image of each caption, (M,).
+        image_ids: The row of the image of each caption, (M,).
         judgements: What is right.
     """
 
     images: np.ndarray
     captions: np.ndarray
-    image_of: np.ndarray
+    image_ids: np.ndarray
     judgements: Judgements
 
 
@@ -85,7 +85,7 @@ def begin_at_cca(
     Ridges and exponent are those with the best sum of recalls on the validation split; without
     one, the first of each. Scores are cosines of the projections, whatever the matcher.
     """
-    found = CanonicalCorrelations(train.images, train.captions, train.image_of)
+    found = CanonicalCorrelations(train.images, train.captions, train.image_ids)
     pooling: Any = image_head.global_pooling
     width = pooling.closed_form or image_head.dimension
     choices = found.projections(
