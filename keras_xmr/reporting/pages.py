@@ -7,7 +7,7 @@ import html
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from keras_xmr.metrics.tables import Table
+from keras_xmr.reporting.table import Table
 
 WIDE = """
 .wide { overflow-x: auto; background:

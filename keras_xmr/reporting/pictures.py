@@ -6,12 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import matplotlib.pyplot as plt
+import matplotlib
 
-from data_pipelines.files import atomic_write
+from data_pipelines.files import atomic_write, written_aside
 from keras_xmr.reporting.pages import figure
-from keras_xmr.reporting.plots import save_plot
 from keras_xmr.reporting.spreadsheets import csv_of
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
 
 SIZE = (4.6, 3.4)
 """Inches of a picture with one panel; two stand beside each other on a wide page."""
@@ -43,6 +46,17 @@ class Picture:
         rows = [[_short(cell) for cell in row] for row in self.rows]
         atomic_write(folder / f"{self.name}.csv", csv_of([self.header, *rows]))
         return figure(png.read_bytes(), self.title, self.see)
+
+
+def save_plot(figure: plt.Figure, path: Path) -> Path:
+    """Writes a figure as PNG, closes it, and returns the path."""
+    figure.tight_layout()
+    try:
+        with written_aside(path, path.suffix) as aside:
+            figure.savefig(aside, dpi=110)
+    finally:
+        plt.close(figure)
+    return path
 
 
 def panel(title: str, x: str, y: str) -> tuple[plt.Figure, plt.Axes]:

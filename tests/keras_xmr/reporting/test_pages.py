@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from keras_xmr.metrics import Table, best_cell
+from keras_xmr.reporting.metric_tables import best_cell
 from keras_xmr.reporting.pages import definitions, figure, folded, gallery, html_table, joined, page
+from keras_xmr.reporting.table import Table
 
 HOSTILE = '"><script>alert(1)</script>'
 

@@ -8,22 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import atomic_write, written_aside
+from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.answers import write_answers
-from keras_xmr.evaluation.card_plots import card_pictures
-from keras_xmr.evaluation.curve_plots import curve_pictures
 from keras_xmr.evaluation.files import write_figures
-from keras_xmr.evaluation.plots import plot_pictures
 from keras_xmr.evaluation.report_card import WORDS, report_card
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.shape_plots import shape_pictures
-from keras_xmr.evaluation.tables import embedding_lines, plain_lines
 from keras_xmr.evaluation.uncertainty import log_sigma
-from keras_xmr.judgements import write_ground_truth
-from keras_xmr.metrics import CONDENSED, RSUM, Table, metric_title
-from keras_xmr.metrics.glossary import DIRECTION_WORDS, glossary
+from keras_xmr.metrics import RSUM, metric_title
+from keras_xmr.reporting.curve_plots import curve_pictures
+from keras_xmr.reporting.glossary import DIRECTION_WORDS, glossary
+from keras_xmr.reporting.metric_tables import CONDENSED
 from keras_xmr.reporting.pages import (
     ANSWERS,
     LEGEND,
@@ -36,7 +32,12 @@ from keras_xmr.reporting.pages import (
     joined,
     page,
 )
+from keras_xmr.reporting.rank_plots import plot_pictures
+from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
+from keras_xmr.reporting.shape_plots import shape_pictures
 from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.table import Table
+from keras_xmr.reporting.uncertainty_plots import card_pictures
 
 PAGE = "report.html"
 """The page of a report."""
@@ -152,34 +153,6 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
     rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")
     baselines = dict.fromkeys(evaluation.baselines, LINEAR_WORDS)
     return found | matchers | baselines | rerankers
-
-
-def save_scores(evaluation: Evaluation, folder: Path) -> Path:
-    """Keeps the scores of the model's own matcher, and what is known of their rows and columns.
-
-    Writes `scores-<split>.npy` and `ground-truth-<split>.json`, which `evaluate` takes as
-    `--scores` and `--ground-truth`; of a matcher that scores by direction also
-    `text-to-image-scores-<split>.npy`.
-
-    Args:
-        evaluation: What was found.
-        folder: Where the files go.
-
-    Returns:
-        The file of scores.
-    """
-    own = evaluation.matchers[0]
-    path = folder / f"scores-{evaluation.split}.npy"
-    _save_array(path, np.asarray(own.scores.image_to_text))
-    if own.scores.other is not None:
-        _save_array(folder / f"text-to-image-{path.name}", np.asarray(own.scores.other))
-    write_ground_truth(folder / f"ground-truth-{evaluation.split}.json", evaluation.ground_truth)
-    return path
-
-
-def _save_array(path: Path, array: np.ndarray) -> None:
-    with written_aside(path, ".npy") as aside:
-        np.save(aside, array)
 
 
 def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
