@@ -1,17 +1,17 @@
-"""Writes what an evaluation found: figures as JSON, plots, and a page that shows it all."""
+"""Writes the report of an evaluation: figures as JSON, plots, and a page with all of them."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import summaries
-from keras_xmr.evaluation.answers import write_answers
+from keras_xmr.evaluation.answers import KINDS, kinds_of_answers, write_answers
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.report_card import WORDS, report_card
 from keras_xmr.evaluation.results import Evaluation
@@ -20,18 +20,7 @@ from keras_xmr.metrics import RSUM, metric_title
 from keras_xmr.reporting.curve_plots import curve_pictures
 from keras_xmr.reporting.glossary import DIRECTION_WORDS, glossary
 from keras_xmr.reporting.metric_tables import CONDENSED
-from keras_xmr.reporting.pages import (
-    ANSWERS,
-    LEGEND,
-    LEGEND_TRUE,
-    data_url,
-    definitions,
-    folded,
-    gallery,
-    html_table,
-    joined,
-    page,
-)
+from keras_xmr.reporting.pages import data_url, joined, render
 from keras_xmr.reporting.rank_plots import plot_pictures
 from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
 from keras_xmr.reporting.shape_plots import shape_pictures
@@ -40,23 +29,16 @@ from keras_xmr.reporting.table import Table
 from keras_xmr.reporting.uncertainty_plots import card_pictures
 
 PAGE = "report.html"
-"""The page of a report."""
+"""File name of the page of a report."""
 
 LINEAR_WORDS = (
     "regularised canonical correlation analysis of the averaged features of the frozen encoders, "
     "in closed form; its options are the best on the validation split"
 )
 
-_RECALLS = ["i2t_recall_1", "t2i_recall_1"]
+_SUMMARY_METRICS = [RSUM, "i2t_recall_1", "t2i_recall_1"]
 
 _EXAMPLES = 6
-_SHOWN = 6
-
-_STYLE = """
-.answers { display: flex; flex-wrap: wrap; gap: 8px; margin: 0.3em 0 1.5em; }
-.answers img { height: 120px; max-width: 100%; border: 4px solid var(--line); }
-.answers ol { flex: 1 1 240px; margin: 0; }
-"""
 
 
 def write_report(
@@ -70,10 +52,10 @@ def write_report(
     """Writes `metrics.json`, `queries-<split>.npz`, `answers-<split>.npz`, pictures, `report.html`.
 
     Args:
-        evaluation: What was found.
+        evaluation: The evaluation.
         records: The split, for the examples.
         title: Name of the run.
-        folder: Where the files go.
+        folder: The folder of the files.
         verdict: Whether it is better than chance, in a sentence or two.
         tables: Those of `result_tables`.
 
@@ -82,45 +64,44 @@ def write_report(
     """
     write_figures(evaluation, folder)
     write_answers(evaluation, folder)
-    parts = [f"<h1>{html.escape(title)}: {evaluation.split}</h1>"]
-    parts += [f'<p class="verdict">{html.escape(line)}</p>' for line in plain_lines(evaluation)]
-    parts.append(f"<p>{html.escape(verdict)}</p>")
-    parts.append(_words([RSUM, *_RECALLS]))
-    parts += _examples(evaluation, records)
     drawn = (plot_pictures, curve_pictures, shape_pictures)
-    shown = [picture.write(folder) for draw in drawn for picture in draw(evaluation)]
-    uncertainty = _uncertainty(evaluation, folder)
-    for table in tables:
-        parts += [html_table(joined(table)), _words(_names(evaluation, table))]
-    parts += [*uncertainty, "<h2>Pictures</h2>", gallery(shown)]
-    parts += ["<h2>What other words mean</h2>", definitions(_meanings(evaluation))]
-    path = folder / PAGE
-    atomic_write(path, page(title, parts, ANSWERS + _STYLE).encode("utf-8"))
-    return path
+    page = render(
+        "evaluation.html",
+        title=title,
+        split=evaluation.split,
+        summary=plain_lines(evaluation),
+        summary_words=_words(_SUMMARY_METRICS),
+        verdict=verdict,
+        truth=evaluation.truth is not None,
+        examples=[_examples(evaluation, records, side) for side in ("caption", "image")],
+        pictures=[picture.write(folder) for draw in drawn for picture in draw(evaluation)],
+        uncertainty=_uncertainty(evaluation, folder),
+        tables=[(joined(table), _words(_names(evaluation, table))) for table in tables],
+        meanings=_meanings(evaluation),
+    )
+    atomic_write(folder / PAGE, page)
+    return folder / PAGE
 
 
-def _uncertainty(evaluation: Evaluation, folder: Path) -> list[str]:
-    """What is known of uncertainty; folded away where it tells nothing."""
-    parts = [f"<p>{html.escape(line)}</p>" for line in embedding_lines(evaluation)]
-    parts += _card(evaluation, folder)
-    if not parts:
-        return []
-    tells = any(found.is_informative for found in evaluation.uncertainty_bins.values())
-    summary = "Uncertainty" if tells else "Uncertainty (not informative for this model)"
-    words = WORDS if "log_variance" in evaluation.embedded.captions else {}
-    return [folded(summary, "".join([*parts, definitions(words)]), is_open=tells)]
-
-
-def _card(evaluation: Evaluation, folder: Path) -> list[str]:
-    """The uncertainty report card, as a table and as pictures."""
-    if evaluation.probes is None:
-        return []
-    card = report_card(evaluation, evaluation.probes)
-    table = card.table()
-    if not table.rows:
-        return []
-    atomic_write(folder / "report_card.csv", csv_of([table.header, *table.rows]))
-    return [html_table(table), gallery(picture.write(folder) for picture in card_pictures(card))]
+def _uncertainty(evaluation: Evaluation, folder: Path) -> dict[str, Any] | None:
+    """The section on uncertainty, closed where it is not informative; None where it is empty."""
+    lines, table, pictures = embedding_lines(evaluation), None, []
+    if evaluation.probes is not None:
+        card = report_card(evaluation, evaluation.probes)
+        if (table := card.table()).rows:
+            atomic_write(folder / "report_card.csv", csv_of([table.header, *table.rows]))
+            pictures = [picture.write(folder) for picture in card_pictures(card)]
+    if not lines and not pictures:
+        return None
+    is_informative = any(bins.is_informative for bins in evaluation.uncertainty_bins.values())
+    return {
+        "title": f"Uncertainty{'' if is_informative else ' (not informative for this model)'}",
+        "is_open": is_informative,
+        "lines": lines,
+        "table": table if pictures else None,
+        "pictures": pictures,
+        "words": WORDS if "log_variance" in evaluation.embedded.captions else {},
+    }
 
 
 def _names(evaluation: Evaluation, table: Table) -> list[str]:
@@ -132,92 +113,74 @@ def _names(evaluation: Evaluation, table: Table) -> list[str]:
     return [n for n in sorted(known) if {t := metric_title(n), t.partition("\n")[2]} & titles]
 
 
-def _words(names: Sequence[str]) -> str:
-    """What the words of a table or a sentence mean, folded below it."""
-    meanings = glossary(names)
-    if any(name.startswith("i2t") for name in names):
-        meanings = DIRECTION_WORDS | meanings
-    return folded("What the words mean", definitions(meanings)) if meanings else ""
+def _words(names: Sequence[str]) -> dict[str, str]:
+    """The meaning of the words of a table or a sentence."""
+    directed = any(name.startswith("i2t") for name in names)
+    return (DIRECTION_WORDS if directed else {}) | glossary(names)
 
 
 def _meanings(evaluation: Evaluation) -> dict[str, str]:
-    """A sentence for each matcher and re-ranker that the report names."""
+    """A sentence per matcher and re-ranker that the report names."""
     measured = evaluation.matchers[0].measured
-    found = {}
+    meanings = {}
     if not all(m.fully_judged for m in [measured.metrics, *measured.extra.values()]):
-        found[CONDENSED] = (
+        meanings[CONDENSED] = (
             "rankings of the judged answers alone: those that nobody judged are left out, since "
             "they are neither right nor wrong"
         )
-    matchers = summaries((own.name for own in evaluation.matchers), "matcher")
+    matchers = summaries((matcher.name for matcher in evaluation.matchers), "matcher")
     rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")
     baselines = dict.fromkeys(evaluation.baselines, LINEAR_WORDS)
-    return found | matchers | baselines | rerankers
+    return meanings | matchers | baselines | rerankers
 
 
-def _examples(evaluation: Evaluation, records: SplitRecords) -> list[str]:
-    """A few queries, from sure to unsure, and what the model answers."""
+def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[str, Any]:
+    """Queries of a side, from the lowest to the highest sigma if it is informative, and answers."""
+    texts = [caption.text for caption in records.captions]
+    count = len(records) if side == "image" else len(texts)
+    sigma = _informative_sigma(evaluation, side)
+    order = np.arange(count) if sigma is None else np.argsort(sigma, kind="stable")
+    queries = order[np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)]
     scores = evaluation.matchers[0].scores
-    captions = [caption.text for caption in records.captions]
-    parts = ["<h2>Captions and the images found for them</h2>", _legend(evaluation, "caption")]
-    queries = _spread(_informative_sigma(evaluation, "caption"), len(captions))
-    _, rows = scores.select(np.arange(len(records)), queries).by_query
-    for query, row in zip(queries, rows, strict=True):
-        parts.append(f"<p><b>{html.escape(captions[query])}</b></p>")
-        found = np.argsort(-row, kind="stable")[:_SHOWN]
-        answers = "".join(
-            f'<div class="{_kind(evaluation, image, query)}">{_picture(records, image)}</div>'
-            for image in found
-        )
-        parts.append(f'<div class="answers">{answers}</div>')
-    parts += ["<h2>Images and the captions found for them</h2>", _legend(evaluation, "image")]
-    queries = _spread(_informative_sigma(evaluation, "image"), len(records))
-    rows, _ = scores.select(queries, np.arange(len(captions))).by_query
-    for query, row in zip(queries, rows, strict=True):
-        found = np.argsort(-row, kind="stable")[:_SHOWN]
-        answers = "".join(
-            f'<li class="{_kind(evaluation, query, c)}">{html.escape(captions[c])}</li>'
-            for c in found
-        )
-        parts.append(f'<div class="answers">{_picture(records, query)}<ol>{answers}</ol></div>')
-    return parts
+    if side == "image":
+        rows, _ = scores.select(queries, np.arange(len(texts))).by_query
+    else:
+        _, rows = scores.select(np.arange(len(records)), queries).by_query
+    items = (lambda n: {"photo": _photo(records, n)}), (lambda n: {"text": texts[n]})
+    shown, found = items if side == "image" else items[::-1]
+    names = ("Images", "captions") if side == "image" else ("Captions", "images")
+    return {
+        "title": f"{names[0]} and the {names[1]} retrieved for them",
+        "by_sigma": sigma is not None,
+        "queries": [
+            shown(query) | {"answers": [{"kind": kind, **found(n)} for n, kind in answers]}
+            for query, answers in zip(
+                queries.tolist(), _answers(evaluation, side, queries, rows), strict=True
+            )
+        ],
+    }
+
+
+def _answers(
+    evaluation: Evaluation, side: str, queries: np.ndarray, scores: np.ndarray
+) -> Iterator[list[tuple[int, str]]]:
+    """The first answers of each query, and whether each is annotated, true or wrong."""
+    first = np.argsort(-scores, axis=1, kind="stable")[:, :_EXAMPLES]
+    kinds = kinds_of_answers(evaluation, "i2t" if side == "image" else "t2i", queries, first)
+    for numbers, own in zip(first.tolist(), kinds.tolist(), strict=True):
+        yield [(number, KINDS[kind]) for number, kind in zip(numbers, own, strict=True)]
 
 
 def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:
-    """How unsure the model is of each item of a side; None where that tells nothing."""
-    found = evaluation.uncertainty_bins.get(side)
-    if found is None or not found.is_informative:
+    """The uncertainty of each item of a side; None where it is not informative."""
+    bins = evaluation.uncertainty_bins.get(side)
+    if bins is None or not bins.is_informative:
         return None
     return log_sigma(getattr(evaluation.embedded, f"{side}s"))
 
 
-def _legend(evaluation: Evaluation, side: str) -> str:
-    text = LEGEND
-    if evaluation.truth is not None:
-        text += f" {LEGEND_TRUE}"
-    if _informative_sigma(evaluation, side) is not None:
-        text += " The first query is the one that the model is most sure of, the last the least."
-    return f'<p class="note">{text}</p>'
-
-
-def _spread(uncertainty: np.ndarray | None, count: int) -> np.ndarray:
-    """Evenly spread queries, from sure to unsure."""
-    order = np.arange(count) if uncertainty is None else np.argsort(uncertainty, kind="stable")
-    places = np.linspace(0, count - 1, min(_EXAMPLES, count)).round().astype(int)
-    return order[places]
-
-
-def _kind(evaluation: Evaluation, image: int, caption: int) -> str:
-    if evaluation.judgements.grades[image, caption] > 0:
-        return "right"
-    if evaluation.truth is not None and evaluation.truth.grades[image, caption] > 0:
-        return "true"
-    return "wrong"
-
-
-def _picture(records: SplitRecords, image: int) -> str:
-    key = html.escape(records.image_keys[image])
-    if records.holds != "images":
-        return f"<span>{key}</span>"
-    jpeg = records.encoded(image)
-    return f'<img src="{data_url(jpeg, "image/jpeg")}" alt="{key}" title="{key}">'
+def _photo(records: SplitRecords, image: int) -> dict[str, str]:
+    photo = {"key": records.image_keys[image]}
+    if records.holds == "images":
+        photo["url"] = data_url(records.encoded(image), "image/jpeg")
+    return photo

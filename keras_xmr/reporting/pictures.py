@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib
 
 from data_pipelines.files import atomic_write, written_aside
-from keras_xmr.reporting.pages import figure
+from keras_xmr.reporting.pages import data_url
 from keras_xmr.reporting.spreadsheets import csv_of
 
 matplotlib.use("Agg")
@@ -40,12 +40,20 @@ class Picture:
     header: Sequence[str]
     rows: Iterable[Sequence[object]] = field(default_factory=list)
 
-    def write(self, folder: Path) -> str:
-        """Writes PNG and CSV, closes the drawing, and returns the picture as HTML."""
+    def write(self, folder: Path) -> dict[str, str]:
+        """Writes PNG and CSV, and closes the drawing.
+
+        Returns:
+            Title, explanation and address of the picture, for a page.
+        """
         png = save_plot(self.figure, folder / f"{self.name}.png")
         rows = [[_short(cell) for cell in row] for row in self.rows]
         atomic_write(folder / f"{self.name}.csv", csv_of([self.header, *rows]))
-        return figure(png.read_bytes(), self.title, self.see)
+        return {
+            "title": self.title,
+            "see": self.see,
+            "url": data_url(png.read_bytes(), "image/png"),
+        }
 
 
 def save_plot(figure: plt.Figure, path: Path) -> Path:

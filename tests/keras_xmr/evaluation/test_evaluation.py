@@ -197,7 +197,11 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     for word in ("<dt>R@K</dt>", "<dt>t2i</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page
     # What it means comes first, then photos, then tables; uncertainty that tells nothing is folded.
-    begins = ["A caption as the query", "Captions and the images found", "annotated answers</h2>"]
+    begins = [
+        "A caption as the query",
+        "Captions and the images retrieved",
+        "annotated answers</h2>",
+    ]
     places = [page.index(text) for text in [*begins, "<h2>Uncertainty"]]
     assert places == sorted(places)
     tells = any(found["informative"] for found in figures["uncertainty"].values())
