@@ -43,7 +43,8 @@ class Pairs:
 
 
 Ranks = tuple[np.ndarray, np.ndarray]
-Baseline = Callable[[Pairs, Pairs, Pairs, int], tuple[float, Ranks]]
+Baseline = Callable[[Pairs, Pairs, Pairs, int], tuple[float, np.ndarray]]
+"""Pairs that train, of dev and of test, and a seed: RSUM on dev, and scores (N, M) of test."""
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -75,12 +76,12 @@ def recalls(found: Ranks) -> np.ndarray:
     return np.array([100 * np.mean(side <= k) for side in found for k in (1, 5, 10)])
 
 
-def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """Predicts the mean of an image's sentence embeddings from its features, in closed form."""
     return _best_maps(_ridge_maps(train), train, dev, test)
 
 
-def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """Regularised canonical correlation analysis, in closed form (Vinod 1976).
 
     Two ridges, the number of directions, and the power of its correlation that each is weighted
@@ -89,19 +90,19 @@ def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]
     return _best_maps(_cca_maps(train), train, dev, test)
 
 
-def cca_of_roots(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def cca_of_roots(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """The same on square roots of the averages, for features that are nowhere negative."""
     return cca(*(_roots(pairs) for pairs in (train, dev, test)), seed)
 
 
-def cca_of_last_layer(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def cca_of_last_layer(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """CCA on what the text encoder ends with alone: its sentence embeddings, as it was trained."""
     return cca(*(_last_layer(pairs) for pairs in (train, dev, test)), seed)
 
 
 def dual_encoder(
     train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float = 1.0
-) -> tuple[float, Ranks]:
+) -> tuple[float, np.ndarray]:
     """A linear map a side to 256 numbers, trained with symmetric InfoNCE and AdamW.
 
     Inputs are centred and scaled to a mean square of 1. Settings, the number of epochs, and
@@ -147,8 +148,8 @@ SETTINGS = (
 
 def _train_dual_encoder(
     splits: tuple[Pairs, Pairs, Pairs], setting: Setting, seed: int, epochs: float
-) -> tuple[float, Ranks]:
-    """The best RSUM on dev of any epoch, and the ranks on test of that epoch."""
+) -> tuple[float, np.ndarray]:
+    """The best RSUM on dev of any epoch, and the scores of test of that epoch."""
     random = np.random.default_rng(seed)
     train, dev, test = splits
     (x, y), (dev_x, dev_y), (test_x, test_y) = (
@@ -159,7 +160,7 @@ def _train_dual_encoder(
     batch = min(setting.batch, len(x))
     steps = setting.steps or max(1, len(y) // batch)
     count = max(1, round(setting.epochs * epochs))
-    best: tuple[float, Ranks] = -1.0, (np.empty(0), np.empty(0))
+    best = -1.0, np.empty(0)
     for epoch in range(count):
         for step in range(steps):
             images = random.permutation(len(x))[:batch]
@@ -171,19 +172,15 @@ def _train_dual_encoder(
         found = ranks(unit(dev_x @ left) @ unit(dev_y @ right).T, dev.image_of)
         rsum = float(recalls(found).sum())
         if rsum > best[0]:
-            scores = unit(test_x @ left) @ unit(test_y @ right).T
-            best = rsum, ranks(scores, test.image_of)
+            best = rsum, unit(test_x @ left) @ unit(test_y @ right).T
     return best
 
 
-def chance(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def chance(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """Random scores, of each test split its own."""
     random = np.random.default_rng([seed, zlib.crc32(test.images.tobytes())])
-    found = [
-        ranks(random.random((len(pairs.images), len(pairs.captions))), pairs.image_of)
-        for pairs in (dev, test)
-    ]
-    return float(recalls(found[0]).sum()), found[1]
+    first, scores = (random.random((len(p.images), len(p.captions))) for p in (dev, test))
+    return float(recalls(ranks(first, dev.image_of)).sum()), scores
 
 
 BASELINES: dict[str, Baseline] = {
@@ -208,18 +205,20 @@ def _last_layer(pairs: Pairs) -> Pairs:
 
 def _best_maps(
     maps: Iterator[tuple[np.ndarray, np.ndarray]], train: Pairs, dev: Pairs, test: Pairs
-) -> tuple[float, Ranks]:
-    """RSUM on dev, and ranks on test, of the pair of linear maps that is best on dev."""
+) -> tuple[float, np.ndarray]:
+    """RSUM on dev, and scores of test, of the pair of linear maps that is best on dev."""
     means = train.images.mean(axis=0), train.captions.mean(axis=0)
 
-    def tried(pairs: Pairs, image: np.ndarray, caption: np.ndarray) -> Ranks:
+    def score(pairs: Pairs, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
         images = unit((pairs.images - means[0]) @ image)
         captions = unit((pairs.captions - means[1]) @ caption)
-        return ranks(images @ captions.T, pairs.image_of)
+        return images @ captions.T
 
-    scored = ((float(recalls(tried(dev, *pair)).sum()), pair) for pair in maps)
-    rsum, best = max(scored, key=lambda each: each[0])
-    return rsum, tried(test, *best)
+    def rsum(maps: tuple[np.ndarray, np.ndarray]) -> float:
+        return float(recalls(ranks(score(dev, *maps), dev.image_of)).sum())
+
+    reached, best = max(((rsum(pair), pair) for pair in maps), key=lambda each: each[0])
+    return reached, score(test, *best)
 
 
 def _ridge_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
