@@ -25,7 +25,7 @@ from keras_xmr.metrics.functions import score_matrices_of
 from keras_xmr.metrics.names import DIRECTIONS, RSUM, metric_title
 from keras_xmr.metrics.ranking import RECALL_AT, QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_scores
-from keras_xmr.metrics.tables import Table
+from keras_xmr.reporting.table import Table
 
 _METRICS = (*(f"recall_{k}" for k in RECALL_AT), "r_precision", "map_at_r")
 
