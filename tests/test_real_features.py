@@ -48,8 +48,9 @@ def arguments(bench, tmp_path_factory):
     made_up(folder / "given")
     arguments = [f"--features={folder / 'given'}", f"--work={folder / 'work'}", "--folds=1"]
     arguments += [f"--text-preset={presets.bert(folder / 'text')}", f"--methods={NAMES[-1]}"]
-    sets = ("train.phases.0.epochs=1", "train.batch_size=32", "model.dimension=8")
-    sets += ("model.text.encoder.layers=[1,2]",)
+    sets = ("train.phases.0.epochs=1", "train.batch_size=32", "model.dimension=16")
+    sets += ("model.text.encoder.layers=[1,2]", "model.image.pooling.closed_form=8")
+    sets += ("model.text.pooling.closed_form=8",)
     return [*arguments, *(f"--set={key}" for key in sets)]
 
 
