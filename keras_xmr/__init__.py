@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         relevance,
         rerank,
     )
+    from keras_xmr.comparison.scores import compare
     from keras_xmr.errors import ArgumentError
     from keras_xmr.evaluation.arrays import evaluate
     from keras_xmr.judgements import Judgements
-    from keras_xmr.metrics.compare import compare
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
     from keras_xmr.serving.load import LoadedRun, load, pretrained
@@ -70,7 +70,7 @@ _FROM = {
     "LoadedRun": "serving.load",
     "Objective": "model.objective",
     "Retriever": "model.retriever",
-    "compare": "metrics.compare",
+    "compare": "comparison.scores",
     "evaluate": "evaluation.arrays",
     "load": "serving.load",
     "pretrained": "serving.load",
