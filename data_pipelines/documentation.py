@@ -23,4 +23,4 @@ def page(name: str) -> str:
 
 def with_pages(text: str) -> str:
     """Replaces names of pages (`docs/how_to/data.md`) in a text with their paths."""
-    return re.sub(r"\bdocs/(\w+\.md)", lambda match: page(match[1]), text)
+    return re.sub(r"\bdocs/((?:\w+/)*\w+\.md)", lambda match: page(match[1]), text)

@@ -44,7 +44,7 @@ class ImageOptions(Section):
     store_side: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Maximum length of the short side of photos in the records, in pixels; null keeps photos
     unchanged. Small photos are read faster, but embeddings differ slightly from those of the
-    originals (docs/data.md)."""
+    originals (docs/how_to/data.md)."""
 
     crop: Literal["random_resized", "center"] = "random_resized"
     """Cropping of training images."""
@@ -142,7 +142,8 @@ class PrepareOptions(Section):
 
     cluster: Annotated[str, Field(pattern=r"^(local|auto|ray://.+)$")] = "local"
     """The machines that write: "local" is only this one, "auto" a Ray cluster that this machine
-    belongs to, and `ray://HOST:10001` any other (`pip install 'keras-xmr[ray]'`, docs/data.md)."""
+    belongs to, and `ray://HOST:10001` any other (`pip install 'keras-xmr[ray]'`,
+    docs/how_to/data.md)."""
 
 
 def _folder_of(source: BaseModel | None) -> Path:

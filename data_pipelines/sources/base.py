@@ -148,7 +148,7 @@ class Source(BaseModel, abc.ABC):
 
     holds: ClassVar[Literal["images", "regions"]] = "images"
     label_kind: ClassVar[Literal["none", "class", "set"]] = "none"
-    origin: ClassVar[str] = f"{page('data.md')} shows the files of every kind of data set"
+    origin: ClassVar[str] = f"{page('how_to/data.md')} shows the files of every kind of data set"
 
     name: str
 

@@ -54,7 +54,7 @@ class CocoSource(Source):
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "set"
     origin: ClassVar[str] = (
-        f"{page('reproduce.md')} says where to get COCO Captions, and where to put them: "
+        f"{page('results/reproduce.md')} says where to get COCO Captions, and where to put them: "
         "https://cocodataset.org/#download"
     )
 

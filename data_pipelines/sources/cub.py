@@ -39,7 +39,7 @@ class CubSource(Source):
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "class"
     origin: ClassVar[str] = (
-        f"{page('reproduce.md')} says where to get CUB Captions, and where to put them: "
+        f"{page('results/reproduce.md')} says where to get CUB Captions, and where to put them: "
         "https://data.caltech.edu/records/65de6-vp158"
     )
 

@@ -25,7 +25,7 @@ class Flickr30kSource(Source):
     """
 
     origin: ClassVar[str] = (
-        f"{page('reproduce.md')} says where to get Flickr30K, and where to put it: "
+        f"{page('results/reproduce.md')} says where to get Flickr30K, and where to put it: "
         "https://shannon.cs.illinois.edu/DenotationGraph/"
     )
 

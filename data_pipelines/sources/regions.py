@@ -45,8 +45,8 @@ class RegionsSource(Source):
 
     holds: ClassVar[Literal["images", "regions"]] = "regions"
     origin: ClassVar[str] = (
-        f"{page('reproduce.md')} says where to get regions of COCO and Flickr30K, and where to "
-        "put them: https://github.com/kuanghuei/SCAN"
+        f"{page('results/reproduce.md')} says where to get regions of COCO and Flickr30K, and "
+        "where to put them: https://github.com/kuanghuei/SCAN"
     )
 
     name: Literal["regions"] = "regions"

@@ -1,4 +1,4 @@
-"""The commands: one file each, which is all that a new one needs (docs/add_a_method.md).
+"""The commands: one file each, which is all that a new one needs (docs/how_to/add_a_method.md).
 
 The first line of the docstring of such a file is what the command line says of it among others,
 and the rest what it says of it alone. `add_arguments(parser)` adds what it takes, `run(arguments)`

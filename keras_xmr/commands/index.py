@@ -2,7 +2,7 @@
 
 Only new and changed photos are looked at by the model; what was finished before a kill is kept.
 Broken photos are named and passed over. On the validation split of the run it is calibrated how
-many of the photos that a search finds are to be believed (docs/search.md).
+many of the photos that a search finds are to be believed (docs/how_to/search.md).
 
 examples:
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos

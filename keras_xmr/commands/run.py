@@ -2,7 +2,7 @@
 
 With options alone this is done, too. Everything that it makes is in saved_models/<name>/. A run
 that was stopped, or killed, goes on where it was when it is started again. Several machines train
-together if TF_CONFIG names them (docs/many_machines.md).
+together if TF_CONFIG names them (docs/how_to/many_machines.md).
 
 examples:
   keras-xmr run --config configs/coco_pcme.yaml --set data.source.root=/data/coco

@@ -1,7 +1,7 @@
 """Finds the photos of an index that fit a text, or are like a photo.
 
 Several texts and photos are one query: a photo should fit them all. Each answer says how many of
-the photos are to be believed, or that there is probably nothing (docs/search.md).
+the photos are to be believed, or that there is probably nothing (docs/how_to/search.md).
 
 examples:
   keras-xmr search --index=saved_models/csv_pretrained/index "two dogs in the snow"

@@ -2,7 +2,7 @@
 
 The page is at http://127.0.0.1:8000/, which this machine alone can reach. Its marks of right and
 wrong photos go to judgements.csv in the folder of the index, in the format that evaluation takes.
-SIGTERM and Ctrl-C end the server once what was asked is answered. docs/serve.md has the rest.
+SIGTERM and Ctrl-C end the server once what was asked is answered; docs/how_to/serve.md has more.
 
 examples:
   keras-xmr serve --index=saved_models/csv_pretrained/index

@@ -138,8 +138,8 @@ def test_one_caption_a_line_has_no_other_line_breaks(tmp_path):
     ("write", "says"),
     [
         (lambda path: np.savez(path.open("wb"), np.ones((8, 4, 7))), "is an archive of arrays"),
-        (lambda path: np.save(path, np.ones((8, 0, 7), np.float32)), "with one region or more"),
-        (lambda path: np.save(path, np.ones((8, 4, 0), np.float32)), "with one region or more"),
+        (lambda path: np.save(path, np.ones((8, 0, 7), np.float32)), "with at least one region"),
+        (lambda path: np.save(path, np.ones((8, 4, 0), np.float32)), "with at least one region"),
         (
             lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\x04\x00{'a\n"),
             "not a complete .npy array",

@@ -47,7 +47,7 @@ def other(tmp_path):
 
 def test_a_second_process_is_told_of_the_first_until_it_is_killed(other, tmp_path):
     folder = tmp_path / "run"
-    says = rf"run is in use by process {other.pid} \(-c .*run\)\. Wait until that ends"
+    says = rf"run is in use by process {other.pid} \(-c .*run\)\. Wait for it to end"
     with pytest.raises(LockedError, match=says), locked(folder):
         pass
     (folder / f".best.weights.h5.{other.pid}.1.weights.h5").touch()

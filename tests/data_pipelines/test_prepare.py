@@ -176,7 +176,9 @@ def test_records_of_another_version_are_refused(options):
     ):
         path = made.records / name
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 1}), "utf-8")
-        with pytest.raises(RecordsError, match=r"of version 1, but version \d+ is needed\. Delete"):
+        with pytest.raises(
+            RecordsError, match=r"of version 1, but version \d+ is required\. Delete"
+        ):
             use()
 
 
@@ -539,7 +541,7 @@ class TestBadItems:
         (datasets.cub, ("images.txt", None), "CUB-200-2011"),
         (datasets.csv_photos, ("captions.csv", None), "does not exist"),
         (datasets.regions, ("train_ims.npy", -9), "not a complete .npy"),
-        (datasets.regions, ("train_caps.txt", None), "one caption a line"),
+        (datasets.regions, ("train_caps.txt", None), "one caption per line"),
     ],
 )
 def test_broken_annotations_are_named(options, tmp_path, make, break_it, says):

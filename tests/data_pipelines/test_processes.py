@@ -144,7 +144,7 @@ class TestProcesses:
 
     def test_one_that_dies_is_told_of(self, started):
         pool, task = started("import os; os.kill(os.getpid(), 9)")
-        with pytest.raises(RecordsError, match=r"has ended \(killed, perhaps because memory"):
+        with pytest.raises(RecordsError, match=r"ended \(killed, perhaps because memory"):
             pool.write(task, lambda count: None)
         pool.close()
 
@@ -152,7 +152,7 @@ class TestProcesses:
         pool, task = started("")
         monkeypatch.setattr(processes, "_COMMAND", (sys.executable, "-c", "raise SystemExit(3)"))
         pool._common = "x" * 10**6  # More than a pipe holds: it is written until the end is known.
-        with pytest.raises(RecordsError, match=r"has ended \(exit code 3\)"):
+        with pytest.raises(RecordsError, match=r"ended \(exit code 3\)"):
             pool.write(task, lambda count: None)
         pool.close()
 

@@ -266,7 +266,7 @@ def test_regions_explain_lengths_that_do_not_fit(tmp_path):
     with pytest.raises(SourceError, match=r"3 rows .* 1 lines, but 15 lines"):
         read(section)
     (tmp_path / "test_ims.npy").write_bytes((tmp_path / "test_ims.npy").read_bytes()[:-50])
-    with pytest.raises(SourceError, match=r"test_ims\.npy is not a whole"):
+    with pytest.raises(SourceError, match=r"test_ims\.npy is not a complete"):
         read(section)
 
 

@@ -61,7 +61,7 @@ def test_vocabulary_files_are_checked(tmp_path):
     with pytest.raises(ValueError, match="not a vocabulary"):
         read_vocabulary(path)
     path.write_text("\n".join([*SPECIAL, "dog", "dog"]) + "\n", "utf-8")
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="repeats a word"):
         read_vocabulary(path)
 
 

@@ -1,4 +1,4 @@
-"""Parts of other packages: the one in docs/add_a_method.md, and what is wrong with others."""
+"""Parts of other packages: the one in docs/how_to/add_a_method.md, and mistakes in others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from keras_xmr.reporting.metric_tables import measured_tables
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.training.trial import try_parts
 
-PAGE = Path(__file__).parents[3] / "docs" / "add_a_method.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "add_a_method.md"
 SECTION = PAGE.read_text("utf-8").partition("## In a package of your own")[2]
 
 SOURCE = '''
