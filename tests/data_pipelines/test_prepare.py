@@ -369,11 +369,11 @@ def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):
         (datasets.coco, "annotations/captions_val2014.json", r"cocodataset\.org"),
         (datasets.coco, "annotations/instances_val2014.json", r"data\.source\.instances=\[\] does"),
         (datasets.coco, "dataset.json", r"data\.source\.split_file=null takes"),
-        (datasets.flickr30k, "dataset.json", r"docs/reproduce\.md .*DenotationGraph"),
+        (datasets.flickr30k, "dataset.json", r"docs/results/reproduce\.md .*DenotationGraph"),
         (datasets.cub, "testclasses.txt", r"data\.caltech\.edu/records/65de6-vp158$"),
-        (datasets.regions, "train_ims.npy", r"docs/reproduce\.md .*kuanghuei/SCAN"),
-        (datasets.bottom_up, "features.tsv.0", r"docs/data\.md shows"),
-        (datasets.csv_photos, "captions.csv", r"docs/data\.md shows"),
+        (datasets.regions, "train_ims.npy", r"docs/results/reproduce\.md .*kuanghuei/SCAN"),
+        (datasets.bottom_up, "features.tsv.0", r"docs/how_to/data\.md shows"),
+        (datasets.csv_photos, "captions.csv", r"docs/how_to/data\.md shows"),
     ],
 )
 def test_a_missing_file_comes_with_where_to_get_it(options, tmp_path, make, name, says):
