@@ -39,7 +39,15 @@ from keras_xmr.evaluation.tables import (
 )
 from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
 from keras_xmr.evaluation.tuning_plots import scale_pictures
-from keras_xmr.index.probe import probe
+from keras_xmr.export import (
+    export_keras,
+    export_saved_model,
+    next_version,
+    remove_old_versions,
+)
+from keras_xmr.export.onnx_export import check_packages, export_onnx
+from keras_xmr.export.samples import some_inputs
+from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import (
     PHOTOS,
@@ -52,14 +60,6 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.program import program, update_hint
 from keras_xmr.relevance.write import write_relevance_of
 from keras_xmr.run_folder import RunFolder
-from keras_xmr.serving import (
-    export_keras,
-    export_saved_model,
-    next_version,
-    remove_old_versions,
-)
-from keras_xmr.serving.onnx_export import check_packages, export_onnx
-from keras_xmr.serving.samples import some_inputs
 from keras_xmr.training.cluster import cluster_of
 from keras_xmr.training.distribution import LOST, Distribution, lost_worker
 from keras_xmr.training.initial_weights import check_initial_weights

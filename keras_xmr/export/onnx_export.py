@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import written_aside
+from keras_xmr.export.saved_model import ExportError
 from keras_xmr.layers.gru import loops_of_keras
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.serving.export import ExportError
 
 INPUTS = {"image": "images", "text": "captions"}
 """The towers, and what each calls its input."""

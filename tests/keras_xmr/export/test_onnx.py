@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
+from keras_xmr.export import onnx_export
+from keras_xmr.export.samples import some_inputs
+from keras_xmr.export.saved_model import ExportError
 from keras_xmr.pooling import BiGRU
-from keras_xmr.serving import onnx_export
-from keras_xmr.serving.export import ExportError
-from keras_xmr.serving.samples import some_inputs
 
 SAMPLES = {
     "image": np.random.default_rng(0).normal(size=(3, 3, 4)).astype(np.float32),

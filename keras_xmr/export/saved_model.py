@@ -11,16 +11,16 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, put_in_place, remove_asides
+from data_pipelines.files import aside_of, remove_asides, written_aside
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import read_pixels
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
+from keras_xmr.export.samples import image_files, some_inputs
+from keras_xmr.export.warm_up import write_warm_up
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.serving.samples import image_files, some_inputs
-from keras_xmr.serving.warm_up import write_warm_up
 
 Tensors = dict[str, tf.Tensor]
 
@@ -47,12 +47,8 @@ def export_keras(model: Retriever, path: Path) -> None:
         path: The file; it appears whole or not at all.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = aside_of(path, ".keras")
-    try:
-        model.without_optimizer().save(aside)
-        put_in_place(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(path, ".keras") as temporary:
+        model.without_optimizer().save(temporary)
 
 
 def export_saved_model(
@@ -72,7 +68,7 @@ def export_saved_model(
 
     All have one first axis, the items, and what one item gets does not hang on the others: a server
     may put the requests of several clients into one batch. Beside them lie requests by which a
-    server warms up; see `keras_xmr.serving.warm_up`.
+    server warms up; see `keras_xmr.export.warm_up`.
 
     Args:
         model: The model.

@@ -7,12 +7,12 @@ import pytest
 from keras import ops
 
 from data_pipelines.errors import UserError
+from keras_xmr import inference
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.run_folder import RunFolder
-from keras_xmr.serving import load
 
 
 class Unregistered(Loss):
@@ -30,6 +30,6 @@ def test_a_loss_that_was_not_registered_is_named(tmp_path, monkeypatch):
     path = RunFolder(config).model
     path.parent.mkdir(parents=True)
     Retriever(*towers, Cosine(), Unregistered()).save(path)
-    monkeypatch.setattr(load, "load_run", lambda folder: config)
+    monkeypatch.setattr(inference, "load_run", lambda folder: config)
     with pytest.raises(UserError, match=r"Keras does not know 'Unregistered'\. Import the module"):
-        load.load(tmp_path)
+        inference.load(tmp_path)

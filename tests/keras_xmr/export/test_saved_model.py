@@ -21,11 +21,11 @@ from tiny_runs import copy_of, untrained
 
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.pixels import read_pixels
+from keras_xmr.export import saved_model
+from keras_xmr.export.samples import image_files
+from keras_xmr.export.saved_model import ExportError, _Endpoints, export_saved_model
+from keras_xmr.export.versions import versions
 from keras_xmr.pipeline import Run
-from keras_xmr.serving import export
-from keras_xmr.serving.export import ExportError, _Endpoints, export_saved_model
-from keras_xmr.serving.samples import image_files
-from keras_xmr.serving.versions import versions
 
 pytestmark = pytest.mark.slow
 
@@ -188,7 +188,7 @@ def test_the_keras_file_is_the_same_whoever_exports(quick, tmp_path):
     again.train()  # Loads what was trained.
     for model in (again.model, Run(quick.config).model):
         path = tmp_path / "model.keras"
-        export.export_keras(model, path)
+        saved_model.export_keras(model, path)
         found = keras.models.load_model(path)
         assert int(found.global_step) == expected
 
@@ -239,7 +239,7 @@ def test_an_export_that_sees_other_pixels_than_records_is_refused(run, monkeypat
         def others(data, name, wrong=wrong):
             return 255 - read_pixels(data, name) if name == wrong else read_pixels(data, name)
 
-        monkeypatch.setattr(export, "read_pixels", others)
+        monkeypatch.setattr(saved_model, "read_pixels", others)
         with pytest.raises(ExportError, match=f"pixels of a {wrong} file"):
             endpoints._some_images()
 
