@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
+from data_pipelines.records import SplitRecords
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import Config
-from keras_xmr.ensemble.scores import scores_of_runs
+from keras_xmr.evaluation import embed_split, score_tiles
 from keras_xmr.evaluation.evaluate import evaluate_matrices
+from keras_xmr.evaluation.plan import check_time
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run, report
 from keras_xmr.run_folder import RunFolder, load_run
@@ -65,32 +68,78 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     return folder.path
 
 
-def mean_scores(found: Iterable[ScoreMatrices]) -> ScoreMatrices:
-    """The mean of scores of the same pairs. One matrix of them is held at a time, beside the sum.
+def scores_of_runs(
+    main: Run, runs: Sequence[Run], split: SplitRecords, time_limit: float | None = None
+) -> Iterator[tuple[str, ScoreMatrices]]:
+    """Yields the scores of every run with its own matcher, one after another.
 
     Args:
-        found: Scores (images, captions).
+        main: The run whose records the split is of.
+        runs: The runs.
+        split: The split.
+        time_limit: The most hours that scoring with one of them may take; None for any time.
+
+    Yields:
+        The name of the run, or its folder where two have one name, and its scores.
+
+    Raises:
+        UserError: If a run is not trained or given twice, or has other images or captions.
     """
-    total: np.ndarray | None = None
-    total_t2i: np.ndarray | None = None
-    count = 0
-    for scores in found:
-        if scores.other is not None and total_t2i is None and total is not None:
-            total_t2i = total.copy()
-        if total is None:
-            total = np.array(scores.image_to_text)
-            total_t2i = None if scores.other is None else np.array(scores.other)
-        else:
-            total += scores.image_to_text
-            if total_t2i is not None:
-                total_t2i += scores.text_to_image
+    names = [run.config.name for run in runs]
+    folders = [run.folder.path.resolve() for run in runs]
+    for run, folder in zip(runs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise UserError(f"--runs: {run.folder.path} is given twice")
+    for run in runs:
+        _LOGGER.info("== scores of %s", run.folder.path)
+        part = split if run is main else run.records.split(split.split)
+        if part.image_keys != split.image_keys or part.captions != split.captions:
+            raise UserError(
+                f"{run.folder.path} has other images or captions in the split {split.split!r} "
+                f"than {main.folder.path}; models are asked together about the same pairs"
+            )
+        options = run.config.evaluation
+        embedded = embed_split(
+            run.model,
+            run.embedded_records.split(split.split),
+            run.tokenizer,
+            run.config.data.image,
+            options.batch_size,
+        )
+        unique = names.count(run.config.name) == 1
+        name = run.config.name if unique else str(run.folder.path)
+        scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, options.tile)
+        check_time(name, scores, part.caption_image, False, time_limit)
+        yield name, scores.dense()
+
+
+def mean_scores(scores: Iterable[ScoreMatrices]) -> ScoreMatrices:
+    """The mean of scores of the same pairs, which are read one after another.
+
+    Args:
+        scores: Scores (images, captions).
+
+    Raises:
+        ValueError: If there are no scores.
+    """
+    remaining = iter(scores)
+    first = next(remaining, None)
+    if first is None:
+        raise ValueError("no scores: their mean needs at least one matrix")
+    i2t = np.array(first.image_to_text)
+    t2i = None if first.other is None else np.array(first.other)
+    count = 1
+    for matrices in remaining:
         count += 1
-    if total is None:
-        raise ValueError("there are no scores to take the mean of")
-    total /= count
-    if total_t2i is not None:
-        total_t2i /= count
-    return ScoreMatrices(total, total_t2i)
+        if matrices.other is not None and t2i is None:
+            t2i = i2t.copy()
+        i2t += matrices.image_to_text
+        if t2i is not None:
+            t2i += matrices.text_to_image
+    i2t /= count
+    if t2i is not None:
+        t2i /= count
+    return ScoreMatrices(i2t, t2i)
 
 
 def _claim(folder: RunFolder, runs: list[str]) -> None:
