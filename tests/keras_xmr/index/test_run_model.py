@@ -21,9 +21,8 @@ from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import calibrate_split
 from keras_xmr.index.coverage import ScoredSplit, coverage
-from keras_xmr.index.model import RunModel
-from keras_xmr.index.parts import stands_alone
-from keras_xmr.server.matchers import MatcherSearcher
+from keras_xmr.index.partial_loading import stands_alone
+from keras_xmr.index.run_model import RunModel
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +132,7 @@ def test_another_matcher_scores_as_evaluation_does(trained, index, model):
     choice = components("matcher")["wasserstein"].options(name="wasserstein")
     other = further_matcher(choice, trained.model.matcher, ())
     scores = score_matrices(other, embedded.images, embedded.captions, (64, 64)).image_to_text
-    searcher = MatcherSearcher(index, model, "wasserstein")
+    searcher = Searcher(index, embedder=model, matcher="wasserstein")
     found = searcher.search(Query(texts=(part.captions[3].text,)), count=len(part))
     own = {int(hit.path[:3]): hit.score for hit in found.hits}
     told = [own[number] for number in range(len(part))]
@@ -181,7 +180,7 @@ def assert_same_weights(model, whole):
 
 
 def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained, monkeypatch):
-    monkeypatch.setattr("keras_xmr.index.model.stands_alone", lambda config: False)
+    monkeypatch.setattr("keras_xmr.index.run_model.stands_alone", lambda config: False)
     model = RunModel(trained.folder.path)
     assert model.matcher is model._whole.matcher
     assert_same_weights(model, trained.model)

@@ -25,7 +25,7 @@ _HEADERS = {
 }
 
 
-class Gate:
+class RequestGuard:
     """Turns away requests of other pages and of too many bytes; adds headers; counts.
 
     A page of another site can make a browser ask a server on loopback, by a name of its own that
@@ -39,7 +39,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
-        self._settings, self._measures = service.settings, service.measures
+        self._settings, self._metrics = service.settings, service.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,7 +69,7 @@ class Gate:
             await error_response(503, ended)(scope, receive, send_on)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._measures.count_request(route, status[0] or 500, time.perf_counter() - begin)
+            self._metrics.count_request(route, status[0] or 500, time.perf_counter() - begin)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

@@ -19,9 +19,10 @@ from data_pipelines.sources.base import inside
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
 from keras_xmr.index.backends import Backend, backend_class
+from keras_xmr.index.embedding_arrays import select
 from keras_xmr.index.manifests import MANIFEST, read_manifest
 from keras_xmr.index.photos import Photo, find_photos, read_photo, thumbnail
-from keras_xmr.index.rerank import Reranking
+from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
 
@@ -169,7 +170,7 @@ class PhotoIndex:
         Where nothing was calibrated, those of the index itself.
         """
         if self.answer_sets is None:
-            return {name: values[:256] for name, values in self.sample.items()}
+            return select(self.sample, slice(256))
         return self._calibrated(REFERENCE)
 
     @property

@@ -24,7 +24,8 @@ from keras_xmr.config.abilities import why_not_indexed
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import tower_graph
 from keras_xmr.evaluation.evaluate import further_matcher
-from keras_xmr.index.parts import (
+from keras_xmr.index.embedding_arrays import Arrays
+from keras_xmr.index.partial_loading import (
     load_image_tower,
     load_matcher,
     load_text_tower,
@@ -37,8 +38,6 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.run_folder import RunFolder, load_run
 from keras_xmr.training.train import load_trained
-
-Arrays = Mapping[str, np.ndarray]
 
 
 class RunModel:

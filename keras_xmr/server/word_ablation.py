@@ -13,7 +13,7 @@ from typing import Any
 
 from data_pipelines.errors import UserError
 from keras_xmr.index import Searcher
-from keras_xmr.server.requests import SearchRequest, WordsRequest
+from keras_xmr.server.request_models import SearchRequest, WordsRequest
 from keras_xmr.server.service import Service
 
 MAX_WORDS = 24

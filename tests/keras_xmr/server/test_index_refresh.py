@@ -12,10 +12,10 @@ from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.index import PhotoIndex, Searcher
 from keras_xmr.index.query import Query
-from keras_xmr.server import run, watching
+from keras_xmr.server import index_refresh, process
 from keras_xmr.server.batching import BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError
-from keras_xmr.server.requests import SearchRequest
+from keras_xmr.server.request_models import SearchRequest
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
@@ -98,9 +98,9 @@ def test_answers_are_of_the_old_or_the_new_index(service, monkeypatch):
 
 
 def test_a_server_that_watches(service, monkeypatch, caplog):
-    monkeypatch.setattr(watching, "LOOK_AFTER", 0.02)
+    monkeypatch.setattr(index_refresh, "LOOK_AFTER", 0.02)
     root, stopped = service.index.root, threading.Event()
-    thread = threading.Thread(target=watching.keep_current, args=(service, True, stopped))
+    thread = threading.Thread(target=index_refresh.keep_current, args=(service, True, stopped))
     thread.start()
 
     def wait_for(condition) -> None:
@@ -135,13 +135,13 @@ def test_a_server_that_watches(service, monkeypatch, caplog):
 
 
 def test_without_watching_only_the_index_is_looked_at(service, monkeypatch):
-    monkeypatch.setattr(watching, "LOOK_AFTER", 0.01)
+    monkeypatch.setattr(index_refresh, "LOOK_AFTER", 0.01)
     (service.index.root / "new.jpg").write_bytes(photo("red"))
     looks, stopped, before = [], threading.Event(), service.index
     monkeypatch.setattr(
         service, "refresh", lambda: looks.append(1) or len(looks) < 5 or stopped.set()
     )
-    watching.keep_current(service, False, stopped)
+    index_refresh.keep_current(service, False, stopped)
     assert before.is_current()
 
 
@@ -164,9 +164,9 @@ def test_an_unfinished_index_is_not_taken(service):
 
 def test_the_server_watches_once_its_model_is_there(service, monkeypatch):
     kept = []
-    monkeypatch.setattr(run, "keep_current", lambda *arguments: kept.append(arguments[:2]))
-    monkeypatch.setattr(run._Server, "run", lambda server, sockets: kept or time.sleep(0.2))
-    run.serve(service, "127.0.0.1", 0, lambda address: None, watch=True)
+    monkeypatch.setattr(process, "keep_current", lambda *arguments: kept.append(arguments[:2]))
+    monkeypatch.setattr(process._Server, "run", lambda server, sockets: kept or time.sleep(0.2))
+    process.serve(service, "127.0.0.1", 0, lambda address: None, watch=True)
     assert kept == [(service, True)]
 
 

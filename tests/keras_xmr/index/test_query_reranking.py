@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from keras_xmr.index.rerank import Reranking, mean_recall, tune
+from keras_xmr.index.query_reranking import Reranking, mean_recall, tune
 
 
 def test_a_photo_that_fits_every_query_comes_later():

@@ -13,7 +13,7 @@ from keras_xmr.judgements.writing import write_rows
 COLUMNS = ("image", "caption", "grade")
 
 
-class Marks:
+class RelevanceFeedback:
     """A CSV file `image,caption,grade`, as `read_judgements` reads it.
 
     A pair stands in it once: a new mark replaces the old one. The file is read again for every

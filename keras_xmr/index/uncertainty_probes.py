@@ -15,7 +15,8 @@ from keras_xmr.evaluation.mixtures import mix_images
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.calibration import in_batches
 from keras_xmr.index.coverage import measure_coverage
-from keras_xmr.index.model import RunModel
+from keras_xmr.index.embedding_arrays import select
+from keras_xmr.index.run_model import RunModel
 from keras_xmr.model.retriever import Retriever
 
 ITEMS = 200
@@ -51,8 +52,8 @@ def probe(
     images, captions = _some(len(plain)), _some(plain.num_captions)
     whole_images = whole_captions = None
     if embedded is not None:
-        whole_images = _rows(embedded.images, images)
-        whole_captions = _rows(embedded.captions, captions)
+        whole_images = select(embedded.images, images)
+        whole_captions = select(embedded.captions, captions)
     embedder, pixels = _InBatches(again), again.pixels_of(plain, images)
     texts = [plain.texts[int(caption)] for caption in captions]
     found = {
@@ -79,10 +80,6 @@ class _InBatches:
 
     def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
         return in_batches(self._model.embed_texts, texts, self._model)
-
-
-def _rows(embedding: Mapping[str, Any], items: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: values[items] for name, values in embedding.items()}
 
 
 def _some(count: int) -> np.ndarray:
