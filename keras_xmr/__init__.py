@@ -31,11 +31,11 @@ if TYPE_CHECKING:
         relevance,
         reranking,
     )
+    from keras_xmr.comparison.scores import compare
     from keras_xmr.errors import ArgumentError
     from keras_xmr.evaluation.arrays import evaluate
     from keras_xmr.inference import LoadedRun, load, pretrained
     from keras_xmr.judgements import Judgements
-    from keras_xmr.metrics.compare import compare
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
 
@@ -70,7 +70,7 @@ _FROM = {
     "LoadedRun": "inference",
     "Objective": "model.objective",
     "Retriever": "model.retriever",
-    "compare": "metrics.compare",
+    "compare": "comparison.scores",
     "evaluate": "evaluation.arrays",
     "load": "inference",
     "pretrained": "inference",

@@ -10,8 +10,7 @@ from typing import get_args
 from data_pipelines.files import atomic_write
 from keras_xmr.audit.candidates import Vote
 from keras_xmr.audit.labels import Kind
-from keras_xmr.reporting.pages import POLICY, WIDE
-from keras_xmr.templates import render
+from keras_xmr.reporting.pages import render
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,6 @@ def write_annotation_page(path: Path, title: str, entries: Sequence[Entry], comm
         command: The command that reads the labels.
     """
     page = render(
-        "keras_xmr.audit",
-        "sheet.html",
-        title=title,
-        entries=entries,
-        command=command,
-        kinds=get_args(Kind),
-        policy=POLICY,
-        wide=WIDE,
+        "annotation.html", title=title, entries=entries, command=command, kinds=get_args(Kind)
     )
-    atomic_write(path, page.encode("utf-8"))
+    atomic_write(path, page)

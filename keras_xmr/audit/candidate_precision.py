@@ -10,7 +10,7 @@ import scipy.sparse
 
 from keras_xmr.audit.candidates import Candidates
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import Table
+from keras_xmr.reporting.table import Table
 
 _FIRST = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 

@@ -10,18 +10,10 @@ from data_pipelines.files import atomic_write
 from data_pipelines.tables import table
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.index.query import Hit, SearchResult
-from keras_xmr.reporting.pages import data_url, page
-from keras_xmr.templates import render
+from keras_xmr.reporting.pages import TEMPLATES, data_url
 
 Titled = tuple[str, SearchResult]
 """The title of a query and its result."""
-
-_STYLE = """
-.hits { display: flex; flex-wrap: wrap; gap: 14px; }
-.hit { width: 200px; margin: 0; font-size: 12px; overflow-wrap: anywhere; }
-.hit img { display: block; max-width: 200px; max-height: 200px; }
-.answer { font-weight: 600; }
-"""
 
 
 def results_table(title: str, result: SearchResult) -> str:
@@ -71,9 +63,9 @@ def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None
         (title, *_sentences(result), [_figure(index, hit) for hit in result.hits])
         for title, result in answers
     ]
-    content = render("keras_xmr.index", "results.html", answers=shown)
+    page = TEMPLATES.get_template("search_results.html").render(title="Search", answers=shown)
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, page("Search", [content], _STYLE).encode("utf-8", "surrogateescape"))
+    atomic_write(path, page.encode("utf-8", "surrogateescape"))
 
 
 def _figure(index: PhotoIndex, hit: Hit) -> dict[str, str]:

@@ -9,22 +9,23 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader
 
 from keras_xmr.index import MAX_PARTS, MAX_TEXT
 from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.routes import TheService
 from keras_xmr.server.service import Service
-from keras_xmr.templates import render
 
 router = APIRouter(include_in_schema=False)
 
+_TEMPLATES = Environment(loader=PackageLoader("keras_xmr.server"), autoescape=True)
 _KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
 @router.get("/")
 def page(service: TheService) -> HTMLResponse:
     """The page, with what it needs to know of the index."""
-    return HTMLResponse(render("keras_xmr.server", "page.html", **_facts(service)))
+    return HTMLResponse(_TEMPLATES.get_template("page.html").render(**_facts(service)))
 
 
 @router.get("/static/{name}")

@@ -383,7 +383,7 @@ def test_what_the_button_saves_can_be_read(tmp_path):
         {"image": "a", "caption": "1", "label": None, "grade": "1"},
         {"image": "b", "caption": "1", "label": "unsure", "grade": ""},
     ]
-    script = (resources.files("keras_xmr.audit") / "templates/sheet.js").read_text("utf-8")
+    script = (resources.files("keras_xmr.reporting") / "templates/annotation.js").read_text("utf-8")
     program = (
         "const nothing = {addEventListener() {}};"
         "globalThis.document = "

@@ -24,8 +24,9 @@ from keras_xmr.config.schema import rebuild
 from keras_xmr.config.yaml_file import ConfigError
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import measure, measured_tables
+from keras_xmr.metrics import measure
 from keras_xmr.model.build import build_model
+from keras_xmr.reporting.metric_tables import measured_tables
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.training.trial import try_parts
 

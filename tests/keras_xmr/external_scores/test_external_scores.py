@@ -12,7 +12,7 @@ from command_line import start
 
 from data_pipelines.errors import UserError
 from keras_xmr import cli
-from keras_xmr.comparison import compare
+from keras_xmr.comparison.runs import compare
 from keras_xmr.evaluation.core import evaluate_known
 from keras_xmr.external_scores import (
     ExternalScores,

@@ -25,15 +25,15 @@ from keras_xmr.metrics import (
     by_positives,
     evaluate_scores,
     measure,
-    measured_tables,
     metric_names,
     positive_ranks,
     recall,
     retrieval,
 )
-from keras_xmr.metrics.glossary import glossary
 from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.metrics.reciprocal_rank import ReciprocalRank
+from keras_xmr.reporting.glossary import glossary
+from keras_xmr.reporting.metric_tables import measured_tables
 
 GOLDEN_NAMES = {
     "r_precision": ("eccv_rprecision", "r_precision"),

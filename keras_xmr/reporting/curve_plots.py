@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_xmr.evaluation.attention_plots import attention_picture
 from keras_xmr.evaluation.curves import (
     ZETAS,
     plausible_counts,
@@ -16,6 +15,7 @@ from keras_xmr.evaluation.curves import (
     set_correlation,
 )
 from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.reporting.attention_plots import attention_picture
 from keras_xmr.reporting.pictures import Picture, panel
 
 _SIDES = {"i2t": "image-to-text", "t2i": "text-to-image"}

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from keras_xmr.evaluation.reported_results import reported_tables
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.uncertainty import correlation_interval
 from keras_xmr.metrics import (
-    CHANCE,
     DIRECTIONS,
     RSUM,
     Measured,
     RetrievalMetrics,
-    Table,
-    cell,
     chance,
-    judgements_title,
-    measured_tables,
     metric_title,
-    reranked_title,
     rsum_difference,
     verdict,
 )
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.metrics.ties import tie_warning
+from keras_xmr.reporting.metric_tables import (
+    CHANCE,
+    cell,
+    judgements_title,
+    measured_tables,
+    reranked_title,
+)
+from keras_xmr.reporting.reported_tables import reported_tables
+from keras_xmr.reporting.table import Table
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.uncertainty import COLOURS, SIDES, log_sigma
-from keras_xmr.metrics import CHANCE, RetrievalMetrics, by_positives, chance_recall
+from keras_xmr.metrics import RetrievalMetrics, by_positives, chance_recall
+from keras_xmr.reporting.metric_tables import CHANCE
 from keras_xmr.reporting.pictures import Picture, panel
 
 _SIDES = {side: (title, COLOURS[side]) for side, title in SIDES.items()}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements import as_judgements, checked_image_of
+from keras_xmr.judgements import as_judgements, check_image_ids
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics.bootstrap import (
     RESAMPLES,
@@ -25,7 +25,7 @@ from keras_xmr.metrics.functions import score_matrices_of
 from keras_xmr.metrics.names import DIRECTIONS, RSUM, metric_title
 from keras_xmr.metrics.ranking import RECALL_AT, QueryMetrics
 from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_scores
-from keras_xmr.metrics.tables import Table
+from keras_xmr.reporting.table import Table
 
 _METRICS = (*(f"recall_{k}" for k in RECALL_AT), "r_precision", "map_at_r")
 
@@ -96,7 +96,7 @@ def compare(
     scores_b: Any,
     judgements: Any = None,
     *,
-    image_of: Any = None,
+    image_ids: Any = None,
     names: tuple[str, str] = ("a", "b"),
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -113,7 +113,7 @@ def compare(
             them; or a list of such, one for each run.
         scores_b: The same of the second one.
         judgements: What is right; see `keras_xmr.metrics.recall`.
-        image_of: The row of each caption's image, int (captions,), where the judgements do not say
+        image_ids: The row of each caption's image, int (captions,), where the judgements do not say
             so: captions of one image are not independent. By default that of the judgements if each
             caption has one right image there; if not, captions are resampled on their own.
         names: What both are called in tables.
@@ -137,7 +137,7 @@ def compare(
     right = as_judgements(judgements, shape)
     if not right.grades.nnz:
         raise ArgumentError("no pair is right, so nothing can be compared")
-    owner = _owner(right, image_of)
+    owner = _owner(right, image_ids)
     left, other = (
         _estimates([evaluate_scores(run, right) for run in runs], owner, shape[0], resamples, seed)
         for runs in sides
@@ -164,13 +164,13 @@ def _runs(scores: Any) -> Sequence[Any]:
     return [scores]
 
 
-def _owner(right: Judgements, image_of: Any) -> np.ndarray | None:
+def _owner(right: Judgements, image_ids: Any) -> np.ndarray | None:
     """The image of each caption; None where it is not known."""
     images, captions = right.shape
-    if image_of is None:
+    if image_ids is None:
         grades = right.grades.tocsc()
         return grades.indices if (np.diff(grades.indptr) == 1).all() else None
-    return checked_image_of(image_of, images, captions)
+    return check_image_ids(image_ids, images, captions)
 
 
 def _estimates(
