@@ -133,7 +133,7 @@ def report_card(evaluation: Evaluation, probes: Probes) -> ReportCard:
 
     Args:
         evaluation: The evaluation.
-        probes: What was found by embedding again; see `keras_xmr.index.probe`.
+        probes: What was found by embedding again; see `keras_xmr.index.uncertainty_probes`.
     """
     selective, by_gap, by_sigma, spread = {}, {}, {}, {}
     by_words = None
