@@ -204,6 +204,15 @@ def test_what_seeds_change_counts_where_a_method_has_one(bench, tmp_path):
     assert row[0] == "seeds unknown"
 
 
+def test_configs_that_count_other_negatives_say_nothing_of_heads(bench, tmp_path):
+    for method in ("dvse", "pvse"):
+        finished_run(tmp_path, f"scenes_{method}-seed0", 0, 2.0)
+    found = rows(bench, {"scenes": bench.of_scenes(tmp_path)})
+    row = found["DVSE is above PVSE", "annotated RSUM"]
+    assert row[:2] == ["not testable", "(mining: mean and hardest)"]
+    assert bench.mining_of("csv_pretrained_nt_xent") == "none"
+
+
 def test_results_on_photos_answer(bench):
     random = np.random.default_rng(0)
 
