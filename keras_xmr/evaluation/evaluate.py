@@ -18,7 +18,6 @@ from keras_xmr.evaluation.plan import check_time, fits_in_memory
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.sets import set_similarity
-from keras_xmr.evaluation.uncertainty import bins, few_words, log_sigma, rank_correlation
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
@@ -33,6 +32,7 @@ from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
+from keras_xmr.uncertainty.sigma import bins, few_words, log_sigma, rank_correlation
 
 
 def ground_truth(

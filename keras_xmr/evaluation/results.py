@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.config.reported_results import ReportedResults
-from keras_xmr.evaluation.damage import Probes
-from keras_xmr.evaluation.uncertainty import Bins
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices
+from keras_xmr.uncertainty.occlusion import Probes
+from keras_xmr.uncertainty.sigma import Bins
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""

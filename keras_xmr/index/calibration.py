@@ -13,7 +13,6 @@ from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.evaluation.uncertainty import bins, log_sigma
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.index.model import Arrays, RunModel
 from keras_xmr.index.rerank import Reranking, tune
@@ -29,6 +28,7 @@ from keras_xmr.index.verdict import (
 )
 from keras_xmr.index.vocabulary import Vocabulary, split_words
 from keras_xmr.training.kept_features import with_features
+from keras_xmr.uncertainty.sigma import bins, log_sigma
 
 REFERENCE = 256
 """So many training photos are the reference of scores."""

@@ -13,9 +13,7 @@ from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.answers import KINDS, kinds_of_answers, write_answers
 from keras_xmr.evaluation.files import write_figures
-from keras_xmr.evaluation.report_card import WORDS, report_card
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.metrics import RSUM, metric_title
 from keras_xmr.reporting.curve_plots import curve_pictures
 from keras_xmr.reporting.glossary import DIRECTION_WORDS, glossary
@@ -26,7 +24,9 @@ from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
 from keras_xmr.reporting.shape_plots import shape_pictures
 from keras_xmr.reporting.spreadsheets import csv_of
 from keras_xmr.reporting.table import Table
-from keras_xmr.reporting.uncertainty_plots import card_pictures
+from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
+from keras_xmr.reporting.uncertainty_report import WORDS, uncertainty_report
+from keras_xmr.uncertainty.sigma import log_sigma
 
 PAGE = "report.html"
 """File name of the page of a report."""
@@ -87,10 +87,10 @@ def _uncertainty(evaluation: Evaluation, folder: Path) -> dict[str, Any] | None:
     """The section on uncertainty, closed where it is not informative; None where it is empty."""
     lines, table, pictures = embedding_lines(evaluation), None, []
     if evaluation.probes is not None:
-        card = report_card(evaluation, evaluation.probes)
-        if (table := card.table()).rows:
+        report = uncertainty_report(evaluation)
+        if (table := report.table()).rows:
             atomic_write(folder / "report_card.csv", csv_of([table.header, *table.rows]))
-            pictures = [picture.write(folder) for picture in card_pictures(card)]
+            pictures = [picture.write(folder) for picture in uncertainty_pictures(report)]
     if not lines and not pictures:
         return None
     is_informative = any(bins.is_informative for bins in evaluation.uncertainty_bins.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.uncertainty import correlation_interval
 from keras_xmr.metrics import (
     DIRECTIONS,
     RSUM,
@@ -25,6 +24,7 @@ from keras_xmr.reporting.metric_tables import (
 )
 from keras_xmr.reporting.reported_tables import reported_tables
 from keras_xmr.reporting.table import Table
+from keras_xmr.uncertainty.sigma import correlation_interval
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.evaluation.damage import GREY, Embedder
+from keras_xmr.uncertainty.occlusion import GREY, Embedder
 
 PAIRS = {
     "halves, in their mixture": "mixture",
