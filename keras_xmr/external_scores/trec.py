@@ -11,7 +11,7 @@ import numpy as np
 from data_pipelines.files import written_aside
 from keras_xmr.external_scores.arrays import ScoresError
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.judgements.lines import first_line
+from keras_xmr.judgements.reading import first_line
 from keras_xmr.judgements.trec import check_ids, read_lines_of, write_qrels
 from keras_xmr.metrics import ScoreMatrices
 

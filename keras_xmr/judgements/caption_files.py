@@ -11,9 +11,9 @@ import numpy as np
 
 from data_pipelines.files import atomic_write
 from data_pipelines.json_entries import fault, identifier, is_text, karpathy_keys, string
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.files import check_some_right, read_csv
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
+from keras_xmr.judgements.reading import JudgementsError, reading
 from keras_xmr.judgements.relation import Judgements
 
 _LABELS = 1_000_000
@@ -119,14 +119,8 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
+    with reading(path, "JSON, or a name that ends in .csv"):
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise JudgementsError(f"{path} does not exist") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise JudgementsError(
-            f"{path} can be read neither as JSON ({error}) nor, by its name, as CSV"
-        ) from None
     if not isinstance(content, dict):
         raise JudgementsError(f"{path} holds a {type(content).__name__}, not an object")
     return content

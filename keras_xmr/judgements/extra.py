@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_xmr.judgements.coco import EXTENDED_COCO
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.files import Unjudged, find_judgements
 from keras_xmr.judgements.flickr8k import is_flickr8k
 from keras_xmr.judgements.ground_truth import GroundTruth
+from keras_xmr.judgements.reading import JudgementsError
 
 TRUTH = "truth"
 """The name of the exhaustive truth, where the data set knows it."""

@@ -1,4 +1,4 @@
-"""Reads judgements that a user has written down."""
+"""Reads files of judgements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from data_pipelines.files import NO_ARRAY
 from data_pipelines.json_entries import fault
 from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.flickr8k import is_flickr8k, read_grades
 from keras_xmr.judgements.names import CaptionNames, known_name
+from keras_xmr.judgements.reading import JudgementsError, read_rows, reading
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.judgements.trec import is_qrels, read_qrels
 
@@ -189,13 +189,11 @@ def _of_benchmark(
 
 def _read_circo(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
     """The right answers of CIRCO, as `read_csv` yields them."""
+    with reading(path, "JSON"):
+        content = json.loads(path.read_bytes())
     try:
-        for number, ids in enumerate(circo_pairs(json.loads(path.read_bytes()))):
+        for number, ids in enumerate(circo_pairs(content)):
             yield number, ids, 1.0
-    except FileNotFoundError:
-        raise JudgementsError(f"{path} does not exist") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise JudgementsError(f"{path} cannot be read as JSON ({error})") from None
     except (KeyError, TypeError) as error:
         raise JudgementsError(
             f"{path} has no annotations of CIRCO's validation split: {fault(error)}"
@@ -252,53 +250,6 @@ def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
             continue
         for each in layout.captions(caption.strip()):
             yield line, (layout.image_id(image.strip()), each), number
-
-
-def read_rows(
-    path: Path, needed: Sequence[str] = _COLUMNS, usual: str = "image,caption,grade"
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the line and the fields, by column, of every row of a CSV file.
-
-    Args:
-        path: The file.
-        needed: The columns that it must have.
-        usual: A first line as it should be, for messages.
-
-    Raises:
-        JudgementsError: If a column is missing, or a row is malformed.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, None) or []
-            missing = [column for column in needed if column not in header]
-            if missing:
-                raise JudgementsError(
-                    f"{path} has no column {missing[0]!r}: its first line is "
-                    f"{','.join(header)!r}, and should be {usual!r}"
-                )
-            if twice := [name for name in header if name and header.count(name) > 1]:
-                raise JudgementsError(
-                    f"{path} has two columns {twice[0]!r}; rename or remove one of them"
-                )
-            for row in reader:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise JudgementsError(
-                        f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
-                    )
-                yield reader.line_num, dict(zip(header, row, strict=True))
-    except FileNotFoundError:
-        raise JudgementsError(f"{path} does not exist; it should hold {usual}") from None
-    except IsADirectoryError:
-        raise JudgementsError(f"{path} is a folder; a CSV file is expected") from None
-    except OSError as error:
-        raise JudgementsError(f"{path} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
-    except csv.Error as error:
-        raise JudgementsError(f"{path}:{reader.line_num}: not valid CSV ({error})") from None
 
 
 def parse_grade(text: str, where: str) -> float:

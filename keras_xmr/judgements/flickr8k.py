@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_xmr.judgements.errors import JudgementsError
-from keras_xmr.judgements.lines import first_line, read_lines
+from keras_xmr.judgements.reading import JudgementsError, first_line, read_lines
 
 _LOGGER = logging.getLogger(__name__)
 _LAYOUTS = (

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.files import read_csv
 from keras_xmr.judgements.names import CaptionNames, known_name
+from keras_xmr.judgements.reading import JudgementsError
 
 Pair = tuple[str, str]
 

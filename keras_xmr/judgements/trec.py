@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.files import atomic_write
-from keras_xmr.judgements.errors import JudgementsError
-from keras_xmr.judgements.lines import first_line, read_lines
+from keras_xmr.judgements.reading import JudgementsError, first_line, read_lines
 from keras_xmr.judgements.relation import Judgements
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics.ranking import QueryMetrics, summarize
-from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.metrics.ranking import QueryMetrics
+from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 
@@ -79,4 +79,4 @@ def measure_chosen(
         )
         for rows, own in zip(scores.by_query, both, strict=True)
     )
-    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+    return RetrievalMetrics.from_queries(i2t, t2i)

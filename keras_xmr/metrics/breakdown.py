@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.metrics.ranking import FOUND_AT, RECALL_AT, QueryMetrics
+from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, QueryMetrics
 
-SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in FOUND_AT))
+SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in RELEVANT_AT))
 
 
 @dataclass(frozen=True)

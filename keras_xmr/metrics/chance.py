@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_xmr.metrics.bootstrap import Difference, difference, resampled_means
-from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
+from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
 from keras_xmr.metrics.semantic import ASP_CHANCE
 
@@ -191,10 +191,9 @@ def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> 
         # With more places than candidates, a right answer is among them.
         missed = np.maximum(left - right[:, None], 0) / np.maximum(left, 1)
         found[f"recall_{k}"] = 1 - missed.prod(axis=1)
-    for k in {*FOUND_AT, *PRECISION_AT}:
+    for k in RELEVANT_AT:
         among = np.minimum(k, n) * right / n
-        found |= {f"found_{k}": among} if k in FOUND_AT else {}
-        found |= {f"precision_{k}": among / k} if k in PRECISION_AT else {}
+        found |= {f"found_{k}": among, f"precision_{k}": among / k}
     return {name: float(values.mean()) for name, values in found.items()}
 
 

@@ -11,7 +11,6 @@ from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import as_array, as_judgements
 from keras_xmr.metrics.names import DIRECTIONS
 from keras_xmr.metrics.ranking import (
-    PRECISION_AT,
     Ranks,
     binary_preference,
     ndcg_at,
@@ -66,7 +65,7 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
     """
     matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
-    return evaluate_scores(matrices, right, PRECISION_AT).summary
+    return evaluate_scores(matrices, right).summary
 
 
 def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) -> dict[str, float]:

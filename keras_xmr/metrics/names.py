@@ -9,7 +9,7 @@ from typing import Literal
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.base import measure_chosen
 from keras_xmr.metrics.plausible_match import ZETAS, match_by_labels
-from keras_xmr.metrics.ranking import FOUND_AT, NDCG_AT, PRECISION_AT, RECALL_AT
+from keras_xmr.metrics.ranking import NDCG_AT, RECALL_AT, RELEVANT_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, precision_by_relevance
@@ -54,8 +54,8 @@ METRICS = {
         Metric("map_at_r", "mAP@R", table="main", compared="table"),
         Metric("median_rank", "med r", "rank", "main"),
         Metric("mean_rank", "mean r", "rank", "main"),
-        *(Metric(f"found_{k}", f"found@{k}", "count", "many") for k in FOUND_AT),
-        *(Metric(f"precision_{k}", f"P@{k}") for k in PRECISION_AT),
+        *(Metric(f"found_{k}", f"found@{k}", "count", "many") for k in RELEVANT_AT),
+        *(Metric(f"precision_{k}", f"P@{k}") for k in RELEVANT_AT),
         *(Metric(f"ndcg_{k}", f"nDCG@{k}", table="many", compared="table") for k in NDCG_AT),
         Metric("bpref", "bpref", table="many", compared="table"),
         *(Metric(f"pmrp_{zeta}", f"PMRP\nzeta = {zeta}") for zeta in ZETAS),

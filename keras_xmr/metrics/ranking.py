@@ -13,8 +13,9 @@ from keras_xmr.threads import in_threads
 _ROWS = 256
 
 RECALL_AT = (1, 5, 10)
-FOUND_AT = (5, 10)
-PRECISION_AT = (5, 10)
+RELEVANT_AT = (5, 10)
+"""The K of `found_K`, and by default of `precision_K`."""
+
 NDCG_AT = (10,)
 
 
@@ -117,7 +118,23 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     return Ranks(ranks, starts, grades, judgements.candidate_counts(), judgements.fully_judged)
 
 
-def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryMetrics:
+def refuse_nan(values: np.ndarray, kind: str, queries: np.ndarray | range) -> None:
+    """Checks a block of values (queries, candidates).
+
+    Args:
+        values: The block.
+        kind: The kind of the values, for the message.
+        queries: The numbers of its queries.
+
+    Raises:
+        ValueError: If a value is NaN.
+    """
+    # NaN makes the sum NaN, and costs no array; the sum of infinities is told apart then.
+    if np.isnan(np.einsum("ij->", values)) and (nan := np.isnan(values).any(axis=1)).any():
+        raise ValueError(f"a {kind} of query {queries[int(nan.argmax())]} is NaN")
+
+
+def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) -> QueryMetrics:
     """Metrics of every query in one direction.
 
     * `recall_K`: 1 if a right answer is among the first K, else 0.
@@ -153,10 +170,10 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryM
         "r_precision": _part(total(within), counts),
         "map_at_r": _part(total(within * number / ranks.ranks), counts),
     }
-    for k in sorted({*FOUND_AT, *precision_at}):
-        found = np.where(answered, total(ranks.ranks <= k), np.nan)
-        values |= {f"found_{k}": found} if k in FOUND_AT else {}
-        values |= {f"precision_{k}": found / k} if k in precision_at else {}
+    for k in sorted({*RELEVANT_AT, *precision_at}):
+        relevant = np.where(answered, total(ranks.ranks <= k), np.nan)
+        values |= {f"found_{k}": relevant} if k in RELEVANT_AT else {}
+        values |= {f"precision_{k}": relevant / k} if k in precision_at else {}
     values |= {f"ndcg_{k}": ndcg_at(ranks, k) for k in NDCG_AT}
     chance = {f"ndcg_{k}": chance_of_ndcg(ranks, k) for k in NDCG_AT}
     if ranks.fully_judged:

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.metrics.ranking import QueryMetrics, summarize
-from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.metrics.ranking import QueryMetrics, refuse_nan
+from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.threads import in_threads
 
@@ -67,38 +67,26 @@ def semantic_precision(
         raise ValueError("semantic precision needs at least one image and one caption")
     i2t = _direction(rows, relevance, top, score_ties)
     t2i = _direction(columns, relevance.T, top, score_ties)
-    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
-
-
-def semantic_precision_by(
-    measure: str, scores: ScoreMatrices, relevance: np.ndarray
-) -> RetrievalMetrics:
-    """`asp` of `semantic_precision` alone, by another relevance, as `asp_<measure>`.
-
-    Args:
-        measure: What the relevance is.
-        scores: Scores (images, captions).
-        relevance: Semantic relevance (images, captions), from 0 on.
-
-    Raises:
-        ValueError: As `semantic_precision` raises it.
-    """
-    found = semantic_precision(scores, relevance, ())
-    i2t, t2i = (
-        QueryMetrics({f"asp_{measure}": queries.values["asp"]}, queries.positives)
-        for queries in (found.image_to_text, found.text_to_image)
-    )
-    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+    return RetrievalMetrics.from_queries(i2t, t2i)
 
 
 def precision_by_relevance(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
-    """`semantic_precision` by every relevance of a ground truth; None if it has none."""
-    found = []
-    if truth.relevance is not None:
-        found.append(semantic_precision(scores, truth.relevance))
+    """`semantic_precision` by every relevance of a ground truth; None if it has none.
+
+    Of a further relevance, `asp` alone is measured, as `asp_<name>`.
+    """
+    metrics = [] if truth.relevance is None else [semantic_precision(scores, truth.relevance)]
     for name, relevance in truth.extra_relevance.items():
-        found.append(semantic_precision_by(name, scores, relevance))
-    return functools.reduce(RetrievalMetrics.and_also, found) if found else None
+        further = semantic_precision(scores, relevance, ())
+        metrics.append(
+            RetrievalMetrics.from_queries(
+                *(
+                    QueryMetrics({f"asp_{name}": queries.values["asp"]}, queries.positives)
+                    for queries in (further.image_to_text, further.text_to_image)
+                )
+            )
+        )
+    return functools.reduce(RetrievalMetrics.and_also, metrics) if metrics else None
 
 
 def _direction(
@@ -130,7 +118,7 @@ def _direction(
         if ties == "share":
             worst = best
         ideal, _ = _ranks(wanted)
-        asp = _asp(ideal, best, worst)
+        asp = _terms(ideal, best, worst).mean(axis=1)
         found = {"asp": asp, ASP_CHANCE: at_random[ideal].mean(axis=1)}
         found |= _asp_of_first(top, asp, ideal, block, order, ties)
         found |= _released(wanted, best, order)
@@ -155,10 +143,7 @@ def _floats(rows: np.ndarray, kind: str, first: int) -> np.ndarray:
     block = np.ascontiguousarray(rows)
     if block.dtype not in (np.float32, np.float64):
         block = block.astype(np.float64)
-    # NaN makes the sum NaN, and costs no array; the sum of infinities is told apart then.
-    if np.isnan(block.sum()) and np.isnan(block).any():
-        row = int(np.isnan(block).any(axis=1).argmax())
-        raise ValueError(f"a {kind} of query {first + row} is NaN")
+    refuse_nan(block, kind, range(first, first + len(block)))
     return block
 
 
@@ -194,11 +179,6 @@ def _spans(begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # A value ends its ties where the next one begins others, or all is over.
     ends = np.where(np.roll(begins, -1), places, places[-1:])
     return starts, np.minimum.accumulate(ends[::-1])[::-1]
-
-
-def _asp(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """ASP of rows of ranks."""
-    return _terms(ideal, best, worst).mean(axis=1)
 
 
 def _terms(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:

@@ -51,8 +51,8 @@ def _plane(evaluation: Evaluation) -> Picture:
     axis.set_aspect("equal", adjustable="datalim")
     see = (
         "Half of the probability of a few images (lines) and of their captions (dotted), a colour "
-        "per image. The red line encloses 99 % of a caption of unknown words alone: with informative "
-        "variances it is the largest and encloses the others."
+        "per image. The red line encloses 99 % of a caption of unknown words alone: with "
+        "informative variances it is the largest and encloses the others."
     )
     header = ("kind", "image", "mean_1", "mean_2", "sigma_1", "sigma_2")
     return Picture("plane", "embeddings in the plane", see, drawing, header, rows)
