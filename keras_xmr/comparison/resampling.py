@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from keras_xmr.comparison.results import Methods, Queries, RunResult
+from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.comparison.summary_tables import ANNOTATED
 from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, metric_title
 from keras_xmr.metrics.bootstrap import (
@@ -63,7 +63,7 @@ def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
         seed: Seed of the resamples.
     """
     resamples = resamples_for(len(methods))
-    return [_of_kind(methods, kind, resamples, seed) for kind in _common_kinds(methods)]
+    return [_resample_kind(methods, kind, resamples, seed) for kind in _common_kinds(methods)]
 
 
 def resamples_for(methods: int) -> int:
@@ -74,33 +74,72 @@ def resamples_for(methods: int) -> int:
     return max(RESAMPLES, 100 * methods * (methods - 1) // 2)
 
 
-def _of_kind(methods: Methods, kind: str, resamples: int, seed: int) -> Resampled:
-    runs = [run for own in methods.values() for run in own]
+def _resample_kind(methods: Methods, kind: str, resamples: int, seed: int) -> Resampled:
+    runs = [run for of_method in methods.values() for run in of_method]
+    tested = [name for metric in _COMPARED for name in metric.mean_of or (metric.name,)]
+    per_query = {
+        side: {name: _per_query(runs, kind, f"{side}_{name}") for name in tested}
+        for side in DIRECTIONS
+    }
+    queries = runs[0].queries
+    draws = {"images": len(queries.image_ids), "resamples": resamples, "seed": seed}
+    sizes = [len(of_method) for of_method in methods.values()]
+    estimates = estimate_means(per_query, sizes, queries.caption_image, **draws)
+    return Resampled(kind, list(methods), estimates)
+
+
+def estimate_means(
+    per_query: Mapping[str, Mapping[str, np.ndarray]],
+    sizes: Sequence[int],
+    caption_image: np.ndarray | None,
+    images: int,
+    resamples: int,
+    seed: int,
+) -> dict[str, list[Estimate]]:
+    """Means of metrics per system, over its runs and over resamples of the queries.
+
+    Args:
+        per_query: For "i2t" and "t2i" the values of each metric, float (queries, runs), with the
+            runs of one system after those of another.
+        sizes: Number of runs per system.
+        caption_image: The image of each caption, int (captions,), which is drawn together with
+            it; None to draw captions independently.
+        images: Number of images.
+        resamples: Number of resamples.
+        seed: Seed of the resamples.
+
+    Returns:
+        An estimate per system, by the names of metrics such as `i2t_recall_1`; metrics without
+        any value are left out.
+    """
     observed: dict[str, np.ndarray] = {}
     resampled: dict[str, np.ndarray] = {}
-    tested = [name for metric in _COMPARED for name in metric.mean_of or (metric.name,)]
-    for side in DIRECTIONS:
-        found = {name: _per_query(runs, kind, f"{side}_{name}") for name in tested}
-        values = {n: own for n, own in found.items() if not np.isnan(own).all()}
-        flat = np.concatenate(list(values.values()), axis=1)
-        means = resampled_means(flat, resamples=resamples, **_draws(runs[0].queries, side, seed))
-        parts = np.split(means, len(values), axis=1)
-        for (name, own), part in zip(values.items(), parts, strict=True):
-            observed[f"{side}_{name}"] = np.nanmean(own, axis=0)
+    for side, metrics in per_query.items():
+        known = {n: values for n, values in metrics.items() if not np.isnan(values).all()}
+        if not known:
+            continue
+        draws: dict[str, Any] = {"seed": seed}
+        if side == "t2i":
+            groups = {"groups": caption_image, "num_groups": images}
+            draws = {"seed": seed + 1} if caption_image is None else draws | groups
+        flat = np.concatenate(list(known.values()), axis=1)
+        means = resampled_means(flat, resamples=resamples, **draws)
+        parts = np.split(means, len(known), axis=1)
+        for (name, values), part in zip(known.items(), parts, strict=True):
+            observed[f"{side}_{name}"] = np.nanmean(values, axis=0)
             resampled[f"{side}_{name}"] = part
     for whole in (observed, resampled):
         _combine(whole)
-    ends = np.cumsum([len(own) for own in methods.values()])[:-1]
-    estimates = {
+    ends = np.cumsum(sizes)[:-1]
+    return {
         metric: [
-            mean_of_runs(*own)
-            for own in zip(
+            mean_of_runs(*system)
+            for system in zip(
                 np.split(of_runs, ends), np.split(resampled[metric], ends, axis=1), strict=True
             )
         ]
         for metric, of_runs in observed.items()
     }
-    return Resampled(kind, list(methods), estimates)
 
 
 def _combine(whole: dict[str, np.ndarray]) -> None:
@@ -110,16 +149,6 @@ def _combine(whole: dict[str, np.ndarray]) -> None:
         names = [f"{side}_{name}" for name in metric.mean_of]
         if known := [whole.pop(name) for name in names if name in whole]:
             whole[f"{side}_{metric.name}"] = np.mean(known, axis=0)
-
-
-def _draws(first: Queries, side: str, seed: int) -> dict[str, Any]:
-    """How `resampled_means` draws the queries of a side: captions together with their images."""
-    if side == "i2t":
-        return {"seed": seed}
-    if first.caption_image is None:
-        return {"seed": seed + 1}
-    images = len(first.image_ids)
-    return {"groups": first.caption_image, "num_groups": images, "seed": seed}
 
 
 def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.ndarray:

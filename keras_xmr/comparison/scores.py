@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -10,21 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from keras_xmr.comparison.resampling import estimate_means
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements import as_judgements, checked_image_of
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics.bootstrap import (
     RESAMPLES,
     Difference,
-    Estimate,
     holm,
-    mean_of_runs,
-    resampled_means,
 )
 from keras_xmr.metrics.functions import score_matrices_of
-from keras_xmr.metrics.names import DIRECTIONS, RSUM, metric_title
-from keras_xmr.metrics.ranking import RECALL_AT, QueryMetrics
-from keras_xmr.metrics.retrieval import RetrievalMetrics, evaluate_scores
+from keras_xmr.metrics.names import RSUM, metric_title
+from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.metrics.retrieval import evaluate_scores
 from keras_xmr.reporting.table import Table
 
 _METRICS = (*(f"recall_{k}" for k in RECALL_AT), "r_precision", "map_at_r")
@@ -137,24 +134,32 @@ def compare(
     right = as_judgements(judgements, shape)
     if not right.grades.nnz:
         raise ArgumentError("no pair is right, so nothing can be compared")
-    owner = _owner(right, image_of)
-    left, other = (
-        _estimates([evaluate_scores(run, right) for run in runs], owner, shape[0], resamples, seed)
-        for runs in sides
-    )
-    apart = {name: other[name] - left[name] for name in left}
-    found = {name: own.difference() for name, own in apart.items()}
-    corrected = holm([difference.p_value for difference in found.values()])
+    runs = [evaluate_scores(matrices, right) for matrices in (*sides[0], *sides[1])]
+    per_query = {
+        side: {
+            name: np.stack([queries.values[name] for queries in of_runs], axis=1)
+            for name in _METRICS
+        }
+        for side, of_runs in (
+            ("i2t", [run.image_to_text for run in runs]),
+            ("t2i", [run.text_to_image for run in runs]),
+        )
+    }
+    sizes, owner = (len(sides[0]), len(sides[1])), _owner(right, image_of)
+    estimates = estimate_means(per_query, sizes, owner, shape[0], resamples, seed)
+    minus = {name: second - first for name, (first, second) in estimates.items()}
+    differences = {name: estimate.difference() for name, estimate in minus.items()}
+    corrected = holm([difference.p_value for difference in differences.values()])
     metrics = {
         name: ComparedMetric(
-            (left[name].value, other[name].value),
+            (estimates[name][0].value, estimates[name][1].value),
             difference,
             float(p_holm),
-            apart[name].smallest_effect(),
+            minus[name].smallest_effect(),
         )
-        for (name, difference), p_holm in zip(found.items(), corrected, strict=True)
+        for (name, difference), p_holm in zip(differences.items(), corrected, strict=True)
     }
-    return ScoreComparison(names, metrics, (len(sides[0]), len(sides[1])))
+    return ScoreComparison(names, metrics, sizes)
 
 
 def _runs(scores: Any) -> Sequence[Any]:
@@ -171,33 +176,3 @@ def _owner(right: Judgements, image_of: Any) -> np.ndarray | None:
         grades = right.grades.tocsc()
         return grades.indices if (np.diff(grades.indptr) == 1).all() else None
     return checked_image_of(image_of, images, captions)
-
-
-def _estimates(
-    runs: Sequence[RetrievalMetrics],
-    owner: np.ndarray | None,
-    images: int,
-    resamples: int,
-    seed: int,
-) -> dict[str, Estimate]:
-    """The mean over runs of each metric, over resamples of the images with their captions."""
-    observed: dict[str, np.ndarray] = {}
-    resampled: dict[str, np.ndarray] = {}
-    for side, name in itertools.product(DIRECTIONS, _METRICS):
-        values = np.stack([_queries(run, side).values[name] for run in runs], axis=1)
-        if np.isnan(values).all():
-            continue
-        draws: dict[str, Any] = {"resamples": resamples, "seed": seed}
-        if side == "t2i":
-            own = {"seed": seed + 1} if owner is None else {"groups": owner, "num_groups": images}
-            draws |= own
-        observed[f"{side}_{name}"] = np.nanmean(values, axis=0)
-        resampled[f"{side}_{name}"] = resampled_means(values, **draws)
-    recalls = [name for name in observed if "_recall_" in name]
-    for whole in (observed, resampled):
-        whole[RSUM] = np.sum([whole[name] for name in recalls], axis=0)
-    return {name: mean_of_runs(observed[name], resampled[name]) for name in observed}
-
-
-def _queries(run: RetrievalMetrics, side: str) -> QueryMetrics:
-    return run.image_to_text if side == "i2t" else run.text_to_image

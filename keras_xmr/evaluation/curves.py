@@ -39,18 +39,25 @@ def plausible_match_by_zeta(
     images = truth.label_vectors()
     captions = images[truth.caption_image]
     matrices = ScoreMatrices.of(scores)
-    everyone = [np.arange(count) for count in matrices.shape]
-    some = [np.sort(np.random.default_rng(0).permutation(own)[:_QUERIES]) for own in everyone]
-    i2t, _ = matrices.select(some[0], everyone[1]).by_query
-    _, t2i = matrices.select(everyone[0], some[1]).by_query
-    found: dict[str, np.ndarray] = {}
-    for side, ranked, own, others in (
-        ("i2t", i2t, images[some[0]], captions),
-        ("t2i", t2i, captions[some[1]], images),
-    ):
-        values = np.array([_precision(ranked, own, others, zeta) for zeta in zetas])
-        found[side], found[f"{side} chance"] = values.T
-    return found
+    curves: dict[str, np.ndarray] = {}
+    for side, queries, candidates in (("i2t", images, captions), ("t2i", captions, images)):
+        ranked, drawn = _draw_queries(matrices, side)
+        labels = queries[drawn[0] if side == "i2t" else drawn[1]]
+        values = np.array([_precision(ranked, labels, candidates, zeta) for zeta in zetas])
+        curves[side], curves[f"{side} chance"] = values.T
+    return curves
+
+
+def _draw_queries(
+    matrices: ScoreMatrices, side: str
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Scores (queries, candidates) of at most 1,000 queries, and their images and captions."""
+    images, captions = map(np.arange, matrices.shape)
+    queries = images if side == "i2t" else captions
+    drawn = np.sort(np.random.default_rng(0).permutation(queries)[:_QUERIES])
+    members = (drawn, captions) if side == "i2t" else (images, drawn)
+    i2t, t2i = matrices.select(*members).by_query
+    return (i2t if side == "i2t" else t2i), members
 
 
 def _precision(
@@ -103,14 +110,9 @@ def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[
     Returns:
         For the order "by score", that "by relevance" and a "random" one, of the first `RANKED`.
     """
-    matrices = ScoreMatrices.of(scores)
-    everyone = [np.arange(count) for count in matrices.shape]
-    own = 0 if side == "i2t" else 1
-    some = list(everyone)
-    some[own] = np.sort(np.random.default_rng(0).permutation(everyone[own])[:_QUERIES])
-    ranked = matrices.select(*some).by_query[own]
-    known = np.asarray(relevance)[np.ix_(*some)]
-    known = known if own == 0 else known.T
+    ranked, members = _draw_queries(ScoreMatrices.of(scores), side)
+    known = np.asarray(relevance)[np.ix_(*members)]
+    known = known if side == "i2t" else known.T
     order = np.argsort(-ranked, axis=1, kind="stable")[:, :RANKED]
     best = -np.sort(-known, axis=1)[:, :RANKED]
     return {
