@@ -108,18 +108,18 @@ def _run(command: Sequence[str], **options: Any) -> int:
     Raises:
         SystemExit: If this process was told to end.
     """
-    told: list[int] = []
+    signals: list[int] = []
     processes: list[subprocess.Popen] = []
 
     def stop(number: int, frame: object) -> None:
-        told.append(number)
+        signals.append(number)
         for process in processes:
             process.terminate()
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
         processes.append(subprocess.Popen(command, **options))
-        if told:  # Before it was in the list.
+        if signals:  # Before it was in the list.
             processes[0].terminate()
         code = processes[0].wait()
     except BaseException:
@@ -129,7 +129,7 @@ def _run(command: Sequence[str], **options: Any) -> int:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
-    if told:
+    if signals:
         _LOGGER.error("stopped, and the run with it; start again to go on")
-        raise SystemExit(128 + told[0])
+        raise SystemExit(128 + signals[0])
     return code

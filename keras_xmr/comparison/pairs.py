@@ -91,7 +91,7 @@ def _test(compared: Resampled, metric: str) -> Iterator[Pair]:
     estimates = compared.estimates[metric]
     numbers = list(itertools.combinations(range(len(names)), 2))
     minus = [estimates[i] - estimates[j] for i, j in numbers]
-    apart = [(own.difference(), own.smallest_effect()) for own in minus]
+    apart = [(estimate.difference(), estimate.smallest_effect()) for estimate in minus]
     corrected = holm([d.p_value for d, _ in apart])
     for (i, j), (d, smallest), p_holm in zip(numbers, apart, corrected, strict=True):
         yield Pair(kind, metric, names[i], names[j], d, float(p_holm), smallest)
@@ -109,7 +109,7 @@ def wins(methods: Methods, count: int = _WINS) -> list[Win]:
     """
     first = next(iter(methods.values()))[0].queries
     judgements = most_judged(methods)
-    found = []
+    listed = []
     for side, ids in (("i2t", first.image_ids), ("t2i", first.caption_ids)):
         texts = first.captions if side == "t2i" else None
         reciprocal = [
@@ -122,16 +122,16 @@ def wins(methods: Methods, count: int = _WINS) -> list[Win]:
                 if ahead[query] > 0:
                     text = "" if texts is None else str(texts[query])
                     ranks = (float(1 / reciprocal[i][query]), float(1 / reciprocal[j][query]))
-                    found.append(Win(side, winner, loser, str(ids[query]), text, ranks))
-    return found
+                    listed.append(Win(side, winner, loser, str(ids[query]), text, ranks))
+    return listed
 
 
 def by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
     """The wins of each winner over each loser, which are none where it has none."""
-    found: dict[tuple[str, str], list[Win]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Win]] = defaultdict(list)
     for win in wins:
-        found[win.winner, win.loser].append(win)
-    return found
+        groups[win.winner, win.loser].append(win)
+    return groups
 
 
 def matrix_tables(pairs: list[Pair], split: str) -> list[Table]:
@@ -139,10 +139,10 @@ def matrix_tables(pairs: list[Pair], split: str) -> list[Table]:
     tables = []
     for judgements in dict.fromkeys(pair.judgements for pair in pairs):
         for metric, label in HEADLINES.items():
-            own = [p for p in pairs if (p.judgements, p.metric) == (judgements, metric)]
-            if own:
+            chosen = [p for p in pairs if (p.judgements, p.metric) == (judgements, metric)]
+            if chosen:
                 title = f"{split}, {kind_title(judgements)}: differences in {label}"
-                tables.append(_matrix(own, title))
+                tables.append(_matrix(chosen, title))
     return tables
 
 

@@ -87,8 +87,8 @@ def plan_runs(
 
 
 def _run(name: str, source: Path, seed: int, overrides: Sequence[str]) -> PlannedRun:
-    own = (*overrides, f"name={name}{_SEED}{seed}", f"seed={seed}")
-    return PlannedRun(source, own, load_config(source, own))
+    changes = (*overrides, f"name={name}{_SEED}{seed}", f"seed={seed}")
+    return PlannedRun(source, changes, load_config(source, changes))
 
 
 def method_of(folder: str, seed: int) -> str:
@@ -112,7 +112,7 @@ def check_comparable(configs: Mapping[str, Mapping[str, Any]]) -> None:
                 raise ConfigError(f"{name}: its config does not say {key}; evaluate it again")
     splits = {name: set(_at(config, _SPLITS)) for name, config in configs.items()}
     if not set.intersection(*splits.values()):
-        listed = "\n  ".join(f"{name}: {', '.join(sorted(own))}" for name, own in splits.items())
+        listed = "\n  ".join(f"{name}: {', '.join(sorted(s))}" for name, s in splits.items())
         raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
     first, *others = configs
     for other in others:
@@ -142,7 +142,7 @@ def _says(config: Mapping[str, Any], key: str) -> bool:
 
 
 def _at(config: Mapping[str, Any], key: str) -> Any:
-    found: Any = config
+    value: Any = config
     for part in key.split("."):
-        found = found[part]
-    return found
+        value = value[part]
+    return value

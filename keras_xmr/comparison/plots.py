@@ -39,7 +39,7 @@ def comparison_pictures(
         compared: What they have over resamples.
     """
     plain = [b for b in summary_tables if b.matchers == "own" and not b.reranker]
-    resampled = {own.judgements: own for own in compared}
+    resampled = {group.judgements: group for group in compared}
     for table in plain:
         if table.judgements != "folds":
             yield _bars(table, resampled.get(table.judgements))
@@ -69,9 +69,9 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
     for axis, metric in zip(axes.flat, metrics, strict=False):
         factor = 1 if metric == UNCERTAINTY else 100
         for number, name in enumerate(names):
-            if found := table.rows[name].get(metric):
-                low, high = (factor * end for end in _interval(found, metric, name, resampled))
-                mean = factor * found.mean
+            if bar := table.rows[name].get(metric):
+                low, high = (factor * end for end in _interval(bar, metric, name, resampled))
+                mean = factor * bar.mean
                 rows_of.append((labels[metric], name, mean, low, high))
                 # A mean over few runs may lie outside of them by the last digits.
                 ends = [[max(mean - low, 0)], [max(high - mean, 0)]]
@@ -101,13 +101,13 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
 
 
 def _interval(
-    found: Figure, metric: str, method: str, resampled: Resampled | None
+    bar: Figure, metric: str, method: str, resampled: Resampled | None
 ) -> tuple[float, float]:
     """Where a metric lies: over queries and runs, or, if queries have none, over runs alone."""
     if resampled and method in resampled.methods and metric in resampled.estimates:
         interval = resampled.of(metric, method)
         return interval.low, interval.high
-    return min(found.values), max(found.values)
+    return min(bar.values), max(bar.values)
 
 
 def _curves(draw: Callable[[plt.Axes, str], None], label: str) -> plt.Figure:
@@ -141,10 +141,10 @@ def _recall(methods: Methods) -> Picture:
         gallery = len(first.caption_ids if side == "i2t" else first.image_ids)
         at = np.unique(np.geomspace(1, max(gallery, 1), 200).astype(int))
         for name, runs in methods.items():
-            found = np.stack([curve(run, side, at) for run in runs])
-            _line(axis, at, found, name, colours[name])
-            columns = (at.tolist(), found.mean(0).tolist(), found.min(0).tolist())
-            several = zip(*columns, found.max(0).tolist(), strict=True)
+            curves = np.stack([curve(run, side, at) for run in runs])
+            _line(axis, at, curves, name, colours[name])
+            columns = (at.tolist(), curves.mean(0).tolist(), curves.min(0).tolist())
+            several = zip(*columns, curves.max(0).tolist(), strict=True)
             rows.extend((side, name, *row) for row in several)
         if (right := first.values[judgements].get(f"{side}_positives")) is not None:
             share = 100 * chance_recall(right, gallery, at)

@@ -61,7 +61,7 @@ class Comparison:
         means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
         first, *others = sorted(means, key=lambda name: -means[name])
         line = f"{first} has an RSUM of {means[first]:.1f} by the {kind_title(kind)}"
-        best = next(found for found in self.resampled if found.judgements == kind).of(RSUM, first)
+        best = next(group for group in self.resampled if group.judgements == kind).of(RSUM, first)
         at_chance = RSUM in table.chance and not best.low > table.chance[RSUM]
         if others:
             line += f"{'' if at_chance else ', the highest'}; "
@@ -79,9 +79,9 @@ class Comparison:
         sign = 100 if pair.left == left else -100
         d = pair.difference
         low, high = sorted((sign * d.low, sign * d.high))
-        told = "tell both apart" if pair.is_real else "do not tell both apart"
+        verb = "tell both apart" if pair.is_real else "do not tell both apart"
         return (
-            f"Queries and runs {told}: the difference is {signed(sign * d.value)} (95 % interval "
+            f"Queries and runs {verb}: the difference is {signed(sign * d.value)} (95 % interval "
             f"{signed(low)} to {signed(high)})"
         )
 
@@ -176,8 +176,8 @@ def _intervals(table: SummaryTable, compared: Sequence[Resampled]) -> dict[str, 
     """The intervals of RSUM, where models are scored with the matcher of their training."""
     if table.matchers != "own" or table.reranker:
         return {}
-    own = (resampled for resampled in compared if resampled.judgements == table.judgements)
-    return {name: found.of(RSUM, name) for found in own for name in found.methods}
+    groups = (resampled for resampled in compared if resampled.judgements == table.judgements)
+    return {name: group.of(RSUM, name) for group in groups for name in group.methods}
 
 
 def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:
@@ -185,9 +185,9 @@ def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[ob
     for table in summary_tables:
         kind = "annotated" if table.judgements == ANNOTATED else table.judgements
         for name, figures in table.rows.items():
-            for metric, found in figures.items():
-                spread = "" if found.deviation is None else f"{found.deviation:.6g}"
-                shown = (len(found.values), f"{found.mean:.6g}", spread)
+            for metric, figure in figures.items():
+                spread = "" if figure.deviation is None else f"{figure.deviation:.6g}"
+                shown = (len(figure.values), f"{figure.mean:.6g}", spread)
                 yield (kind, table.reranker or "", name, metric, *shown)
 
 
@@ -211,9 +211,9 @@ def _win_rows(wins: Sequence[Win]) -> Iterable[Sequence[object]]:
 
 def _meanings(methods: Methods) -> dict[str, str]:
     """A sentence for each metric, matcher and re-ranker that the page names."""
-    runs = [run.figures for own in methods.values() for run in own]
-    measured = [found for run in runs for found in run["matchers"].values()]
-    metrics = glossary({name for found in measured for name in found["metrics"]})
+    runs = [run.figures for of_method in methods.values() for run in of_method]
+    measured = [result for run in runs for result in run["matchers"].values()]
+    metrics = glossary({name for result in measured for name in result["metrics"]})
     names = [name for run in runs for name in run["matchers"]]
     names += [name.rpartition(" + ")[2] for run in runs for name in run["reranked"]]
     return metrics | summaries(names, "matcher", "reranker")
@@ -230,14 +230,14 @@ def _pair_tables(comparison: Comparison) -> list[list[Table]]:
     header += ["difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
     return [
         [
-            Table(f"{left} minus {right}, {kind_title(kind)}", header, list(map(_pair_cells, own))),
+            Table(f"{left} minus {right}, {kind_title(kind)}", header, [*map(_pair_cells, chosen)]),
             *(
                 table
                 for winner, loser in ((left, right), (right, left))
                 if (table := _win_table(wins[winner, loser], winner, loser)).rows
             ),
         ]
-        for (left, right), own in pairs.items()
+        for (left, right), chosen in pairs.items()
     ]
 
 
@@ -257,8 +257,8 @@ def _pair_cells(pair: Pair) -> list[str]:
 def _win_table(wins: Sequence[Win], winner: str, loser: str) -> Table:
     rows = []
     for direction in ("i2t", "t2i"):
-        own = [win for win in wins if win.direction == direction]
-        for win in own[:_SHOWN_WINS]:
+        chosen = [win for win in wins if win.direction == direction]
+        for win in chosen[:_SHOWN_WINS]:
             query = f"{win.query}: {win.text}" if win.text else win.query
             rows.append([query, direction, *(f"{rank:.1f}" for rank in win.ranks)])
     title = f"where {winner} is most ahead of {loser}"

@@ -157,15 +157,15 @@ def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.nd
     nothing = np.full(
         len(first.image_ids if metric.startswith("i2t") else first.caption_ids), np.nan
     )
-    found = [run.queries.values[judgements].get(metric, nothing) for run in runs]
-    values = np.stack(found, axis=1).astype(np.float64)
+    columns = [run.queries.values[judgements].get(metric, nothing) for run in runs]
+    values = np.stack(columns, axis=1).astype(np.float64)
     values[np.isnan(values).any(axis=1)] = np.nan
     return values
 
 
 def _common_kinds(methods: Methods) -> list[str]:
     """The kinds of judgements that all runs were measured against."""
-    runs = [run.queries.values for own in methods.values() for run in own]
+    runs = [run.queries.values for of_method in methods.values() for run in of_method]
     return [kind for kind in runs[0] if all(kind in values for values in runs)]
 
 

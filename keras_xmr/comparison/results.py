@@ -75,13 +75,13 @@ class RunResult:
         """The metrics of every query; read once, when they are first asked for."""
         path = self.folder / "evaluation" / self.split / f"queries-{self.split}.npz"
         try:
-            with np.load(path) as found:
-                known = {name: found[name] for name in _ARRAYS if name in found}
+            with np.load(path) as arrays:
+                known = {name: arrays[name] for name in _ARRAYS if name in arrays}
                 values: dict[str, dict[str, np.ndarray]] = {}
-                for key in [key for key in found if key not in known]:
+                for key in [key for key in arrays if key not in known]:
                     matrix, *kind, metric = key.split("/")
                     if matrix == self.matcher:
-                        values.setdefault(kind[0] if kind else "metrics", {})[metric] = found[key]
+                        values.setdefault(kind[0] if kind else "metrics", {})[metric] = arrays[key]
             return Queries(
                 known["image_ids"],
                 known["caption_ids"],
@@ -154,16 +154,16 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
     if not common:
         listed = "\n  ".join(f"{f}: {', '.join(sorted(s))}" for f, s in evaluated.items())
         raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
-    found: dict[str, Methods] = {}
+    by_split: dict[str, Methods] = {}
     for split in sorted(common):
-        methods = found.setdefault(split, {})
+        methods = by_split.setdefault(split, {})
         for folder in folders:
             seed = int(configs[folder.name]["seed"])
             figures = _figures(folder / "evaluation" / split / "metrics.json")
             run = RunResult(method_of(folder.name, seed), seed, folder, split, figures)
             methods.setdefault(run.method, []).append(run)
         _check_same_queries([run for runs in methods.values() for run in runs])
-    return found
+    return by_split
 
 
 def _figures(path: Path) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def _figures(path: Path) -> dict[str, Any]:
         figures = read_figures_file(path)
         matchers = list(figures["matchers"].values())
         is_whole = bool(matchers) and all(map(_are_figures, (m["metrics"] for m in matchers)))
-        is_old = not all("judgements" in found for found in matchers)
+        is_old = not all("judgements" in matcher for matcher in matchers)
         is_whole &= is_old or all(
             _are_figures(judged) for m in matchers for judged in m["judgements"].values()
         )

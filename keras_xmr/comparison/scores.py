@@ -64,13 +64,13 @@ class ScoreComparison:
         first, second = self.names
         header = ["metric", first, second, "difference", "95 % interval", "p (Holm)", "detectable"]
         rows = []
-        for name, own in self.metrics.items():
-            d = own.difference
+        for name, metric in self.metrics.items():
+            d = metric.difference
             side, _, rest = name.partition("_")
             title = metric_title(name) if name == RSUM else f"{side} {metric_title(rest)}"
-            numbers = [f"{100 * value:.1f}" for value in own.values]
+            numbers = [f"{100 * value:.1f}" for value in metric.values]
             numbers += [f"{100 * d.value:+.2f}", f"{100 * d.low:+.2f} to {100 * d.high:+.2f}"]
-            numbers += [f"{own.p_holm:.4f}", f"{100 * own.smallest_effect:.2f}"]
+            numbers += [f"{metric.p_holm:.4f}", f"{100 * metric.smallest_effect:.2f}"]
             rows.append([title, *numbers])
         return Table(
             f"{second} minus {first}; runs: {self.runs[0]} and {self.runs[1]}", header, rows

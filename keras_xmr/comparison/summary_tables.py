@@ -37,8 +37,8 @@ COLUMNS = {
 
 def kind_title(judgements: str) -> str:
     """What a kind of judgements is called in titles."""
-    own = {ANNOTATED: "annotated answers", "folds": "mean over folds, annotated answers"}
-    return own.get(judgements) or judgements_title(judgements)
+    titles = {ANNOTATED: "annotated answers", "folds": "mean over folds, annotated answers"}
+    return titles.get(judgements) or judgements_title(judgements)
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class SummaryTable:
             runs = str(max(len(figure.values) for figure in figures.values()))
             cells = [_with_spread(metric, figures) for metric in self.columns]
             if intervals:
-                found = intervals[name]
-                cells.append(f"{100 * found.low:.1f} to {100 * found.high:.1f}")
+                interval = intervals[name]
+                cells.append(f"{100 * interval.low:.1f} to {100 * interval.high:.1f}")
             rows.append([name, runs, *cells])
         chance = [[*row, ""] if intervals else row for row in self._chance_row([""])]
         best = {place: self._best(metric) for place, metric in enumerate(self.columns, 2)}
@@ -158,7 +158,7 @@ def summary_tables(methods: Methods) -> list[SummaryTable]:
     Returns:
         First the matchers that models were trained with, then others, then re-rankers.
     """
-    found: dict[tuple[str, str, str | None], SummaryTable] = {}
+    tables: dict[tuple[str, str, str | None], SummaryTable] = {}
     for method, runs in methods.items():
         for name, summaries in _summaries(runs).items():
             matcher, _, reranker = name.partition(" + ")
@@ -168,13 +168,13 @@ def summary_tables(methods: Methods) -> list[SummaryTable]:
             for judgements, figures in summaries.items():
                 key = (judgements, group, reranker or None)
                 chance = _chance(runs[0], judgements)
-                table = found.setdefault(key, SummaryTable(*key, chance=chance))
+                table = tables.setdefault(key, SummaryTable(*key, chance=chance))
                 table.rows[label] = figures
         correlations = [run.figures.get(UNCERTAINTY) for run in runs]
         known = tuple(value for value in correlations if value is not None)
-        if known and ("truth", "own", None) in found:
-            found["truth", "own", None].rows[method][UNCERTAINTY] = Figure(known)
-    return sorted(found.values(), key=lambda b: (b.reranker or "", b.matchers == "further"))
+        if known and ("truth", "own", None) in tables:
+            tables["truth", "own", None].rows[method][UNCERTAINTY] = Figure(known)
+    return sorted(tables.values(), key=lambda b: (b.reranker or "", b.matchers == "further"))
 
 
 def _chance(run: RunResult, judgements: str) -> dict[str, float]:
@@ -198,21 +198,21 @@ def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figur
             n for run in runs for part in ("matchers", "reranked") for n in run.figures[part]
         )
     )
-    found: dict[str, dict[str, dict[str, Figure]]] = {}
+    by_matcher: dict[str, dict[str, dict[str, Figure]]] = {}
     for name in names:
         measured = [
             _by_judgements((run.figures["matchers"] | run.figures["reranked"]).get(name, {}))
             for run in runs
         ]
-        kinds = dict.fromkeys(k for own in measured for k in own)
-        found[name] = {k: _figures([own[k] for own in measured if k in own]) for k in kinds}
-    return found
+        kinds = dict.fromkeys(k for m in measured for k in m)
+        by_matcher[name] = {k: _figures([m[k] for m in measured if k in m]) for k in kinds}
+    return by_matcher
 
 
 def _by_judgements(measured: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """The figures of a matcher by kind of judgements; no name of a file is "metrics" or "folds"."""
-    own = {kind: measured[kind] for kind in (ANNOTATED, "folds") if kind in measured}
-    return own | measured.get("judgements", {})
+    of_data_set = {kind: measured[kind] for kind in (ANNOTATED, "folds") if kind in measured}
+    return of_data_set | measured.get("judgements", {})
 
 
 def _figures(summaries: Sequence[Mapping[str, float]]) -> dict[str, Figure]:

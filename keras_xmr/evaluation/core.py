@@ -42,20 +42,20 @@ def evaluate_known(
     Raises:
         ValueError: As `measure` raises it.
     """
-    found = [
+    results = [
         MatcherEvaluation(name, matrices, measure(matrices, truth, folds), tied_share(matrices))
         for name, matrices in scores
     ]
-    for own in found:
-        if warning := tie_warning(own.name, own.tied):
+    for result in results:
+        if warning := tie_warning(result.name, result.tied):
             _LOGGER.warning("%s: %s", split, warning)
     reranked = [
         RerankedEvaluation(
-            own.name,
+            result.name,
             name,
-            measure_reranked(reranker, own.scores, truth, folds),
+            measure_reranked(reranker, result.scores, truth, folds),
         )
         for name, reranker in (rerankers or {}).items()
-        for own in found
+        for result in results
     ]
-    return Evaluation(split, *truth.shape, found, EmbeddedSplit({}, {}), truth, reranked=reranked)
+    return Evaluation(split, *truth.shape, results, EmbeddedSplit({}, {}), truth, reranked=reranked)

@@ -84,17 +84,17 @@ def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
     Returns:
         By what calls them right, such as "annotated", int (captions,).
     """
-    found = {"annotated": truth.judgements.transpose().counts()}
+    counts = {"annotated": truth.judgements.transpose().counts()}
     for name, judgements in truth.extra.items():
         if judgements.caption_query_mask is None:
-            found[name] = judgements.transpose().counts()
+            counts[name] = judgements.transpose().counts()
     if truth.has_label_vectors:
         labels = truth.label_vectors()
         captions = labels[truth.caption_image]
         for zeta in (0, 1, 2):
             of_labels = Judgements.from_labels(labels, captions, zeta)
-            found[f"labels, zeta {zeta}"] = of_labels.transpose().counts()
-    return found
+            counts[f"labels, zeta {zeta}"] = of_labels.transpose().counts()
+    return counts
 
 
 def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[str, np.ndarray]:
@@ -153,5 +153,5 @@ def set_correlation(points: np.ndarray) -> np.ndarray:
     """
     norms = np.linalg.norm(points, axis=2, keepdims=True)
     unit = points / np.maximum(norms, 1e-12)
-    found: np.ndarray = np.einsum("nkd,nld->kl", unit, unit, dtype=np.float64) / len(points)
-    return found
+    cosines: np.ndarray = np.einsum("nkd,nld->kl", unit, unit, dtype=np.float64) / len(points)
+    return cosines

@@ -49,7 +49,7 @@ def ground_truth(
         kind: What counts as right: "pairs" or "classes".
         extra: Further judgements; see `add_judgements`.
     """
-    found = GroundTruth(
+    known = GroundTruth(
         image_ids=split.image_keys,
         caption_ids=[caption.key for caption in split.captions],
         caption_image=split.caption_image,
@@ -59,9 +59,9 @@ def ground_truth(
         labels=split.labels if records.label_kind != "none" else (),
     )
     if (truth := split_truth(records, split)) is not None:
-        found.extra[TRUTH] = truth
-    add_judgements(found, extra)
-    return found
+        known.extra[TRUTH] = truth
+    add_judgements(known, extra)
+    return known
 
 
 def split_truth(records: Records, split: SplitRecords) -> Judgements | None:
@@ -101,9 +101,9 @@ def evaluate_split(
         name: score_tiles(matcher, embedded.images, embedded.captions, options.tile)
         for name, matcher in matchers.items()
     }
-    for name, own in () if brief else tiles.items():
-        check_time(name, own, part.caption_image, not dense, options.time_limit)
-    scores = ((name, own.dense() if dense else own) for name, own in tiles.items())
+    for name, matrices in () if brief else tiles.items():
+        check_time(name, matrices, part.caption_image, not dense, options.time_limit)
+    scores = ((name, matrices.dense() if dense else matrices) for name, matrices in tiles.items())
     return evaluate_matrices(scores, records, part, config, embedded, brief)
 
 

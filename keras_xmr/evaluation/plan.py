@@ -99,8 +99,8 @@ def _read_whole(options: EvaluationOptions, labels: bool) -> tuple[int, list[str
         "evaluation.rerankers": 2 if options.rerankers else None,
         "evaluation.save_scores": 0 if options.save_scores else None,
     }
-    found = {key: count for key, count in wanted.items() if count is not None}
-    return sum(found.values()), list(found)
+    matrices = {key: count for key, count in wanted.items() if count is not None}
+    return sum(matrices.values()), list(matrices)
 
 
 def _share(tiles: ScoreTiles, caption_image: np.ndarray) -> float:

@@ -186,8 +186,8 @@ class Evaluation:
             "images": self.images,
             "captions": self.captions,
             "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
-            "baselines": {name: found.as_dict() for name, found in self.baselines.items()},
-            "reranked": {found.name: found.measured.as_dict() for found in self.reranked},
+            "baselines": {name: result.as_dict() for name, result in self.baselines.items()},
+            "reranked": {result.name: result.measured.as_dict() for result in self.reranked},
             "uncertainty": {
                 side: {
                     "log_sigma": b.log_sigma,

@@ -60,11 +60,11 @@ class MatcherScores(ScoreTiles):
         return _scorer(self._matcher, self._query)(self._row[1], caption)
 
     def select(self, images: np.ndarray, captions: np.ndarray) -> MatcherScores:
-        chosen, asked = (
+        image, caption = (
             {name: reordered(values, items) for name, values in embedding.items()}
             for embedding, items in zip(self._embedded, (images, captions), strict=True)
         )
-        return MatcherScores(self._matcher, chosen, asked, self._size, self._query)
+        return MatcherScores(self._matcher, image, caption, self._size, self._query)
 
     def for_each(self, work: TileWork, places: Iterable[tuple[int, int]], description: str) -> None:
         try:

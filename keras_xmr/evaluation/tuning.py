@@ -86,14 +86,14 @@ def search_scales(
             rows = np.ascontiguousarray(matrix)
             nothing = np.zeros(rows.shape[1], rows.dtype)
             plain[direction] = _setting(None, None, rows, nothing, judgements)
-            found = []
+            candidates = []
             for sum_scale in scales:
                 sums = log_sums(rows, {0: sum_scale})[0]
                 for own_scale in scales:
                     offset = (sums / own_scale).astype(rows.dtype)
-                    found.append(_setting(sum_scale, own_scale, rows, offset, judgements))
+                    candidates.append(_setting(sum_scale, own_scale, rows, offset, judgements))
                     bar.update()
-            settings[direction] = sorted(found, key=lambda s: s.worth, reverse=True)
+            settings[direction] = sorted(candidates, key=lambda s: s.worth, reverse=True)
     return ScaleSearch(plain, settings)
 
 

@@ -30,28 +30,28 @@ def load_matrix(path: Path) -> np.ndarray:
         ScoresError: If the file holds no such matrix.
     """
     try:
-        found = np.load(path, mmap_mode="r")
-        if not isinstance(found, np.ndarray):
-            names = list(found)
+        matrix = np.load(path, mmap_mode="r")
+        if not isinstance(matrix, np.ndarray):
+            names = list(matrix)
             if len(names) != 1:
                 raise ScoresError(
                     f"{path} holds {len(names)} arrays ({', '.join(names)}), and it is not clear "
                     "which is meant; save the one alone"
                 )
-            found = found[names[0]]
+            matrix = matrix[names[0]]
     except FileNotFoundError:
         raise ScoresError(f"{path} does not exist") from None
     except NO_ARRAY as error:
         raise ScoresError(
             f"{path} is not an array as numpy.save or numpy.savez writes it ({error})"
         ) from None
-    if surplus := bytes_after(found, path):
+    if surplus := bytes_after(matrix, path):
         raise ScoresError(f"{path} has {surplus:,} bytes after its array; save one array alone")
-    if found.ndim != 2 or found.dtype.kind not in "fiu":
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         raise ScoresError(
-            f"{path} holds {found.dtype} of shape {found.shape}; a matrix of numbers is expected"
+            f"{path} holds {matrix.dtype} of shape {matrix.shape}; a matrix of numbers is expected"
         )
-    return found
+    return matrix
 
 
 def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.ndarray:
@@ -89,13 +89,13 @@ def load_embeddings(path: Path, kind: str, count: int, described_by: Path) -> np
     Raises:
         ScoresError: If there are more or fewer.
     """
-    found = load_matrix(path)
-    if len(found) != count:
+    embeddings = load_matrix(path)
+    if len(embeddings) != count:
         raise ScoresError(
-            f"{path} is {_size(found)}, but {described_by} has {count:,} {kind}: a row for each "
-            "is expected, in its order"
+            f"{path} is {_size(embeddings)}, but {described_by} has {count:,} {kind}: one row per "
+            "item is expected, in its order"
         )
-    return found
+    return embeddings
 
 
 def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cosine") -> np.ndarray:

@@ -95,7 +95,7 @@ def write_run(
     """
     check_ids([*query_ids, *document_ids, tag])
     digits = 9 if scores.dtype == np.float32 else 17
-    with written_aside(path, path.suffix) as aside, aside.open("w", encoding="utf-8") as file:
+    with written_aside(path, path.suffix) as name, name.open("w", encoding="utf-8") as file:
         for query, row in zip(query_ids, scores, strict=True):
             order = np.argsort(-row, kind="stable")[:depth].tolist()
             ranked = ((document_ids[place], row[place]) for place in order)
@@ -134,7 +134,7 @@ def write_trec(
 def _write_all(
     folder: Path, split: str, scores: ScoreMatrices, truth: GroundTruth, depth: int
 ) -> Iterator[Path]:
-    known = {"": truth.judgements, **{f"-{name}": own for name, own in truth.extra.items()}}
+    known = {"": truth.judgements, **{f"-{name}": j for name, j in truth.extra.items()}}
     ids = truth.image_ids, truth.caption_ids
     for number, side in enumerate(("i2t", "t2i")):
         queries, documents = ids if number == 0 else ids[::-1]
@@ -143,8 +143,8 @@ def _write_all(
         yield path
         for name, judgements in known.items():
             path = folder / f"{split}{name}-{side}.qrels"
-            own = judgements if number == 0 else judgements.transpose()
-            write_qrels(path, own, queries, documents)
+            relation = judgements if number == 0 else judgements.transpose()
+            write_qrels(path, relation, queries, documents)
             yield path
 
 

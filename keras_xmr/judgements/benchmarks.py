@@ -39,8 +39,8 @@ class Layout:
 
 def _coco_id(url: str) -> str:
     """COCO's id of an image, from the name of its file; other names as they are."""
-    found = re.search(r"(?:^|[/_])0*(\d+)\.jpg$", url)
-    return found[1] if found else url
+    match = re.search(r"(?:^|[/_])0*(\d+)\.jpg$", url)
+    return match[1] if match else url
 
 
 def _levels(hierarchy: str) -> list[str]:

@@ -40,7 +40,7 @@ def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
         JudgementsError: If the file is none of these, or contradicts itself.
     """
     if path.suffix == ".csv":
-        found = _from_csv(path)
+        truth = _from_csv(path)
     else:
         content = _json(path)
         if not isinstance(content.get("images"), list):
@@ -50,14 +50,14 @@ def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
             )
         try:
             if "annotations" in content:
-                found = _from_coco(path, content)
+                truth = _from_coco(path, content)
             else:
                 return _from_karpathy(path, content, split or "test")
         except (KeyError, TypeError, AttributeError) as error:
             raise JudgementsError(f"{path} has a malformed entry: {fault(error)}") from None
     if split is not None:
         raise JudgementsError(f"{path} has no splits; leave out --split")
-    return found
+    return truth
 
 
 def write_ground_truth(path: Path, truth: GroundTruth) -> None:
@@ -70,8 +70,8 @@ def write_ground_truth(path: Path, truth: GroundTruth) -> None:
     content = {
         "judgements": truth.kind,
         "images": [
-            {"id": id_, **({"labels": list(own)} if own else {})}
-            for id_, own in zip(truth.image_ids, labels, strict=True)
+            {"id": id_, **({"labels": list(of_image)} if of_image else {})}
+            for id_, of_image in zip(truth.image_ids, labels, strict=True)
         ],
         "annotations": [
             {"id": id_, "image_id": truth.image_ids[image], "caption": text}
@@ -104,8 +104,8 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
         labels: dict[str, set[int]] = {id_: set() for id_ in truth.image_ids}
         known = 0
         for annotation in content["annotations"]:
-            if (own := labels.get(str(annotation["image_id"]))) is not None:
-                own.add(number[annotation["category_id"]])
+            if (of_image := labels.get(str(annotation["image_id"]))) is not None:
+                of_image.add(number[annotation["category_id"]])
                 known += 1
     except (KeyError, TypeError) as error:
         raise JudgementsError(
@@ -115,7 +115,7 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
         raise JudgementsError(
             f"{path} annotates none of the images, which are such as {truth.image_ids[0]!r}"
         )
-    return [tuple(sorted(own)) for own in labels.values()]
+    return [tuple(sorted(of_image)) for of_image in labels.values()]
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -219,10 +219,10 @@ def _text(value: Any) -> str:
 
 
 def _ids(path: Path, kind: str, ids: Iterable[Any]) -> list[str]:
-    found = [_text(identifier(id_)) for id_ in ids]
-    if len(set(found)) < len(found):
-        twice = next(id_ for id_ in found if found.count(id_) > 1)
+    texts = [_text(identifier(id_)) for id_ in ids]
+    if len(set(texts)) < len(texts):
+        twice = next(id_ for id_ in texts if texts.count(id_) > 1)
         raise JudgementsError(f"{path}: the {kind} id {twice!r} is given twice")
-    if not found:
+    if not texts:
         raise JudgementsError(f"{path} has no {kind}s")
-    return found
+    return texts

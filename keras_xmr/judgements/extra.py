@@ -80,12 +80,12 @@ def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]
     options = [judgement_options(source) for source in sources]
     for _, clash in name_clashes(options, truth.extra):
         raise JudgementsError(f"judgements: {clash}")
-    for own in options:
+    for option in options:
         ids = truth.image_ids, truth.caption_ids, truth.texts
-        found = find_judgements(own.source, *ids, own.unjudged)
-        annotated = own.annotated
+        judgements = find_judgements(option.source, *ids, option.unjudged)
+        annotated = option.annotated
         if annotated is None:
-            annotated = is_flickr8k(Path(own.source))
+            annotated = is_flickr8k(Path(option.source))
         if annotated:
-            found = found.with_annotated(truth.caption_image)
-        truth.extra[own.title] = found
+            judgements = judgements.with_annotated(truth.caption_image)
+        truth.extra[option.title] = judgements

@@ -134,27 +134,27 @@ def _read(
         return _of_benchmark(path, image_ids, caption_ids, fully_judged)
     images = {id_: number for number, id_ in enumerate(image_ids)}
     captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
-    found: dict[tuple[int, int], float] = {}
+    graded: dict[tuple[int, int], float] = {}
     for line, ids, grade in read_csv(path):
         image = images.get(known_name(ids[0], images))
         numbers = ([] if image is None else [image], captions.numbers(ids[1]))
-        for kind, id_, own, known in zip(
+        for kind, id_, places, known in zip(
             _COLUMNS, ids, numbers, (image_ids, caption_ids), strict=True
         ):
-            if not own:
+            if not places:
                 first = ", ".join(map(repr, known[:3]))
                 raise JudgementsError(
                     f"{path}:{line}: there is no {kind} {id_!r}; there are {len(known):,}, the "
                     f"first {first}"
                 )
         for key in itertools.product(*numbers):
-            if found.setdefault(key, grade) != grade:
+            if graded.setdefault(key, grade) != grade:
                 raise JudgementsError(
                     f"{path}:{line}: image {ids[0]!r} and caption {ids[1]!r} have been judged "
-                    f"{found[key]:g} before, and {grade:g} here; keep one of the two lines"
+                    f"{graded[key]:g} before, and {grade:g} here; keep one of the two lines"
                 )
-    pairs = np.array(list(found), np.int64).reshape(-1, 2)
-    grades = np.array(list(found.values()))
+    pairs = np.array(list(graded), np.int64).reshape(-1, 2)
+    grades = np.array(list(graded.values()))
     return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)), fully_judged)
 
 

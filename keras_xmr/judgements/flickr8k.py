@@ -47,8 +47,8 @@ class Ratings:
         a no (grade 2); as many yes as no make it wrong.
         """
         if self.by_experts:
-            found: np.ndarray = np.maximum(np.median(self.values, axis=1).astype(int) - 2, 0)
-            return found
+            grades: np.ndarray = np.maximum(np.median(self.values, axis=1).astype(int) - 2, 0)
+            return grades
         yes, no = self.values.T
         return (yes > no).astype(int) + ((yes > 0) & (no == 0))
 

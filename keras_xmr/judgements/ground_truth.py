@@ -75,11 +75,11 @@ class GroundTruth:
     @property
     def has_label_vectors(self) -> bool:
         """Whether images have sets of labels, not one class each."""
-        return any(len(own) > 1 for own in self.labels)
+        return any(len(of_image) > 1 for of_image in self.labels)
 
     def label_vectors(self) -> scipy.sparse.csr_array:
         """Label vectors of the images, sparse (images, labels)."""
-        count = 1 + max((max(own) for own in self.labels if own), default=-1)
+        count = 1 + max((max(of_image) for of_image in self.labels if of_image), default=-1)
         return multi_hot(self.labels, count)
 
 
@@ -96,5 +96,5 @@ def judge(
     """
     if kind == "pairs":
         return Judgements.from_pairs(caption_image, num_images)
-    classes = np.array([own[0] for own in labels])
+    classes = np.array([of_image[0] for of_image in labels])
     return Judgements.from_classes(classes, classes[caption_image])

@@ -96,7 +96,7 @@ class Judgements:
             return cls(graded)
         judged = scipy.sparse.csr_array((np.ones(len(pairs), bool), places), shape=shape)
         images, captions = (
-            np.bincount(own, minlength=count) > 0 for own, count in zip(places, shape, strict=True)
+            np.bincount(n, minlength=count) > 0 for n, count in zip(places, shape, strict=True)
         )
         return cls(graded, images, captions, judged)
 
@@ -237,10 +237,10 @@ class Judgements:
         """The grades, without those of images that are not asked: sparse (images, captions)."""
         if self.image_query_mask is None:
             return self.grades
-        asked = scipy.sparse.dia_array(
+        mask = scipy.sparse.dia_array(
             (self.image_query_mask[None].astype(np.float32), [0]), shape=(self.shape[0],) * 2
         )
-        rows = (asked @ self.grades).tocsr()
+        rows = (mask @ self.grades).tocsr()
         rows.eliminate_zeros()
         return rows
 
@@ -285,8 +285,8 @@ def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy
     Returns:
         Sparse float32 (items, count).
     """
-    starts = np.concatenate([[0], np.cumsum([len(own) for own in labels])]).astype(np.int64)
-    columns = np.concatenate([np.asarray(own, np.int64) for own in labels] or [np.empty(0, int)])
+    starts = np.concatenate([[0], np.cumsum([len(n) for n in labels])]).astype(np.int64)
+    columns = np.concatenate([np.asarray(n, np.int64) for n in labels] or [np.empty(0, int)])
     ones = np.ones(len(columns), np.float32)
     matrix = scipy.sparse.csr_array((ones, columns, starts), shape=(len(labels), count))
     matrix.sum_duplicates()

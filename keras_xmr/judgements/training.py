@@ -57,7 +57,7 @@ def read_training_judgements(
     """
     images, elsewhere = set(image_keys), (set(other_images), set(other_captions))
     names = CaptionNames(captions)
-    found, new = JudgedPairs({}), set()
+    judged, new = JudgedPairs({}), set()
     left_out = 0
     known = images | elsewhere[0], {id_ for id_, _ in captions} | elsewhere[1]
     for line, ids, grade in read_csv(path):
@@ -74,16 +74,16 @@ def read_training_judgements(
                     "new caption has letters alone, or several words"
                 )
             new.add(caption)
-        if found.grades.setdefault((image, caption), grade) != grade:
+        if judged.grades.setdefault((image, caption), grade) != grade:
             raise JudgementsError(
                 f"{path}:{line}: image {image!r} and caption {caption!r} have been judged "
-                f"{found.grades[image, caption]:g} before, and {grade:g} here; keep one of the two"
+                f"{judged.grades[image, caption]:g} before, and {grade:g} here; keep one of the two"
             )
-    for (image, caption), grade in found.grades.items():
+    for (image, caption), grade in judged.grades.items():
         if caption in new and grade > 0:
-            own = found.new_captions.setdefault(image, [])
-            own.append((f"{image}#judged-{len(own)}", caption))
-    return JudgedPairs(found.grades, found.new_captions, left_out)
+            of_image = judged.new_captions.setdefault(image, [])
+            of_image.append((f"{image}#judged-{len(of_image)}", caption))
+    return JudgedPairs(judged.grades, judged.new_captions, left_out)
 
 
 def _is_text(name: str) -> bool:
@@ -103,15 +103,15 @@ class BatchGrades:
         self, grades: Mapping[Pair, float], image_keys: Sequence[str], captions: Sequence[Pair]
     ) -> None:
         names, rows = CaptionNames(captions), {key: row for row, key in enumerate(image_keys)}
-        told = [
+        entries = [
             (rows[image], number, grade)
             for (image, caption), grade in grades.items()
             for number in names.numbers(caption)
         ]
         top = max([1.0, *grades.values()])
         # What is stored is above 0, so that a grade of 0 is not what nobody has judged.
-        places = np.array([entry[:2] for entry in told], np.int64).reshape(-1, 2).T
-        codes = np.array([1 + grade / top for *_, grade in told], np.float32)
+        places = np.array([entry[:2] for entry in entries], np.int64).reshape(-1, 2).T
+        codes = np.array([1 + grade / top for *_, grade in entries], np.float32)
         self._codes = scipy.sparse.csr_array(
             (codes, (places[0], places[1])), shape=(len(image_keys), len(captions))
         )
@@ -123,5 +123,5 @@ class BatchGrades:
             Float32 (images, captions) from 0 to 1; NaN where nobody has judged.
         """
         codes = self._codes[images][:, captions].toarray()
-        found: np.ndarray = np.where(codes > 0, codes - 1, np.nan).astype(np.float32)
-        return found
+        grades: np.ndarray = np.where(codes > 0, codes - 1, np.nan).astype(np.float32)
+        return grades

@@ -67,13 +67,13 @@ def write_qrels(
     if not np.array_equal(grades.data, np.round(grades.data)):
         raise JudgementsError(f"{path.name}: qrels have whole numbers as grades; round them")
     pairs = grades if judgements.judged is None else judgements.judged
-    asked = judgements.image_query_mask
+    mask = judgements.image_query_mask
     rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
     known = np.asarray(grades[rows, pairs.indices]).ravel().astype(int)
     lines = [
         f"{query_ids[row]} 0 {document_ids[column]} {grade}\n"
         for row, column, grade in zip(rows.tolist(), pairs.indices.tolist(), known, strict=True)
-        if asked is None or asked[row]
+        if mask is None or mask[row]
     ]
     atomic_write(path, "".join(lines).encode("utf-8"))
 

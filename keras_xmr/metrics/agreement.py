@@ -114,7 +114,7 @@ def weighted_kappa(
         weights
     ]
     a, b = np.searchsorted(values, left), np.searchsorted(values, right)
-    counts = [np.bincount(own, minlength=len(values)) / len(own) for own in (a, b)]
+    counts = [np.bincount(ratings, minlength=len(values)) / len(ratings) for ratings in (a, b)]
     expected = (np.outer(*counts) * apart).sum()
     return float(1 - apart[a, b].mean() / expected) if expected else np.nan
 

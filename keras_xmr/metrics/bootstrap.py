@@ -238,11 +238,11 @@ class Estimate:
         """By queries, by seeds, and the degrees of freedom of the latter."""
         known = self.resampled[~np.isnan(self.resampled)]
         queries = float(known.var()) if len(known) else np.nan
-        seeds = sum(own.variance for own in self.seeds)
+        seeds = sum(system.variance for system in self.seeds)
         if not seeds:
             return queries, 0.0, np.inf
-        queries = max(queries - sum(own.interaction for own in self.seeds), 0.0)
-        freedom = seeds**2 / sum(own.variance**2 / own.freedom for own in self.seeds)
+        queries = max(queries - sum(system.interaction for system in self.seeds), 0.0)
+        freedom = seeds**2 / sum(system.variance**2 / system.freedom for system in self.seeds)
         return queries, seeds, freedom
 
     def _p_value(self) -> float:

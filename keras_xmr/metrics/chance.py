@@ -42,14 +42,14 @@ class Verdict:
 
     def __str__(self) -> str:
         answer = "Better than chance" if self.is_better_than_chance else "No better than chance"
-        found = (
+        sentence = (
             f"{answer}: RSUM {100 * self.rsum:.1f} (95 % interval {100 * self.low:.1f} to "
             f"{100 * self.high:.1f}), where a random ranking has {100 * self.chance:.1f} and a "
             "perfect one 600."
         )
         if self.images >= _FEW:
-            return found
-        return f"{found} Measured on {self.images:,} images, that is a rough guess."
+            return sentence
+        return f"{sentence} Measured on {self.images:,} images, that is a rough guess."
 
 
 def chance(metrics: RetrievalMetrics) -> dict[str, float]:
@@ -64,9 +64,9 @@ def chance(metrics: RetrievalMetrics) -> dict[str, float]:
     sides = metrics.image_to_text, metrics.text_to_image
     images, captions = (queries.positives for queries in sides)
     further = [dict(queries.chance) for queries in sides]
-    for own, queries in zip(further, sides, strict=True):
+    for metrics_at_chance, queries in zip(further, sides, strict=True):
         if ASP_CHANCE in queries.values:
-            own["asp"] = queries.values[ASP_CHANCE]
+            metrics_at_chance["asp"] = queries.values[ASP_CHANCE]
     return chance_of(images, captions, further, [queries.judged for queries in sides])
 
 
@@ -93,13 +93,13 @@ def chance_of(
         )
     ]
     i2t, t2i = (
-        _expected(right, number, known is None) | _means(own)
-        for right, number, own, known in zip(
+        _expected(right, number, known is None) | _means(values)
+        for right, number, values, known in zip(
             (images, captions), candidates, further, judged, strict=True
         )
     )
-    found = both_directions(i2t, t2i)
-    return found | {"rsum": rsum(found)}
+    summary = both_directions(i2t, t2i)
+    return summary | {"rsum": rsum(summary)}
 
 
 def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndarray:
@@ -118,8 +118,8 @@ def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndar
     # That place after place is wrong.
     wrong = np.maximum(candidates - known[:, None] - places, 0) / (candidates - places)
     missed = queries @ np.cumprod(wrong, axis=1) / max(queries.sum(), 1)
-    found: np.ndarray = 1.0 - missed[np.minimum(at, candidates) - 1]
-    return found
+    recalls: np.ndarray = 1.0 - missed[np.minimum(at, candidates) - 1]
+    return recalls
 
 
 def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
@@ -130,9 +130,9 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
         caption_image: The image that each caption was written for, int (captions,).
     """
     total, resampled = metrics.summary["rsum"], _resampled_rsum(metrics, caption_image)
-    found = difference(total, resampled)
+    interval = difference(total, resampled)
     count = len(metrics.image_to_text.positives)
-    return Verdict(total, found.low, found.high, chance(metrics)["rsum"], count)
+    return Verdict(total, interval.low, interval.high, chance(metrics)["rsum"], count)
 
 
 def rsum_difference(
@@ -162,7 +162,7 @@ def _resampled_rsum(metrics: RetrievalMetrics, caption_image: np.ndarray) -> np.
 
 def _means(values: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Means over the queries that have a value."""
-    return {name: float(np.nanmean(own)) for name, own in values.items() if not np.isnan(own).all()}
+    return {name: float(np.nanmean(v)) for name, v in values.items() if not np.isnan(v).all()}
 
 
 def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> dict[str, float]:
@@ -179,22 +179,22 @@ def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> 
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, right.max() + 1))])
     harmonic = harmonic[right.astype(int)]
     others = (right - 1) / np.maximum(n - 1, 1)  # how often another right answer is at a place
-    found = {
+    expected = {
         "r_precision": right / n,
         "map_at_r": (harmonic * (1 - others) + right * others) / n,
         "mean_rank": (n + 1) / (right + 1),
     }
     if not fully_judged:
-        found["bpref"] = _expected_preference(right, n - right)
+        expected["bpref"] = _expected_preference(right, n - right)
     for k in RECALL_AT:
         left = n[:, None] - np.arange(k)
         # With more places than candidates, a right answer is among them.
         missed = np.maximum(left - right[:, None], 0) / np.maximum(left, 1)
-        found[f"recall_{k}"] = 1 - missed.prod(axis=1)
+        expected[f"recall_{k}"] = 1 - missed.prod(axis=1)
     for k in RELEVANT_AT:
         among = np.minimum(k, n) * right / n
-        found |= {f"found_{k}": among, f"precision_{k}": among / k}
-    return {name: float(values.mean()) for name, values in found.items()}
+        expected |= {f"found_{k}": among, f"precision_{k}": among / k}
+    return {name: float(values.mean()) for name, values in expected.items()}
 
 
 def _expected_preference(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:

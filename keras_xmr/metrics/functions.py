@@ -42,13 +42,13 @@ def recall(
         ArgumentError: If shapes do not fit, or K is not a whole number from 1.
         ValueError: If a score is NaN.
     """
-    found: dict[str, float] = {}
+    recalls: dict[str, float] = {}
     at = _checked_k(k)
     for side, ranks in _ranks(scores, judgements):
         best = ranks.ranks[ranks.starts[:-1][ranks.counts > 0]]
         if len(best):
-            found |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
-    return found
+            recalls |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
+    return recalls
 
 
 def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
@@ -128,8 +128,8 @@ def _ranks(scores: Any, judgements: Any) -> Iterator[tuple[str, Ranks]]:
     matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     relations = (right, right.transpose())
-    for side, rows, own in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
-        yield side, positive_ranks(rows, own)
+    for side, rows, relation in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
+        yield side, positive_ranks(rows, relation)
 
 
 def score_matrices_of(scores: Any) -> ScoreMatrices:

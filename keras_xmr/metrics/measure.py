@@ -125,5 +125,5 @@ def mean_over_folds(
     members = fold_members(truth.shape[0], truth.caption_image, folds)
     summaries = [metrics_of(images, captions).summary for images, captions in members]
     # A fold may lack what the others have, such as a query with labels.
-    names = [name for name in summaries[0] if all(name in found for found in summaries)]
-    return {name: float(np.mean([found[name] for found in summaries])) for name in names}
+    names = [name for name in summaries[0] if all(name in summary for summary in summaries)]
+    return {name: float(np.mean([summary[name] for summary in summaries])) for name in names}

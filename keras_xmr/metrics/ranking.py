@@ -48,8 +48,8 @@ class Ranks:
         counts = self.counts[queries]
         starts = np.concatenate([[0], np.cumsum(counts)])
         places = np.arange(starts[-1]) + np.repeat(self.starts[queries] - starts[:-1], counts)
-        own = self.ranks[places], starts, self.grades[places], self.candidates[queries]
-        return Ranks(*own, self.fully_judged)
+        parts = self.ranks[places], starts, self.grades[places], self.candidates[queries]
+        return Ranks(*parts, self.fully_judged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,18 +101,18 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
             row = first + int(np.isnan(last).argmax())
             raise ValueError(f"a score of query {row} is NaN")
         for row, (values, ordered) in enumerate(zip(block, in_order, strict=True), first):
-            own = slice(starts[row], starts[row + 1])
+            of_row = slice(starts[row], starts[row + 1])
             if judged is not None:
                 known = judged.indices[judged.indptr[row] : judged.indptr[row + 1]]
                 ordered = np.sort(values[known])
-            order = np.lexsort((-queries.data[own], values[columns[own]]))
-            right = values[columns[own]][order]
-            grades[own] = queries.data[own][order][::-1]
+            order = np.lexsort((-queries.data[of_row], values[columns[of_row]]))
+            right = values[columns[of_row]][order]
+            grades[of_row] = queries.data[of_row][order][::-1]
             # At least as high: all candidates, and the right ones among them.
             everyone = len(ordered) - np.searchsorted(ordered, right, side="left")
             right_ones = len(right) - np.searchsorted(right, right, side="left")
             place = np.arange(len(right), 0, -1)
-            ranks[own] = (everyone - right_ones + place)[::-1]
+            ranks[of_row] = (everyone - right_ones + place)[::-1]
 
     in_threads(rank_rows, len(scores), _ROWS)
     return Ranks(ranks, starts, grades, judgements.candidate_counts(), judgements.fully_judged)

@@ -119,13 +119,13 @@ def _direction(
             worst = best
         ideal, _ = _ranks(wanted)
         asp = _terms(ideal, best, worst).mean(axis=1)
-        found = {"asp": asp, ASP_CHANCE: at_random[ideal].mean(axis=1)}
-        found |= _asp_of_first(top, asp, ideal, block, order, ties)
-        found |= _released(wanted, best, order)
+        metrics = {"asp": asp, ASP_CHANCE: at_random[ideal].mean(axis=1)}
+        metrics |= _asp_of_first(top, asp, ideal, block, order, ties)
+        metrics |= _released(wanted, best, order)
         positives[rows] = np.count_nonzero(wanted, axis=1)
         differ = wanted.min(axis=1) < wanted.max(axis=1)
-        for name, own in found.items():
-            values[name][rows] = np.where(differ, own, np.nan)
+        for name, of_block in metrics.items():
+            values[name][rows] = np.where(differ, of_block, np.nan)
 
     in_threads(rank_rows, queries, step)
     return QueryMetrics(values, positives)
@@ -206,7 +206,7 @@ def _asp_of_first(
     query = np.repeat(np.arange(queries, dtype=np.int32), candidates)
     ideal = np.take_along_axis(ideal, order, axis=1).ravel()
     scores = np.take_along_axis(scores, order, axis=1).ravel()
-    found = {}
+    metrics = {}
     for n in sorted(top, reverse=True):  # The first few are among the first many.
         keep = ideal <= n
         query, ideal, scores = query[keep], ideal[keep], scores[keep]
@@ -219,22 +219,22 @@ def _asp_of_first(
         best = starts - row_begins + 1
         worst = best if ties == "share" or begins.all() else ends - row_begins + 1
         sums = np.bincount(query, weights=_terms(ideal, best, worst), minlength=queries)
-        found[f"asp_top_{n}"] = np.where(counts < candidates, sums / counts, asp)
-    return found
+        metrics[f"asp_top_{n}"] = np.where(counts < candidates, sums / counts, asp)
+    return metrics
 
 
 def _released(relevance: np.ndarray, rank: np.ndarray, order: np.ndarray) -> dict[str, np.ndarray]:
     """Relevance of the first K by score, as a part of the most that K can have, by name."""
     most = min(max(RELEASED_ASP_AT), relevance.shape[1])
-    found = np.take_along_axis(relevance, order[:, :most], axis=1)
+    gains = np.take_along_axis(relevance, order[:, :most], axis=1)
     ranks = np.take_along_axis(rank, order[:, : most + 1], axis=1)
     for row in np.flatnonzero((ranks[:, 1:] == ranks[:, :-1]).any(axis=1)):
         tied = np.flatnonzero(rank[row] <= most)
         # Among equals, the least relevant first.
         of_first = np.lexsort((relevance[row, tied], rank[row, tied]))[:most]
-        found[row] = relevance[row, tied[of_first]]
+        gains[row] = relevance[row, tied[of_first]]
     largest = np.sort(np.partition(relevance, -most, axis=1)[:, -most:], axis=1)[:, ::-1]
-    found, possible = (np.cumsum(some, axis=1, dtype=np.float64) for some in (found, largest))
+    gains, possible = (np.cumsum(some, axis=1, dtype=np.float64) for some in (gains, largest))
     with np.errstate(invalid="ignore"):  # A query that nothing is relevant to is not counted.
-        shares = found / possible
+        shares = gains / possible
     return {f"released_asp_{k}": shares[:, min(k, most) - 1] for k in RELEASED_ASP_AT}

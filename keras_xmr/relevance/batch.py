@@ -79,11 +79,11 @@ class BatchRelevance:
         with self._lock:
             self._place[terms] = np.arange(len(terms), dtype=np.int32)
             places = self._place[terms]
-            found = self._place[rows.indices]
-        np.minimum(found, len(terms) - 1, out=found)
-        known = terms[found] == rows.indices
+            positions = self._place[rows.indices]
+        np.minimum(positions, len(terms) - 1, out=positions)
+        known = terms[positions] == rows.indices
         kept = np.concatenate([[0], np.cumsum(known, dtype=np.int32)])[starts]
         dense = np.zeros((len(terms), len(captions)), np.float32)
         dense[places, np.repeat(np.arange(len(captions)), np.diff(columns.indptr))] = columns.data
-        common = (rows.data[known], found[known], kept)
+        common = (rows.data[known], positions[known], kept)
         return scipy.sparse.csr_array(common, shape=(len(starts) - 1, len(terms))) @ dense

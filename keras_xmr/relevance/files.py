@@ -42,10 +42,10 @@ class PairCounts:
         """Counts the pairs of some images, from image `start` on."""
         rows = self._image_of_caption - start
         captions = np.flatnonzero((rows >= 0) & (rows < len(tile)))
-        own = tile[rows[captions], captions]
+        annotated = tile[rows[captions], captions]
         for number, threshold in enumerate(self.thresholds):
             self.pairs[number] += np.count_nonzero(tile > threshold)
-            self.annotated[number] += np.count_nonzero(own > threshold)
+            self.annotated[number] += np.count_nonzero(annotated > threshold)
 
     def __str__(self) -> str:
         header = ["relevance\nabove", "pairs\n", "captions\nan image", "annotated\n", "others\n"]
@@ -99,8 +99,8 @@ def write_relevance(
         _fill(relevance, matrix, counts)
         return [_write_arrays(path, {"relevance": relevance, **arrays})]
     large = path.with_suffix(".npy")
-    with written_aside(large) as aside:
-        mapped = np.lib.format.open_memmap(aside, "w+", np.float32, matrix.shape)
+    with written_aside(large) as temporary:
+        mapped = np.lib.format.open_memmap(temporary, "w+", np.float32, matrix.shape)
         _fill(mapped, matrix, counts)
         mapped.flush()
     return [large, _write_arrays(path, arrays)]
@@ -113,6 +113,6 @@ def _fill(relevance: np.ndarray, matrix: RelevanceMatrix, counts: PairCounts) ->
 
 
 def _write_arrays(path: Path, arrays: dict[str, Any]) -> Path:
-    with written_aside(path) as aside, aside.open("wb") as file:
+    with written_aside(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
     return path

@@ -109,5 +109,5 @@ def document_frequencies(
     Returns:
         int64 (n-grams,). An n-gram counts once a document, however often it stands there.
     """
-    found = documents @ counts
-    return np.bincount(found.indices, minlength=counts.shape[1])
+    documents_with = documents @ counts
+    return np.bincount(documents_with.indices, minlength=counts.shape[1])

@@ -126,17 +126,17 @@ def java_tokenize(captions: Iterable[str]) -> list[list[str]]:
     # Any line break that Java knows would make two captions of one.
     lines = [*(" ".join(caption.split()) for caption in captions), _LAST_LINE]
     try:
-        found = PTBTokenizer().tokenize({0: [{"caption": line} for line in lines]})[0]
+        tokenized = PTBTokenizer().tokenize({0: [{"caption": line} for line in lines]})[0]
     except OSError as error:
         raise UserError(
             f"relevance.tokenizer: the Java program of pycocoevalcap cannot be run: {error}"
         ) from None
-    if len(found) != len(lines) or found[-1] != _LAST_LINE:
+    if len(tokenized) != len(lines) or tokenized[-1] != _LAST_LINE:
         raise UserError(
             "relevance.tokenizer: the Java program of pycocoevalcap failed; what it says stands "
             "above. Run `java -version` to see whether Java works, or choose 'ptb'"
         )
-    return [line.split() for line in found[:-1]]
+    return [line.split() for line in tokenized[:-1]]
 
 
 TOKENIZERS: dict[RelevanceTokenizer, Tokenize] = {"ptb": ptb_tokenize, "java": java_tokenize}

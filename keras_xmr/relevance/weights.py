@@ -107,8 +107,8 @@ def _cider_d(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCapti
 def _tf_idf(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptions:
     references = np.diff(documents.tocsc().indptr) > 0
     num = int(references.sum())
-    found = np.bincount(ngrams.counts[references].indices, minlength=ngrams.counts.shape[1])
-    idf = np.log((1 + num) / (1 + found)) + 1
+    frequencies = np.bincount(ngrams.counts[references].indices, minlength=ngrams.counts.shape[1])
+    idf = np.log((1 + num) / (1 + frequencies)) + 1
     idf[np.fromiter((len(word) < 2 for word in ngrams.words), bool, len(idf))] = 0
     vectors = _normalised(ngrams.counts, idf, ngrams.orders)
     return WeightedCaptions(vectors, vectors, documents, ngrams.lengths)

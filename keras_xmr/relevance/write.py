@@ -47,12 +47,12 @@ def relevance_of_file(
     entries = read_captions_file(path, problems)
     for reason, count in problems.counts.items():
         _LOGGER.warning("%s: %d, such as %s", reason, count, problems.examples[reason][0])
-    if len(found := sorted({entry.split for entry in entries})) > 1:
+    if len(known := sorted({entry.split for entry in entries})) > 1:
         entries = [entry for entry in entries if entry.split in splits]
         if not entries:
             raise UserError(
-                f"{path} has the splits {', '.join(found)}, but evaluation.splits is "
-                f"{', '.join(splits)}; choose others with --set evaluation.splits=[{found[0]}]"
+                f"{path} has the splits {', '.join(known)}, but evaluation.splits is "
+                f"{', '.join(splits)}; choose others with --set evaluation.splits=[{known[0]}]"
             )
         _LOGGER.info("splits: %s (evaluation.splits)", ", ".join(splits))
     write_relevance_of(

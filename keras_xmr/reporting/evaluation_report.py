@@ -147,13 +147,13 @@ def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[
     else:
         _, rows = scores.select(np.arange(len(records)), queries).by_query
     items = (lambda n: {"photo": _photo(records, n)}), (lambda n: {"text": texts[n]})
-    shown, found = items if side == "image" else items[::-1]
+    shown, retrieved = items if side == "image" else items[::-1]
     names = ("Images", "captions") if side == "image" else ("Captions", "images")
     return {
         "title": f"{names[0]} and the {names[1]} retrieved for them",
         "by_sigma": sigma is not None,
         "queries": [
-            shown(query) | {"answers": [{"kind": kind, **found(n)} for n, kind in answers]}
+            shown(query) | {"answers": [{"kind": kind, **retrieved(n)} for n, kind in answers]}
             for query, answers in zip(
                 queries.tolist(), _answers(evaluation, side, queries, rows), strict=True
             )
@@ -167,8 +167,8 @@ def _answers(
     """The first answers of each query, and whether each is annotated, true or wrong."""
     first = np.argsort(-scores, axis=1, kind="stable")[:, :_EXAMPLES]
     kinds = kinds_of_answers(evaluation, "i2t" if side == "image" else "t2i", queries, first)
-    for numbers, own in zip(first.tolist(), kinds.tolist(), strict=True):
-        yield [(number, KINDS[kind]) for number, kind in zip(numbers, own, strict=True)]
+    for numbers, of_query in zip(first.tolist(), kinds.tolist(), strict=True):
+        yield [(number, KINDS[kind]) for number, kind in zip(numbers, of_query, strict=True)]
 
 
 def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:

@@ -62,12 +62,12 @@ def glossary(summary: Iterable[str]) -> dict[str, str]:
         A sentence each; those of one family, such as R@1 and R@5, share one.
     """
     shorts = [name if name == RSUM else name.partition("_")[2] for name in summary]
-    found = {}
+    meanings = {}
     for short in [*(name for name in METRICS | CHOSEN if name in shorts), RSUM]:
         title, meaning = _entry(short)
         if short in shorts:
-            found[title] = meaning
-    return found
+            meanings[title] = meaning
+    return meanings
 
 
 def _entry(short: str) -> tuple[str, str]:

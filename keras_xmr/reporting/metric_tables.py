@@ -85,8 +85,8 @@ def _main_table(title: str, summaries: Mapping[str, Mapping[str, float]], first:
     table = _table(title, summaries, _titles("main", summaries), first)
     place = len(table.header)
     table.header.append(metric_title(RSUM))
-    for row, found in zip(table.rows, summaries.values(), strict=True):
-        row.append(cell(RSUM, found[RSUM]))
+    for row, summary in zip(table.rows, summaries.values(), strict=True):
+        row.append(cell(RSUM, summary[RSUM]))
     best = best_cell(RSUM, _compared(summaries, RSUM))
     return replace(table, best={**table.best, **({} if best is None else {place: best})})
 
@@ -107,8 +107,8 @@ def _table(
         header += [f"{direction}\n{label}" for label in labels.values()]
     rows = [
         [name]
-        + [cell(key, found.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
-        for name, found in summaries.items()
+        + [cell(key, summary.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
+        for name, summary in summaries.items()
     ]
     columns = [f"{side}_{key}" for side in ("i2t", "t2i") for key in labels]
     best = {n: best_cell(c, _compared(summaries, c)) for n, c in enumerate(columns, 1)}
@@ -116,7 +116,11 @@ def _table(
 
 
 def _compared(summaries: Mapping[str, Mapping[str, float]], metric: str) -> list[float]:
-    return [own[metric] for name, own in summaries.items() if name != CHANCE and metric in own]
+    return [
+        summary[metric]
+        for name, summary in summaries.items()
+        if name != CHANCE and metric in summary
+    ]
 
 
 def best_cell(metric: str, values: Sequence[float]) -> str | None:
@@ -147,8 +151,8 @@ def _curve_table(
 ) -> Table:
     """Both directions under each other: there are many columns."""
     rows = [
-        [f"{name} {side}", *(cell(key, found.get(f"{side}_{key}")) for key in curve)]
-        for name, found in summaries.items()
+        [f"{name} {side}", *(cell(key, summary.get(f"{side}_{key}")) for key in curve)]
+        for name, summary in summaries.items()
         for side in ("i2t", "t2i")
     ]
     return Table(title, ["", *curve.values()], rows)

@@ -77,8 +77,8 @@ def save_plot(figure: plt.Figure, path: Path) -> Path:
     """Writes a figure as PNG, closes it, and returns the path."""
     figure.tight_layout()
     try:
-        with written_aside(path, path.suffix) as aside:
-            figure.savefig(aside, dpi=110)
+        with written_aside(path, path.suffix) as temporary:
+            figure.savefig(temporary, dpi=110)
     finally:
         plt.close(figure)
     return path
