@@ -32,12 +32,12 @@ HEADLINES = {RSUM: metric_title(RSUM)} | {
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """What methods have against one kind of judgements.
+    """Metrics of methods by one kind of judgements, over resamples.
 
     Attributes:
         judgements: The kind of judgements.
         methods: The methods.
-        estimates: For each metric what each method has, over its runs, and over resamples of the
+        estimates: An estimate per method for each metric, over its runs and over resamples of the
             queries.
     """
 
@@ -54,9 +54,9 @@ def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
     """Resamples the queries for each kind of judgements.
 
     Images are resampled, and their captions with them, so both directions and RSUM come from the
-    same resamples. (Where it is not known which image a caption was written for, captions are
-    resampled on their own.) Of a method with several runs, what another seed changes counts as
-    well (see `Estimate`); of a single run the estimates speak of that run alone.
+    same resamples. (If the images of captions are not known, captions are resampled
+    independently.) For a method with several runs, the variance over seeds is included (see
+    `Estimate`); for a single run, the estimates are about that run alone.
 
     Args:
         methods: The runs of each method.
@@ -67,7 +67,7 @@ def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
 
 
 def resamples_for(methods: int) -> int:
-    """How many resamples tell pairs of so many methods apart.
+    """Number of resamples for significant differences between the given number of methods.
 
     Holm multiplies the smallest p-value, 2 / (resamples + 1), by the number of pairs.
     """
@@ -143,7 +143,7 @@ def estimate_means(
 
 
 def _combine(whole: dict[str, np.ndarray]) -> None:
-    """Adds RSUM, and puts means of several metrics in their place."""
+    """Adds RSUM, and replaces metrics by the means of them."""
     whole[RSUM] = np.sum([whole[name] for name in whole if "_recall_" in name], axis=0)
     for side, metric in itertools.product(DIRECTIONS, _COMPARED):
         names = [f"{side}_{name}" for name in metric.mean_of]
@@ -152,7 +152,7 @@ def _combine(whole: dict[str, np.ndarray]) -> None:
 
 
 def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.ndarray:
-    """Of every run (queries, runs), float64; NaN where any run has no value."""
+    """The values of a metric (queries, runs), float64; NaN where any run has none."""
     first = runs[0].queries
     nothing = np.full(
         len(first.image_ids if metric.startswith("i2t") else first.caption_ids), np.nan
@@ -170,5 +170,5 @@ def _common_kinds(methods: Methods) -> list[str]:
 
 
 def most_judged(methods: Methods) -> str:
-    """The kind of judgements that knows most: the exhaustive truth, if there is one."""
+    """The most complete kind of judgements: the exhaustive truth, if there is one."""
     return "truth" if "truth" in _common_kinds(methods) else ANNOTATED

@@ -1,4 +1,4 @@
-"""Whether one system is better than another, from their scores alone."""
+"""Tests the difference of two systems from their scores alone."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ComparedMetric:
     """A metric of two systems, as fractions.
 
     Attributes:
-        values: What each has, the mean over its runs.
+        values: The mean over the runs of each.
         difference: The second minus the first: with its 95 % interval and its p-value.
         p_holm: The p-value, corrected for all metrics that were compared (Holm).
-        smallest_effect: The smallest difference that this test, uncorrected, would have found in
-            four cases of five.
+        smallest_effect: The smallest difference that this test, uncorrected, detects with a power
+            of 0.8.
     """
 
     values: tuple[float, float]
@@ -51,8 +51,8 @@ class ScoreComparison:
 
     Attributes:
         names: Their names.
-        metrics: What was compared, by the name of the metric.
-        runs: How many runs each has.
+        metrics: The comparison per metric, by its name.
+        runs: The number of runs of each.
     """
 
     names: tuple[str, str]
@@ -101,24 +101,24 @@ def compare(
     """Tests whether the second system is better than the first, by paired bootstrap.
 
     Images are resampled with their captions, and both systems are measured on the same resamples.
-    Of a system with several runs, what another seed changes counts with Student's t (see
-    `keras_xmr.metrics.bootstrap.Estimate`); of one with a single run, the intervals speak of that
-    run alone.
+    For a system with several runs, the variance over seeds is included with Student's t (see
+    `keras_xmr.metrics.bootstrap.Estimate`); for a single run, the intervals are about that run
+    alone.
 
     Args:
         scores_a: Scores (images, captions) of the first system, as `keras_xmr.metrics.recall` takes
             them; or a list of such, one for each run.
         scores_b: The same of the second one.
-        judgements: What is right; see `keras_xmr.metrics.recall`.
-        image_of: The row of each caption's image, int (captions,), where the judgements do not say
-            so: captions of one image are not independent. By default that of the judgements if each
-            caption has one right image there; if not, captions are resampled on their own.
-        names: What both are called in tables.
-        resamples: How often the queries are resampled.
+        judgements: The relevant pairs; see `keras_xmr.metrics.recall`.
+        image_of: The row of each caption's image, int (captions,): captions of one image are not
+            independent. By default that of the judgements if each caption has one relevant image
+            there; otherwise captions are resampled independently.
+        names: The names of both in tables.
+        resamples: Number of resamples of the queries.
         seed: Seed of the resamples.
 
     Raises:
-        ArgumentError: If shapes do not fit, no pair is right, or nothing is resampled.
+        ArgumentError: If shapes do not fit, no pair is relevant, or there are no resamples.
         ValueError: If a score is NaN.
     """
     if not isinstance(resamples, Integral) or resamples < 1:
@@ -133,7 +133,7 @@ def compare(
     (shape,) = shapes
     right = as_judgements(judgements, shape)
     if not right.grades.nnz:
-        raise ArgumentError("no pair is right, so nothing can be compared")
+        raise ArgumentError("no pair is relevant, so nothing can be compared")
     runs = [evaluate_scores(matrices, right) for matrices in (*sides[0], *sides[1])]
     per_query = {
         side: {
@@ -170,7 +170,7 @@ def _runs(scores: Any) -> Sequence[Any]:
 
 
 def _owner(right: Judgements, image_of: Any) -> np.ndarray | None:
-    """The image of each caption; None where it is not known."""
+    """The image of each caption; None if it is not known."""
     images, captions = right.shape
     if image_of is None:
         grades = right.grades.tocsc()

@@ -30,7 +30,7 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
 
     Args:
         methods: The runs of each method, of which the first is shown.
-        wins: The queries where each is most ahead of another.
+        wins: The queries on which each is most ahead of another.
 
     Returns:
         Winner, loser and queries of each pair of models, as `comparison.html` takes them.

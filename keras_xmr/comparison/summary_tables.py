@@ -22,7 +22,7 @@ from keras_xmr.reporting.metric_tables import (
 from keras_xmr.reporting.table import Table
 
 ANNOTATED = "metrics"
-"""The kind of judgements that runs list without a name: those of the data set."""
+"""The kind of judgements without a name: those of the data set."""
 
 UNCERTAINTY = "uncertainty_of_truth"
 
@@ -36,7 +36,7 @@ COLUMNS = {
 
 
 def kind_title(judgements: str) -> str:
-    """What a kind of judgements is called in titles."""
+    """The title of a kind of judgements."""
     titles = {ANNOTATED: "annotated answers", "folds": "mean over folds, annotated answers"}
     return titles.get(judgements) or judgements_title(judgements)
 
@@ -64,15 +64,15 @@ class Figure:
 
 @dataclass
 class SummaryTable:
-    """Figures that may stand beside each other.
+    """A table of comparable figures.
 
     Attributes:
-        judgements: The kind of judgements that was measured against.
+        judgements: The kind of judgements.
         matchers: "own" if every method is scored with the matcher that it was trained with,
             "further" for others.
         reranker: The re-ranker; None without one.
         rows: The figures of each row, by metric.
-        chance: What a random ranking has, by metric; empty where it is not known.
+        chance: The metrics of a random ranking; empty if they are not known.
     """
 
     judgements: str
@@ -82,7 +82,7 @@ class SummaryTable:
     chance: dict[str, float] = field(default_factory=dict)
 
     def title(self, split: str) -> str:
-        """What the table shows."""
+        """The title of the table."""
         title = f"{split}, {kind_title(self.judgements)}"
         if f"{DIRECTIONS[0]}_bpref" in self.columns:
             title += f", {CONDENSED}"
@@ -102,7 +102,7 @@ class SummaryTable:
         return max(len(f.values) for figures in self.rows.values() for f in figures.values())
 
     def table(self, title: str) -> Table:
-        """The table for a terminal: the deviations stand in a line of their own."""
+        """The table for a terminal, with deviations in separate lines."""
         rows = []
         for name, figures in self.rows.items():
             rows.append([name, *(shown_mean(metric, figures) for metric in self.columns)])
@@ -115,7 +115,7 @@ class SummaryTable:
         """The table for a page: mean and deviation in one cell, and the intervals of RSUM.
 
         Args:
-            title: What it shows.
+            title: Its title.
             intervals: Those of RSUM by row, or none.
         """
         header = ["method", "runs", *self.columns.values()]
@@ -138,7 +138,7 @@ class SummaryTable:
         return [[CHANCE, *second, *cells]] if self.chance else []
 
     def _best(self, metric: str) -> str | None:
-        """The best cell of a column; None where it tells no methods apart."""
+        """The best cell of a column; None if all methods are equal there."""
         known = [figures for figures in self.rows.values() if metric in figures]
         best = best_cell(metric, [figures[metric].mean for figures in known])
         if metric == UNCERTAINTY or best is None:
@@ -149,8 +149,8 @@ class SummaryTable:
 def summary_tables(methods: Methods) -> list[SummaryTable]:
     """All tables of a split.
 
-    Every kind of judgements has its own, and so has every re-ranker: what it reaches, with all
-    queries at once, does not stand beside plain figures.
+    Every kind of judgements has its table, and so has every re-ranker: its transductive figures are
+    not comparable with plain ones.
 
     Args:
         methods: The runs of each method.
@@ -178,7 +178,7 @@ def summary_tables(methods: Methods) -> list[SummaryTable]:
 
 
 def _chance(run: RunResult, judgements: str) -> dict[str, float]:
-    """What a random ranking of the queries of a run has; empty where older runs do not tell."""
+    """The metrics of a random ranking of the queries of a run; empty for older runs."""
     known = run.queries.values.get(judgements, {})
     images, captions = (known.get(f"{side}_positives") for side in DIRECTIONS)
     if images is None or captions is None:
@@ -192,7 +192,7 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:
-    """Of each matcher, with and without re-rankers: its figures by judgements and metric."""
+    """The figures of each matcher, with and without re-rankers, by judgements and metric."""
     names = list(
         dict.fromkeys(
             n for run in runs for part in ("matchers", "reranked") for n in run.figures[part]
@@ -221,7 +221,7 @@ def _figures(summaries: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
 
 
 def shown_mean(metric: str, figures: Mapping[str, Figure]) -> str:
-    """A mean as it is shown: as in all tables, and correlations as they are."""
+    """A mean as tables show it; correlations are not in percent."""
     mean = figures[metric].mean if metric in figures else None
     if metric == UNCERTAINTY and mean is not None:
         return f"{mean:+.2f}"

@@ -1,7 +1,6 @@
-"""What every evaluation is: scores, re-rankers, and all that is known to be right.
+"""The core of every evaluation: metrics of scores, with and without re-rankers.
 
-The scores of a model, the mean of several and those of a file go the same way; it needs no
-TensorFlow.
+It serves the scores of a model, the mean of several, and those of a file, without TensorFlow.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ def evaluate_known(
     folds: int = 0,
     rerankers: Mapping[str, Reranker] | None = None,
 ) -> Evaluation:
-    """Measures scores as they are, and what re-rankers make of each. Many ties are a warning.
+    """Measures scores, and each after re-ranking. Many ties are a warning.
 
     Args:
         split: The split.
-        scores: Names and scores; the first are those that a verdict is about.
-        truth: What is known of its images and captions.
-        folds: Over how many folds means are taken besides; 0 for none.
+        scores: Names and scores; the verdict is about the first.
+        truth: Its ground truth.
+        folds: Number of folds over which means are taken in addition; 0 for none.
         rerankers: Re-rankers by name.
 
     Raises:

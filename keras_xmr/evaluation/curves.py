@@ -1,4 +1,4 @@
-"""Curves that need only scores: PMRP against zeta, ASP against N, how alike a set's parts are."""
+"""Curves that need only scores: PMRP against zeta, ASP against N, similarity within sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
 
 RANKED = 100
-"""So many ranks are shown of the relevance by rank."""
+"""Number of ranks of the relevance by rank."""
 
 _QUERIES = 1000
 
@@ -25,16 +25,16 @@ def plausible_match_by_zeta(
 ) -> dict[str, np.ndarray]:
     """R-Precision if label vectors may differ in up to zeta entries (Wang et al., Fig. 7).
 
-    Of more than 1,000 queries of a direction, so many are drawn with a seed.
+    Of more than 1,000 queries of a direction, 1,000 are drawn with a seed.
 
     Args:
         scores: Scores (images, captions).
-        truth: What is known, with labels.
+        truth: The ground truth, with labels.
         zetas: The zetas.
 
     Returns:
-        For "i2t" and "t2i" a value of each zeta; and for "i2t chance" and "t2i chance" that of
-        a random order.
+        For "i2t" and "t2i" a value per zeta, and for "i2t chance" and "t2i chance" that of a
+        random order.
     """
     images = truth.label_vectors()
     captions = images[truth.caption_image]
@@ -76,13 +76,13 @@ def _precision(
 
 
 def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
-    """How many images are right for each caption (Chun et al. 2021, Fig. 4).
+    """Number of relevant images per caption (Chun et al. 2021, Fig. 4).
 
     Args:
-        truth: What is known.
+        truth: The ground truth.
 
     Returns:
-        By what calls them right, such as "annotated", int (captions,).
+        By the kind of judgements, such as "annotated", int (captions,).
     """
     counts = {"annotated": truth.judgements.transpose().counts()}
     for name, judgements in truth.extra.items():
@@ -98,9 +98,9 @@ def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
 
 
 def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[str, np.ndarray]:
-    """Relevance of what stands at each rank, mean over queries (Li et al. 2022, Fig. 1c).
+    """Relevance at each rank, mean over queries (Li et al. 2022, Fig. 1c).
 
-    Of more than 1,000 queries so many are drawn with a seed.
+    Of more than 1,000 queries, 1,000 are drawn with a seed.
 
     Args:
         scores: Scores (images, captions).

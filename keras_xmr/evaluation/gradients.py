@@ -1,4 +1,4 @@
-"""How many candidates a loss still pushes away: gradient counting (Bleeker and de Rijke 2022)."""
+"""Gradient counting: negatives with a gradient (Bleeker and de Rijke 2022)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def count_gradients(
         batch_size: Pairs of a batch.
 
     Returns:
-        Counts of each loss that learns from scores and from who matches whom; None without one,
+        Counts of each loss that reads scores and matches; None without one,
         or of tokens, or of a split that is too small.
     """
     captions = np.random.default_rng(0).permutation(part.num_captions)

@@ -119,7 +119,7 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    with reading(path, "JSON, or a name that ends in .csv"):
+    with reading(path, "JSON (CSV needs a name that ends in .csv)"):
         content = json.loads(path.read_bytes())
     if not isinstance(content, dict):
         raise JudgementsError(f"{path} holds a {type(content).__name__}, not an object")

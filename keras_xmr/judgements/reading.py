@@ -38,7 +38,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise JudgementsError(f"{path} cannot be read ({error}); expected {expected}") from None
+        raise JudgementsError(f"{path} cannot be read as {expected}: {error}") from None
 
 
 def first_line(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Everything that is measured of the scores of a split."""
+"""All metrics of the scores of a split."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 
 @dataclass
 class Measured:
-    """What was measured of a score matrix.
+    """The metrics of a score matrix.
 
     Attributes:
         metrics: Metrics against the judgements; with label vectors also `plausible_match`, with
@@ -85,11 +85,11 @@ def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
 
 
 def all_metrics(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics:
-    """Metrics against the judgements, and by labels and relevance where they are known.
+    """Metrics against the judgements, and by labels and relevance if these are known.
 
     Args:
         scores: Scores (images, captions).
-        truth: What is known of the images and captions.
+        truth: The ground truth of the images and captions.
 
     Raises:
         ValueError: If shapes differ, or a score is NaN.
@@ -115,8 +115,8 @@ def mean_over_folds(
     """Means of metrics over consecutive folds of the images, with their captions.
 
     Args:
-        truth: What is known of the images and captions.
-        folds: How many folds.
+        truth: The ground truth of the images and captions.
+        folds: Number of folds.
         metrics_of: Gives the metrics of a fold, of its images and its captions (their numbers).
 
     Raises:

@@ -17,7 +17,7 @@ from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, pre
 Measure = Callable[[ScoreMatrices, GroundTruth], RetrievalMetrics | None]
 
 MEASURES: tuple[Measure, ...] = (match_by_labels, precision_by_relevance, measure_chosen)
-"""What is measured beside the ranks of right answers, where the ground truth has what it takes."""
+"""Metrics in addition to those of ranks, for ground truths with labels or relevance."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Metric:
         name: Its name in a summary, without the direction.
         title: Heads its column.
         unit: Fractions are shown in percent.
-        table: The table of an evaluation that it stands in: the first, that of many right
-            answers, that of curves over N or K; or none.
-        compared: How methods are compared by it: in the tables, there and in the plots and
-            matrices of differences, or not at all.
+        table: Its table in an evaluation: the first, that of many relevant items, that of curves
+            over N or K; or none.
+        compared: Its place in comparisons: in the tables, in plots and matrices of differences too,
+            or not at all.
         mean_of: The metrics that it is the mean of; empty if it has a value for every query.
     """
 
@@ -79,7 +79,7 @@ METRICS = {
 """All metrics of a direction, by name, in the order of their columns."""
 
 CHOSEN: dict[str, Metric] = {}
-"""The metrics that configs have chosen beside them, by name, in the order of their columns."""
+"""The metrics that configs have added, by name, in the order of their columns."""
 
 RSUM = "rsum"
 """The sum of all recalls of both directions."""
@@ -88,7 +88,7 @@ DIRECTIONS = ("i2t", "t2i")
 
 
 def metric_names() -> list[str]:
-    """What a summary of both directions can hold: `i2t_recall_1` and so on, and `rsum`."""
+    """The names in a summary of both directions: `i2t_recall_1` and so on, and `rsum`."""
     return [f"{side}_{name}" for side in DIRECTIONS for name in METRICS] + [RSUM]
 
 

@@ -42,7 +42,7 @@ class RetrievalMetrics:
 
     @property
     def fully_judged(self) -> bool:
-        """Whether every pair was judged; otherwise the metrics are of condensed lists."""
+        """True if every pair was judged; otherwise the metrics are of condensed lists."""
         return self.image_to_text.judged is None
 
     def and_also(self, other: RetrievalMetrics) -> RetrievalMetrics:
@@ -120,9 +120,9 @@ def fold_members(
     """Yields the images and the captions of consecutive folds of the images.
 
     Args:
-        num_images: How many images there are.
+        num_images: Number of images.
         image_of_caption: The image that each caption was written for, int (captions,).
-        folds: How many folds.
+        folds: Number of folds.
 
     Raises:
         ValueError: If the images do not split into folds of one size.

@@ -36,17 +36,17 @@ def semantic_precision(
       are the ranks of a candidate by relevance and by score: one more than the number of
       candidates with strictly more of it (Li et al. 2022, Eq. 4, 8).
     * `asp_top_N`: the same over the first N by relevance alone, as if there were no others
-      (Fig. 3). Who ties with the N-th is among them. Only N below the number of candidates.
-    * `asp_chance`: what a random ranking has of `asp` on the average.
-    * `released_asp_K`: what the paper's released code calls ASP_K: the relevance of the first K
-      by score, as a part of the largest relevance that K candidates can have.
+      (Fig. 3). Ties with the N-th are among them. Only N below the number of candidates.
+    * `asp_chance`: the mean of `asp` over random rankings.
+    * `released_asp_K`: the ASP_K of the paper's released code: the relevance of the first K by
+      score, as a share of the largest relevance of K candidates.
 
     A query whose candidates are all equally relevant has no semantic ranking and is not counted.
 
     By Eq. 8, tied scores share their best rank. Where most candidates tie in relevance too, a
     matrix of equal scores would then beat chance by far, so tied scores count against the model
-    as in all other metrics: a candidate takes that rank, of those that its ties span, which
-    yields less. Ties in relevance share their best rank in any case.
+    as in all other metrics: of the ranks that its ties span, a candidate takes the one that yields
+    less. Ties in relevance share their best rank in any case.
 
     Args:
         scores: Scores (images, captions), arrays or memory maps.
@@ -56,7 +56,7 @@ def semantic_precision(
             letter. Without tied scores they are the same.
 
     Raises:
-        ValueError: If the shapes differ or there is nothing to rank, a score or a relevance is
+        ValueError: If the shapes differ or the matrix is empty, a score or a relevance is
             NaN, or a relevance is below 0 or infinite.
     """
     rows, columns = ScoreMatrices.of(scores).by_query
@@ -182,7 +182,7 @@ def _spans(begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _terms(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """What each candidate adds; of the ranks that ties span, an end of the span yields least."""
+    """The contribution of each candidate; of the ranks that ties span, an end yields least."""
     terms = np.minimum(ideal, best) / np.maximum(ideal, best)
     if worst is not best:
         np.minimum(terms, np.minimum(ideal, worst) / np.maximum(ideal, worst), out=terms)
@@ -199,8 +199,8 @@ def _asp_of_first(
 ) -> dict[str, np.ndarray]:
     """ASP of the first n of each query by relevance, by name.
 
-    All queries stand in one row, in the order of their scores. Whoever is not among the first is
-    taken out; the order stays, and with it the ranks need no sorting.
+    All queries are in one row, in the order of their scores. Candidates that are not among the
+    first are removed; the order stays, so the ranks need no sorting.
     """
     queries, candidates = ideal.shape
     query = np.repeat(np.arange(queries, dtype=np.int32), candidates)
@@ -215,7 +215,7 @@ def _asp_of_first(
         begins = np.ones(len(query), bool)
         begins[1:] = (scores[1:] != scores[:-1]) | (query[1:] != query[:-1])
         starts, ends = _spans(begins)
-        # Whoever is more relevant than one of them is one of them: `ideal` stays as it is.
+        # A more relevant candidate than one of them is one of them: `ideal` stays.
         best = starts - row_begins + 1
         worst = best if ties == "share" or begins.all() else ends - row_begins + 1
         sums = np.bincount(query, weights=_terms(ideal, best, worst), minlength=queries)
@@ -224,7 +224,7 @@ def _asp_of_first(
 
 
 def _released(relevance: np.ndarray, rank: np.ndarray, order: np.ndarray) -> dict[str, np.ndarray]:
-    """Relevance of the first K by score, as a part of the most that K can have, by name."""
+    """Relevance of the first K by score, as a share of the largest possible, by name."""
     most = min(max(RELEASED_ASP_AT), relevance.shape[1])
     gains = np.take_along_axis(relevance, order[:, :most], axis=1)
     ranks = np.take_along_axis(rank, order[:, : most + 1], axis=1)
@@ -235,6 +235,6 @@ def _released(relevance: np.ndarray, rank: np.ndarray, order: np.ndarray) -> dic
         gains[row] = relevance[row, tied[of_first]]
     largest = np.sort(np.partition(relevance, -most, axis=1)[:, -most:], axis=1)[:, ::-1]
     gains, possible = (np.cumsum(some, axis=1, dtype=np.float64) for some in (gains, largest))
-    with np.errstate(invalid="ignore"):  # A query that nothing is relevant to is not counted.
+    with np.errstate(invalid="ignore"):  # A query without any relevance is not counted.
         shares = gains / possible
     return {f"released_asp_{k}": shares[:, min(k, most) - 1] for k in RELEASED_ASP_AT}
