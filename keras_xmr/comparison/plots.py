@@ -92,8 +92,8 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
         axis.axis("off")
     title = f"metrics, {kind_title(table.judgements)}"
     see = (
-        "A panel per metric, a bar per method; thin lines are 95 % intervals over queries and runs, "
-        "for correlations the range of the runs; the dotted line is chance. The tables below say "
+        "A panel per metric, a bar per method; thin lines are 95 % intervals over queries and "
+        "runs, for correlations the range of runs; the dotted line is chance. The tables below say "
         "which differences are significant."
     )
     header = ("metric", "method", "mean", "low", "high")

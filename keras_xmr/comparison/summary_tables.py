@@ -37,7 +37,7 @@ COLUMNS = {
 
 def kind_title(judgements: str) -> str:
     """The title of a kind of judgements."""
-    titles = {ANNOTATED: "annotated answers", "folds": "mean over folds, annotated answers"}
+    titles = {ANNOTATED: "annotated pairs", "folds": "mean over folds, annotated pairs"}
     return titles.get(judgements) or judgements_title(judgements)
 
 

@@ -13,14 +13,14 @@ from data_pipelines.files import NO_ARRAY, bytes_after
 _ROWS = 512
 
 _EQUAL_CAPTIONS = (
-    ". Equal captions in a CSV file are one column; a further column caption_id keeps them apart"
+    ". Equal captions in a CSV file are one column; a column caption_id distinguishes them"
 )
 
 Similarity = Literal["cosine", "dot"]
 
 
 class ScoresError(UserError):
-    """A matrix cannot be read or has another shape; the message says what was expected."""
+    """A matrix cannot be read or has another shape; the message has the expected one."""
 
 
 def load_matrix(path: Path) -> np.ndarray:
@@ -35,8 +35,8 @@ def load_matrix(path: Path) -> np.ndarray:
             names = list(matrix)
             if len(names) != 1:
                 raise ScoresError(
-                    f"{path} holds {len(names)} arrays ({', '.join(names)}), and it is not clear "
-                    "which is meant; save the one alone"
+                    f"{path} holds {len(names)} arrays ({', '.join(names)}), and it is not "
+                    "clear which is meant; save a single one"
                 )
             matrix = matrix[names[0]]
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.nd
     Args:
         path: The file.
         shape: Images, captions.
-        described_by: The file that says so, for the error message.
+        described_by: The file of the ground truth, for error messages.
 
     Raises:
         ScoresError: If it has another shape.
@@ -78,13 +78,13 @@ def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.nd
 
 
 def load_embeddings(path: Path, kind: str, count: int, described_by: Path) -> np.ndarray:
-    """Embeddings of all images or of all captions, as a matrix with a row for each.
+    """Embeddings of all images or of all captions, a matrix with one row per item.
 
     Args:
         path: The file.
         kind: "images" or "captions".
-        count: How many there are.
-        described_by: The file that says so, for the error message.
+        count: Number of items.
+        described_by: The file of the ground truth, for error messages.
 
     Raises:
         ScoresError: If there are more or fewer.
@@ -110,13 +110,13 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
         Float32 (N, M).
 
     Raises:
-        ScoresError: If the embeddings differ in width, have none, or are not finite, or an inner
-            product does not fit into float32.
+        ScoresError: If the embeddings differ in dimension, have none, or are not finite, or an
+            inner product overflows float32.
     """
     if images.shape[1] != captions.shape[1]:
         raise ScoresError(
             f"the image embeddings have {images.shape[1]} numbers, those of captions "
-            f"{captions.shape[1]}; they must be of one space"
+            f"{captions.shape[1]}; they must have one dimension"
         )
     if not images.shape[1]:
         raise ScoresError("the embeddings have no numbers: their width is 0")
@@ -128,7 +128,7 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
         if not np.isfinite(scores[rows]).all():
             raise ScoresError(
                 "the embeddings are too large for an inner product in float32; divide them by a "
-                "constant, which changes no order, or take --similarity=cosine"
+                "constant, which keeps all rankings, or use --similarity=cosine"
             )
     return scores
 

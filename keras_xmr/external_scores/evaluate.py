@@ -1,4 +1,4 @@
-"""From the files of a user to tables and figures."""
+"""Evaluates files of scores or embeddings."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from keras_xmr.reranking import Reranker
 from keras_xmr.run_folder import EXTERNAL
 
 _SPLIT = "test"
-"""What the images are called where the ground truth has no splits."""
+"""Name of the split if the ground truth has none."""
 
 
 @dataclass(frozen=True)
 class ExternalScores:
-    """What a user brings.
+    """Files of scores or embeddings with a ground truth, and options of their evaluation.
 
     Attributes:
         ground_truth: File of images and captions; see `read_ground_truth`.
         scores: File of scores (images, captions); or embeddings, below.
-        text_to_image_scores: File of the scores that rank images, if they are others.
+        text_to_image_scores: File of the scores that rank images, if these differ.
         image_embeddings: File of embeddings (images, D).
         caption_embeddings: File of embeddings (captions, D).
-        similarity: How embeddings are scored.
+        similarity: The similarity of embeddings.
         split: The split, if the ground truth is a split file of Karpathy.
         judgements: Further judgements: names, files or options; see `add_judgements`.
         labels: File of instance annotations, for Plausible-Match R-Precision; see `read_labels`.
-        relevance: File of semantic relevance (images, captions), for ASP; the CIDEr of the
-            captions if None, and their TF-IDF beside it.
-        folds: Over how many folds means are taken besides.
-        output: Folder of what is written; beside the scores if None.
+        relevance: File of semantic relevance (images, captions), for ASP; the CIDEr and the TF-IDF
+            of the captions if None.
+        folds: Number of folds over which means are taken in addition.
+        output: The output folder; next to the scores if None.
         trec: Folder for run files and qrels of TREC, if they are wanted; see `write_trec`.
-        trec_depth: How many documents of a query a run file has.
+        trec_depth: Number of documents per query in a run file.
     """
 
     ground_truth: Path
@@ -73,12 +73,12 @@ class ExternalScores:
 
     @property
     def folder(self) -> Path:
-        """Where the figures go."""
+        """The folder of the figures."""
         source = self.scores or self.image_embeddings or self.ground_truth
         return self.output or source.with_name(f"{source.stem}-evaluation")
 
     def as_dict(self) -> dict[str, Any]:
-        """The files, and what decides what the figures mean, by the keys of a config."""
+        """The files, and the options that decide the meaning of figures, by the keys of a config."""
         measure = "cider" if self.relevance is None else str(self.relevance)
         return {
             "seed": 0,
@@ -99,8 +99,8 @@ def run(files: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) 
     The command `compare` takes the folder as a run.
 
     Args:
-        own: What the user brings.
-        rerankers: Re-rankers by name; what each makes of the scores is measured besides.
+        files: The files and options.
+        rerankers: Re-rankers by name; the scores are measured after each in addition.
 
     Raises:
         UserError: If a file is missing, two do not fit together, or the folder of the output

@@ -22,7 +22,7 @@ _LAYOUT = "query Q0 document rank score tag"
 
 
 def is_run(path: Path) -> bool:
-    """Whether a file is a run file, by its first line: six words, the fifth of them a number."""
+    """Recognises a run file by the first line: six words, the fifth of them a number."""
     words = first_line(path).split()
     try:
         return len(words) == 6 and math.isfinite(float(words[4]))
@@ -33,8 +33,8 @@ def is_run(path: Path) -> bool:
 def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> np.ndarray:
     """Reads a run file as a score matrix.
 
-    Queries are images or captions; the first line says which. The order is that of the scores, as
-    in trec_eval; ranks are not read.
+    Queries are images or captions, as in the first line. The order is that of the scores, as in
+    trec_eval; ranks are not read.
 
     Args:
         path: The file.
@@ -46,7 +46,7 @@ def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -
 
     Raises:
         JudgementsError: If a line is malformed.
-        ScoresError: If an id is not known, a score is not a number, or a pair is there twice.
+        ScoresError: If an id is unknown, a score is not a number, or a pair is duplicate.
     """
     rows, columns = ({id_: n for n, id_ in enumerate(ids)} for ids in (image_ids, caption_ids))
     scores = np.full((len(rows), len(columns)), -np.inf)
@@ -58,12 +58,12 @@ def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -
         for kind, id_, known in (("image", image, rows), ("caption", caption, columns)):
             if id_ not in known:
                 raise ScoresError(
-                    f"{path}:{line}: there is no {kind} {id_!r}; the ground truth has "
+                    f"{path}:{line}: unknown {kind} {id_!r}; the ground truth has "
                     f"{len(known):,}, such as {next(iter(known))!r}"
                 )
         place = rows[image], columns[caption]
         if scores[place] != -np.inf:
-            raise ScoresError(f"{path}:{line}: {words[2]!r} is there twice for {words[0]!r}")
+            raise ScoresError(f"{path}:{line}: duplicate {words[2]!r} for {words[0]!r}")
         scores[place] = _score(words[4], f"{path}:{line}")
     return scores
 
@@ -87,7 +87,7 @@ def write_run(
             out.
         query_ids: The id of each row.
         document_ids: The id of each column.
-        depth: How many documents of a query are written.
+        depth: Number of documents per query.
         tag: The name of the run, without blanks.
 
     Raises:
@@ -109,17 +109,17 @@ def write_run(
 def write_trec(
     folder: Path, split: str, scores: ScoreMatrices, truth: GroundTruth, depth: int = DEPTH
 ) -> list[Path]:
-    """Writes scores as run files and what is right as qrels, for both directions.
+    """Writes scores as run files and judgements as qrels, for both directions.
 
-    The files are `<split>-i2t.run`, `<split>-i2t.qrels` with the annotated answers, and
+    The files are `<split>-i2t.run`, `<split>-i2t.qrels` with the annotated pairs, and
     `<split>-<judgements>-i2t.qrels` with further judgements; and the same with t2i.
 
     Args:
-        folder: Where the files go; it is made.
+        folder: The folder of the files; it is created.
         split: The split.
         scores: Scores (images, captions).
-        truth: What is known of the images and captions.
-        depth: How many documents of a query are written.
+        truth: The ground truth.
+        depth: Number of documents per query.
 
     Returns:
         The files.

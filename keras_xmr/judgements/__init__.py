@@ -1,4 +1,4 @@
-"""What counts as a right answer, and the places where that is written."""
+"""Relevance judgements, and the files that hold them."""
 
 from keras_xmr.judgements.caption_files import (
     read_ground_truth,

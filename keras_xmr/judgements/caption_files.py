@@ -1,4 +1,4 @@
-"""Reads images, captions and their order from the files that users have, and writes them."""
+"""Reads and writes files of images and captions."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _LABELS = 1_000_000
 
 
 def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
-    """Reads which images and captions there are, in which order, and which belong together.
+    """Reads images and captions, their order, and their pairs.
 
-    The formats, told apart by what is in the file:
+    The formats, which are recognised by their content:
 
     * captions as COCO has them (`captions_val2014.json`): images in the order of `images`,
       captions in the order of `annotations`;
     * a split file of Karpathy (`dataset_coco.json`): the images of one split in the order of
       the file, captions in the order of their images;
     * CSV with the columns `image,caption` and perhaps `grade`: images and captions in the order
-      in which they first occur. A caption that stands in several rows is one caption, right for
-      several images; a column `caption_id` keeps equal captions apart.
+      in which they first occur. A caption of several rows is one caption, relevant for several
+      images; a column `caption_id` distinguishes equal captions.
 
     Args:
         path: The file.
         split: The split of a Karpathy file: train, restval, val or test; test by default.
 
     Raises:
-        JudgementsError: If the file is none of these, or contradicts itself.
+        JudgementsError: If the file has another format, or contradicts itself.
     """
     if path.suffix == ".csv":
         truth = _from_csv(path)
@@ -45,8 +45,8 @@ def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
         content = _json(path)
         if not isinstance(content.get("images"), list):
             raise JudgementsError(
-                f"{path} has no list 'images'; it should hold captions as COCO has them, or be a "
-                "split file of Karpathy"
+                f"{path} has no list 'images'; expected captions in COCO's format, or a split "
+                "file of Karpathy"
             )
         try:
             if "annotations" in content:
@@ -56,15 +56,15 @@ def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
         except (KeyError, TypeError, AttributeError) as error:
             raise JudgementsError(f"{path} has a malformed entry: {fault(error)}") from None
     if split is not None:
-        raise JudgementsError(f"{path} has no splits; leave out --split")
+        raise JudgementsError(f"{path} has no splits; remove --split")
     return truth
 
 
 def write_ground_truth(path: Path, truth: GroundTruth) -> None:
-    """Writes a ground truth so that `read_ground_truth` gives the same again.
+    """Writes a ground truth for `read_ground_truth`.
 
     The layout is that of COCO's caption files, with the labels of each image, and with
-    `judgements`, which says whether the "pairs" are right or all captions of the "classes".
+    `judgements`: "pairs", or "classes" if all captions of a class are relevant.
     """
     labels = truth.labels or [()] * len(truth.image_ids)
     content = {
@@ -91,11 +91,11 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
         truth: The images.
 
     Returns:
-        The categories of each image, numbered from 0 in the order of their ids; none for an
+        The categories of each image, numbered from 0 in the order of their ids; empty for an
         image without annotated objects.
 
     Raises:
-        JudgementsError: If the file is no such file, or knows none of the images.
+        JudgementsError: If the file has another format, or none of the images.
     """
     content = _json(path)
     try:
@@ -191,7 +191,7 @@ def _from_csv(path: Path) -> GroundTruth:
         if grade > 0:
             right.setdefault(column, row)
         if grades.setdefault((row, column), grade) != grade:
-            raise JudgementsError(f"{path}:{line}: this pair has had another grade before")
+            raise JudgementsError(f"{path}:{line}: this pair has another grade above")
     if not grades:
         raise JudgementsError(f"{path} has no rows")
     pairs = np.array(list(grades))

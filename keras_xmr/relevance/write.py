@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 def relevance_of_file(
     path: Path, output: Path | None, splits: Sequence[str], options: RelevanceOptions
 ) -> None:
-    """Writes the relevance of all pairs of a captions file, and prints how many are above what.
+    """Writes the relevance of all pairs of a captions file, and prints counts by threshold.
 
     Args:
         path: See `data_pipelines.sources.captions_file`.
@@ -81,7 +81,7 @@ def write_relevance_of(
         options: The section `relevance` of a config.
 
     Raises:
-        UserError: If the tokenizer cannot be run, or the disk has not enough room.
+        UserError: If the tokenizer cannot be run, or the disk has too little space.
     """
     _LOGGER.info("%s of %d images and %d captions", options.measure, len(images), len(captions))
     texts = [caption.text for caption in captions]

@@ -60,7 +60,7 @@ def summary_table(evaluation: Evaluation) -> Table:
     names.append(RSUM)
     rows = []
     for kind in (None, *measured.extra):
-        title = "annotated answers" if kind is None else judgements_title(kind)
+        title = "annotated pairs" if kind is None else judgements_title(kind)
         metrics = _against(measured, kind)
         shown = {title: metrics.summary}
         for name, simpler in evaluation.baselines.items():
@@ -109,7 +109,7 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
 def verdict_line(evaluation: Evaluation) -> str:
     """Whether the model's own matcher is better than chance, in a sentence.
 
-    By the annotated answers; and where all that is right is known, and says otherwise, by that too.
+    By the annotated pairs; and where all that is right is known, and says otherwise, by that too.
     Matchers that tie many pairs are named.
     """
     matcher, images = evaluation.matchers[0], evaluation.ground_truth.caption_image

@@ -98,7 +98,7 @@ def _reliability(name: str, bins: Reliability) -> Picture:
     see = (
         "Reliability. On the dotted line, a probability of 70 % is right 7 times of 10; below it "
         f"the model is overconfident. The mean gap (ECE) is {percent(bins.error, 2)}, by the "
-        "annotated answers: where many relevant items were not annotated, it is overestimated. "
+        "annotated pairs: where many relevant items were not annotated, it is overestimated. "
         "Thin lines are 95 % intervals."
     )
     table = columns(

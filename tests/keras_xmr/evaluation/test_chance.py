@@ -57,8 +57,8 @@ def test_only_what_is_surely_better_than_chance_is_called_so(random):
     assert seeing.is_better_than_chance
     assert seeing.chance == pytest.approx(blind.chance)
     assert "where a random ranking has" in str(seeing)
-    assert "rough guess" not in str(seeing)
-    assert str(replace(seeing, images=5)).endswith("on 5 images, that is a rough guess.")
+    assert "rough estimate" not in str(seeing)
+    assert str(replace(seeing, images=5)).endswith("on 5 images, this is a rough estimate.")
 
 
 @pytest.mark.parametrize("agrees", [True, False])

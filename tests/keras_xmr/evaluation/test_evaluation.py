@@ -200,7 +200,7 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     begins = [
         "A caption as the query",
         "Captions and the images retrieved",
-        "annotated answers</h2>",
+        "annotated pairs</h2>",
     ]
     places = [page.index(text) for text in [*begins, "<h2>Uncertainty"]]
     assert places == sorted(places)

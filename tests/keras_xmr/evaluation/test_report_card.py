@@ -261,7 +261,7 @@ def test_the_last_screen_has_the_own_matcher_beside_chance(evaluation):
     evaluation.matchers = [own, replace(own, name="other")]
     table = summary_table(evaluation)
     assert [row[0] for row in table.rows] == [
-        *("annotated answers", "  chance"),
+        *("annotated pairs", "  chance"),
         *("exhaustive truth", "  chance"),
     ]
     assert table.rows[0][-1] == f"{100 * own.metrics.summary['rsum']:.1f}"
