@@ -198,7 +198,7 @@ def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> 
 
 
 def _expected_preference(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """bpref of a random ranking, where all numbers of wrong answers before an item are as likely."""
+    """bpref of a random ranking: all numbers of wrong answers before an item are equally likely."""
     counted = np.minimum(right, wrong)  # the maximum number of wrong answers that bpref counts
     before = counted * (counted - 1) / 2 + (wrong - counted + 1) * counted
     return 1 - before / np.maximum((wrong + 1) * counted, 1)
