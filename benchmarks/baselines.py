@@ -26,20 +26,20 @@ class Pairs:
     Attributes:
         images: Vectors (N, F) at unit length.
         captions: Vectors (M, G) at unit length.
-        image_of: The row of the image of each caption, (M,).
+        image_ids: The row of the image of each caption, (M,).
         layers: Of how many layers of the encoder a caption has features, side by side.
     """
 
     images: np.ndarray
     captions: np.ndarray
-    image_of: np.ndarray
+    image_ids: np.ndarray
     layers: int = 1
 
     def own(self) -> np.ndarray:
         """The mean of the captions of each image, (N, G)."""
         total = np.zeros((len(self.images), self.captions.shape[1]))
-        np.add.at(total, self.image_of, self.captions)
-        return total / np.bincount(self.image_of, minlength=len(total))[:, None]
+        np.add.at(total, self.image_ids, self.captions)
+        return total / np.bincount(self.image_ids, minlength=len(total))[:, None]
 
 
 Ranks = tuple[np.ndarray, np.ndarray]
@@ -52,22 +52,22 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def ranks(scores: np.ndarray, image_of: np.ndarray) -> Ranks:
+def ranks(scores: np.ndarray, image_ids: np.ndarray) -> Ranks:
     """Ranks, from 1, of the best own caption of an image and of the image of a caption.
 
     Ties count against.
 
     Args:
         scores: (N, M), images by captions.
-        image_of: The row of the image of each caption, (M,).
+        image_ids: The row of the image of each caption, (M,).
 
     Returns:
         The rank of each image (N,) and of each caption (M,).
     """
-    own = image_of == np.arange(len(scores))[:, None]
+    own = image_ids == np.arange(len(scores))[:, None]
     best = np.where(own, scores, -np.inf).max(axis=1)
     to_captions = (np.where(own, -np.inf, scores) >= best[:, None]).sum(axis=1) + 1
-    right = scores[image_of, np.arange(len(image_of))]
+    right = scores[image_ids, np.arange(len(image_ids))]
     return to_captions, (scores >= right).sum(axis=0)
 
 
@@ -156,7 +156,7 @@ def _train_dual_encoder(
         [side.astype(np.float32) for side in sides] for sides in _scaled(train, dev, test)
     )
     sides = [_Linear(x.shape[1], random), _Linear(y.shape[1], random)]
-    captions_of = [np.flatnonzero(train.image_of == i) for i in range(len(x))]
+    captions_of = [np.flatnonzero(train.image_ids == i) for i in range(len(x))]
     batch = min(setting.batch, len(x))
     steps = setting.steps or max(1, len(y) // batch)
     count = max(1, round(setting.epochs * epochs))
@@ -169,7 +169,7 @@ def _train_dual_encoder(
             rate = setting.rate * 0.5 * (1 + np.cos(np.pi * done))
             _info_nce_step(sides, x[images], y[captions], random, setting, rate)
         left, right = (side.weights for side in sides)
-        found = ranks(unit(dev_x @ left) @ unit(dev_y @ right).T, dev.image_of)
+        found = ranks(unit(dev_x @ left) @ unit(dev_y @ right).T, dev.image_ids)
         rsum = float(recalls(found).sum())
         if rsum > best[0]:
             best = rsum, unit(test_x @ left) @ unit(test_y @ right).T
@@ -180,7 +180,7 @@ def chance(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.
     """Random scores, of each test split its own."""
     random = np.random.default_rng([seed, zlib.crc32(test.images.tobytes())])
     first, scores = (random.random((len(p.images), len(p.captions))) for p in (dev, test))
-    return float(recalls(ranks(first, dev.image_of)).sum()), scores
+    return float(recalls(ranks(first, dev.image_ids)).sum()), scores
 
 
 BASELINES: dict[str, Baseline] = {
@@ -195,12 +195,12 @@ BASELINES: dict[str, Baseline] = {
 
 def _roots(pairs: Pairs) -> Pairs:
     roots = np.sign(pairs.images) * np.sqrt(np.abs(pairs.images))
-    return Pairs(unit(roots), pairs.captions, pairs.image_of)
+    return Pairs(unit(roots), pairs.captions, pairs.image_ids)
 
 
 def _last_layer(pairs: Pairs) -> Pairs:
     width = pairs.captions.shape[1] // pairs.layers
-    return Pairs(pairs.images, unit(pairs.captions[:, -width:]), pairs.image_of)
+    return Pairs(pairs.images, unit(pairs.captions[:, -width:]), pairs.image_ids)
 
 
 def _best_maps(
@@ -215,7 +215,7 @@ def _best_maps(
         return images @ captions.T
 
     def rsum(maps: tuple[np.ndarray, np.ndarray]) -> float:
-        return float(recalls(ranks(score(dev, *maps), dev.image_of)).sum())
+        return float(recalls(ranks(score(dev, *maps), dev.image_ids)).sum())
 
     reached, best = max(((rsum(pair), pair) for pair in maps), key=lambda each: each[0])
     return reached, score(test, *best)

@@ -112,7 +112,7 @@ def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
         if method in BASELINES:
             splits = [photos.pairs(rows[split]) for split in ("train", "dev", "test")]
             dev, scores = BASELINES[method](*splits, seed)
-            found, measures = ranks(scores, splits[2].image_of), no_measures
+            found, measures = ranks(scores, splits[2].image_ids), no_measures
         else:
             features, made_of = features_of(method, photos, options)
             folder = options.work / "folds" / f"{fold}_{size}_{made_of}"

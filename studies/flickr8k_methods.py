@@ -35,6 +35,7 @@ from methods_table import JUDGED, SIDES, print_tables, read_lines, write_csv
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 from baselines import BASELINES, Pairs
 
+from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
@@ -42,7 +43,6 @@ from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.metrics.functions import score_matrices_of
 from keras_xmr.pipeline import Run
-from keras_xmr.training.cca_start import averages_of_split
 from keras_xmr.uncertainty.sigma import few_words
 
 SHORTEST_FIRST = "shortest_first"
@@ -179,8 +179,18 @@ def _lines_of_baselines(
 
 
 def _pairs(run: Run, split: SplitRecords) -> Pairs:
-    averages = averages_of_split(run.model, split, run.tokenizer, run.config)
-    return Pairs(averages.images, averages.captions, split.caption_image)
+    """What the poolings of both towers see: averages of the features that a run has kept."""
+    size = run.config.evaluation.batch_size
+    captions: Any = split.caption_features
+    batches = (
+        image_batches(split, run.config.data.image, size),
+        caption_feature_batches(captions, np.arange(split.num_captions), size),
+    )
+    images, texts = (
+        np.concatenate([tower.get_layer("head").global_pooling.average(batch) for batch in own])
+        for tower, own in zip((run.model.image_tower, run.model.text_tower), batches, strict=True)
+    )
+    return Pairs(images.astype(np.float64), texts.astype(np.float64), split.caption_image)
 
 
 def _shortest_first(split: SplitRecords) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_xmr.comparison.resampling import estimate_means
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements import as_judgements, checked_image_of
+from keras_xmr.judgements import as_judgements, check_image_ids
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics.bootstrap import (
     RESAMPLES,
@@ -93,7 +93,7 @@ def compare(
     scores_b: Any,
     judgements: Any = None,
     *,
-    image_of: Any = None,
+    image_ids: Any = None,
     names: tuple[str, str] = ("a", "b"),
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -110,7 +110,7 @@ def compare(
             them; or a list of such, one for each run.
         scores_b: The same of the second one.
         judgements: The relevant pairs; see `keras_xmr.metrics.recall`.
-        image_of: The row of each caption's image, int (captions,): captions of one image are not
+        image_ids: The row of each caption's image, int (captions,): captions of one image are not
             independent. By default that of the judgements if each caption has one relevant image
             there; otherwise captions are resampled independently.
         names: The names of both in tables.
@@ -145,7 +145,7 @@ def compare(
             ("t2i", [run.text_to_image for run in runs]),
         )
     }
-    sizes, owner = (len(sides[0]), len(sides[1])), _owner(right, image_of)
+    sizes, owner = (len(sides[0]), len(sides[1])), _owner(right, image_ids)
     estimates = estimate_means(per_query, sizes, owner, shape[0], resamples, seed)
     minus = {name: second - first for name, (first, second) in estimates.items()}
     differences = {name: estimate.difference() for name, estimate in minus.items()}
@@ -169,10 +169,10 @@ def _runs(scores: Any) -> Sequence[Any]:
     return [scores]
 
 
-def _owner(right: Judgements, image_of: Any) -> np.ndarray | None:
+def _owner(right: Judgements, image_ids: Any) -> np.ndarray | None:
     """The image of each caption; None if it is not known."""
     images, captions = right.shape
-    if image_of is None:
+    if image_ids is None:
         grades = right.grades.tocsc()
         return grades.indices if (np.diff(grades.indptr) == 1).all() else None
-    return checked_image_of(image_of, images, captions)
+    return check_image_ids(image_ids, images, captions)

@@ -18,7 +18,7 @@ GREY = 127
 
 
 class Embedder(Protocol):
-    """Interface of models that embed pixels and texts, such as `keras_xmr.index.model.RunModel`."""
+    """Interface of embedders of pixels and texts, such as `keras_xmr.index.run_model.RunModel`."""
 
     def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
         """The embeddings of pixels uint8 (N, size, size, 3)."""

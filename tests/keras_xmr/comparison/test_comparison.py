@@ -583,7 +583,7 @@ def test_another_evaluation_is_done_again(tmp_path):
             ["evaluate", "--configs=scenes_pcme"],
             "has no option --configs. Did you mean '--config'?",
         ),
-        (["compare", "--configs=scenes_pcme", "--seeds=0,x"], "'x' is not a whole number"),
+        (["compare", "--configs=scenes_pcme", "--seeds=0,x"], "'x' is not a valid integer"),
         (["compare", "--runs=a", "--seeds=1"], "--seeds needs --configs"),
         (["compare", "--config=scenes_pcme"], "Did you mean '--configs'?"),
         (["compare", "--runs=saved_models/a"], "saved_models/a holds no run"),
