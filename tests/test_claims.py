@@ -11,11 +11,10 @@ from benchmark_modules import benchmark
 from finished_runs import finished_run
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
-from keras_xmr.evaluation.damage import Damage
-from keras_xmr.evaluation.report_card import SigmaBins
-from keras_xmr.evaluation.uncertainty import Bins
 from keras_xmr.metrics.bootstrap import Estimate
-from keras_xmr.reporting import uncertainty_plots as card_plots
+from keras_xmr.reporting import uncertainty_plots
+from keras_xmr.uncertainty.occlusion import Occlusion
+from keras_xmr.uncertainty.sigma import Bins
 
 bench = benchmark("claims")
 
@@ -252,15 +251,11 @@ def report(folder, recalls, grown):
     folder.mkdir(parents=True)
     recalls = np.array(recalls)
     for side in ("image", "caption"):
-        filled = SigmaBins(
-            Bins([*range(len(recalls))], recalls.tolist(), 0.0, (-0.1, 0.1)),
-            recalls - 0.1,
-            recalls + 0.1,
-        )
+        filled = Bins([*range(len(recalls))], recalls.tolist(), 0.0, (-0.1, 0.1))
         ratio = np.array([1.0, grown])
-        damage = Damage((0.0, 0.7), ratio, ratio - 0.01, ratio + 0.01, 9)
-        for picture in (card_plots._bins(side, filled), card_plots._damage(side, damage)):
-            picture.write(folder)
+        growth = Occlusion((0.0, 0.7), ratio, ratio - 0.01, ratio + 0.01, 9)
+        uncertainty_plots._bins(side, filled, recalls - 0.1, recalls + 0.1).write(folder)
+        uncertainty_plots._occlusion(side, growth).write(folder)
 
 
 def test_reports_say_what_sigma_tells(bench, tmp_path):
