@@ -32,7 +32,15 @@ from keras_xmr.evaluation.files import save_scores
 from keras_xmr.evaluation.gradients import count_gradients
 from keras_xmr.evaluation.linear import add_linear_model
 from keras_xmr.evaluation.tuning import search_scales
-from keras_xmr.index.probe import probe
+from keras_xmr.export import (
+    export_keras,
+    export_saved_model,
+    next_version,
+    remove_old_versions,
+)
+from keras_xmr.export.onnx_export import check_packages, export_onnx
+from keras_xmr.export.samples import some_inputs
+from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import (
     PHOTOS,
@@ -53,14 +61,6 @@ from keras_xmr.reporting.result_tables import (
     verdict_line,
 )
 from keras_xmr.run_folder import RunFolder
-from keras_xmr.serving import (
-    export_keras,
-    export_saved_model,
-    next_version,
-    remove_old_versions,
-)
-from keras_xmr.serving.onnx_export import check_packages, export_onnx
-from keras_xmr.serving.samples import some_inputs
 from keras_xmr.training.cluster import cluster_of
 from keras_xmr.training.distribution import LOST, Distribution, lost_worker
 from keras_xmr.training.initial_weights import check_initial_weights

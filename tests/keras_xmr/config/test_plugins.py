@@ -282,7 +282,7 @@ def test_the_command_of_the_page_runs(package, capsys):
     assert "Counts the words of a text." in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["main.py", ".my_methods"])
-    assert "my_methods is not a command: it has no add_arguments" in capsys.readouterr().err
+    assert "my_methods is not a command: it lacks add_arguments" in capsys.readouterr().err
 
 
 def test_installed_packages_bring_commands(package, monkeypatch, capsys):
