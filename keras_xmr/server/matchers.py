@@ -34,6 +34,10 @@ class MatcherSearcher(Searcher):
         super().__init__(index, embedder=_Scoring(embedder, embedder.with_matcher(name)))
         self._name = name
 
+    def _embed_texts(self, texts: Any) -> dict[str, Any]:
+        # What was learned from marks was chosen for the matcher of the index.
+        return dict(self.model.embed_texts(list(texts)))
+
     def _check_rerank(self, query: Any, rerank: str) -> None:
         del query
         raise UserError(f"{rerank} was tuned for {self.index.matcher}, not for {self._name}")
