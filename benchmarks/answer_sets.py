@@ -23,7 +23,7 @@ from data_pipelines.tables import table
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.calibration import embed_reference
 from keras_xmr.index.coverage import ScoredSplit, coverage
-from keras_xmr.index.model import RunModel
+from keras_xmr.index.run_model import RunModel
 
 
 def main() -> None:

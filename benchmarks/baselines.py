@@ -26,24 +26,25 @@ class Pairs:
     Attributes:
         images: Vectors (N, F) at unit length.
         captions: Vectors (M, G) at unit length.
-        image_of: The row of the image of each caption, (M,).
+        image_ids: The row of the image of each caption, (M,).
         layers: Of how many layers of the encoder a caption has features, side by side.
     """
 
     images: np.ndarray
     captions: np.ndarray
-    image_of: np.ndarray
+    image_ids: np.ndarray
     layers: int = 1
 
     def own(self) -> np.ndarray:
         """The mean of the captions of each image, (N, G)."""
         total = np.zeros((len(self.images), self.captions.shape[1]))
-        np.add.at(total, self.image_of, self.captions)
-        return total / np.bincount(self.image_of, minlength=len(total))[:, None]
+        np.add.at(total, self.image_ids, self.captions)
+        return total / np.bincount(self.image_ids, minlength=len(total))[:, None]
 
 
 Ranks = tuple[np.ndarray, np.ndarray]
-Baseline = Callable[[Pairs, Pairs, Pairs, int], tuple[float, Ranks]]
+Baseline = Callable[[Pairs, Pairs, Pairs, int], tuple[float, np.ndarray]]
+"""Pairs that train, of dev and of test, and a seed: RSUM on dev, and scores (N, M) of test."""
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -51,22 +52,22 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def ranks(scores: np.ndarray, image_of: np.ndarray) -> Ranks:
+def ranks(scores: np.ndarray, image_ids: np.ndarray) -> Ranks:
     """Ranks, from 1, of the best own caption of an image and of the image of a caption.
 
     Ties count against.
 
     Args:
         scores: (N, M), images by captions.
-        image_of: The row of the image of each caption, (M,).
+        image_ids: The row of the image of each caption, (M,).
 
     Returns:
         The rank of each image (N,) and of each caption (M,).
     """
-    own = image_of == np.arange(len(scores))[:, None]
+    own = image_ids == np.arange(len(scores))[:, None]
     best = np.where(own, scores, -np.inf).max(axis=1)
     to_captions = (np.where(own, -np.inf, scores) >= best[:, None]).sum(axis=1) + 1
-    right = scores[image_of, np.arange(len(image_of))]
+    right = scores[image_ids, np.arange(len(image_ids))]
     return to_captions, (scores >= right).sum(axis=0)
 
 
@@ -75,12 +76,12 @@ def recalls(found: Ranks) -> np.ndarray:
     return np.array([100 * np.mean(side <= k) for side in found for k in (1, 5, 10)])
 
 
-def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """Predicts the mean of an image's sentence embeddings from its features, in closed form."""
     return _best_maps(_ridge_maps(train), train, dev, test)
 
 
-def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """Regularised canonical correlation analysis, in closed form (Vinod 1976).
 
     Two ridges, the number of directions, and the power of its correlation that each is weighted
@@ -89,19 +90,19 @@ def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]
     return _best_maps(_cca_maps(train), train, dev, test)
 
 
-def cca_of_roots(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def cca_of_roots(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """The same on square roots of the averages, for features that are nowhere negative."""
     return cca(*(_roots(pairs) for pairs in (train, dev, test)), seed)
 
 
-def cca_of_last_layer(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def cca_of_last_layer(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """CCA on what the text encoder ends with alone: its sentence embeddings, as it was trained."""
     return cca(*(_last_layer(pairs) for pairs in (train, dev, test)), seed)
 
 
 def dual_encoder(
     train: Pairs, dev: Pairs, test: Pairs, seed: int, epochs: float = 1.0
-) -> tuple[float, Ranks]:
+) -> tuple[float, np.ndarray]:
     """A linear map a side to 256 numbers, trained with symmetric InfoNCE and AdamW.
 
     Inputs are centred and scaled to a mean square of 1. Settings, the number of epochs, and
@@ -147,19 +148,19 @@ SETTINGS = (
 
 def _train_dual_encoder(
     splits: tuple[Pairs, Pairs, Pairs], setting: Setting, seed: int, epochs: float
-) -> tuple[float, Ranks]:
-    """The best RSUM on dev of any epoch, and the ranks on test of that epoch."""
+) -> tuple[float, np.ndarray]:
+    """The best RSUM on dev of any epoch, and the scores of test of that epoch."""
     random = np.random.default_rng(seed)
     train, dev, test = splits
     (x, y), (dev_x, dev_y), (test_x, test_y) = (
         [side.astype(np.float32) for side in sides] for sides in _scaled(train, dev, test)
     )
     sides = [_Linear(x.shape[1], random), _Linear(y.shape[1], random)]
-    captions_of = [np.flatnonzero(train.image_of == i) for i in range(len(x))]
+    captions_of = [np.flatnonzero(train.image_ids == i) for i in range(len(x))]
     batch = min(setting.batch, len(x))
     steps = setting.steps or max(1, len(y) // batch)
     count = max(1, round(setting.epochs * epochs))
-    best: tuple[float, Ranks] = -1.0, (np.empty(0), np.empty(0))
+    best = -1.0, np.empty(0)
     for epoch in range(count):
         for step in range(steps):
             images = random.permutation(len(x))[:batch]
@@ -168,22 +169,18 @@ def _train_dual_encoder(
             rate = setting.rate * 0.5 * (1 + np.cos(np.pi * done))
             _info_nce_step(sides, x[images], y[captions], random, setting, rate)
         left, right = (side.weights for side in sides)
-        found = ranks(unit(dev_x @ left) @ unit(dev_y @ right).T, dev.image_of)
+        found = ranks(unit(dev_x @ left) @ unit(dev_y @ right).T, dev.image_ids)
         rsum = float(recalls(found).sum())
         if rsum > best[0]:
-            scores = unit(test_x @ left) @ unit(test_y @ right).T
-            best = rsum, ranks(scores, test.image_of)
+            best = rsum, unit(test_x @ left) @ unit(test_y @ right).T
     return best
 
 
-def chance(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, Ranks]:
+def chance(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
     """Random scores, of each test split its own."""
     random = np.random.default_rng([seed, zlib.crc32(test.images.tobytes())])
-    found = [
-        ranks(random.random((len(pairs.images), len(pairs.captions))), pairs.image_of)
-        for pairs in (dev, test)
-    ]
-    return float(recalls(found[0]).sum()), found[1]
+    first, scores = (random.random((len(p.images), len(p.captions))) for p in (dev, test))
+    return float(recalls(ranks(first, dev.image_ids)).sum()), scores
 
 
 BASELINES: dict[str, Baseline] = {
@@ -198,28 +195,30 @@ BASELINES: dict[str, Baseline] = {
 
 def _roots(pairs: Pairs) -> Pairs:
     roots = np.sign(pairs.images) * np.sqrt(np.abs(pairs.images))
-    return Pairs(unit(roots), pairs.captions, pairs.image_of)
+    return Pairs(unit(roots), pairs.captions, pairs.image_ids)
 
 
 def _last_layer(pairs: Pairs) -> Pairs:
     width = pairs.captions.shape[1] // pairs.layers
-    return Pairs(pairs.images, unit(pairs.captions[:, -width:]), pairs.image_of)
+    return Pairs(pairs.images, unit(pairs.captions[:, -width:]), pairs.image_ids)
 
 
 def _best_maps(
     maps: Iterator[tuple[np.ndarray, np.ndarray]], train: Pairs, dev: Pairs, test: Pairs
-) -> tuple[float, Ranks]:
-    """RSUM on dev, and ranks on test, of the pair of linear maps that is best on dev."""
+) -> tuple[float, np.ndarray]:
+    """RSUM on dev, and scores of test, of the pair of linear maps that is best on dev."""
     means = train.images.mean(axis=0), train.captions.mean(axis=0)
 
-    def tried(pairs: Pairs, image: np.ndarray, caption: np.ndarray) -> Ranks:
+    def score(pairs: Pairs, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
         images = unit((pairs.images - means[0]) @ image)
         captions = unit((pairs.captions - means[1]) @ caption)
-        return ranks(images @ captions.T, pairs.image_of)
+        return images @ captions.T
 
-    scored = ((float(recalls(tried(dev, *pair)).sum()), pair) for pair in maps)
-    rsum, best = max(scored, key=lambda each: each[0])
-    return rsum, tried(test, *best)
+    def rsum(maps: tuple[np.ndarray, np.ndarray]) -> float:
+        return float(recalls(ranks(score(dev, *maps), dev.image_ids)).sum())
+
+    reached, best = max(((rsum(pair), pair) for pair in maps), key=lambda each: each[0])
+    return reached, score(test, *best)
 
 
 def _ridge_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:

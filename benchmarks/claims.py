@@ -49,8 +49,8 @@ from real_tables import Result, Sides, mean_of_runs, read_results, resampled_pho
 from data_pipelines.errors import UserError
 from keras_xmr.comparison.resampling import Resampled, resample
 from keras_xmr.comparison.results import RunResult, read_runs
-from keras_xmr.metrics import Table
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, Estimate, Seeds, holm
+from keras_xmr.reporting.table import Table
 
 Found = dict[tuple[Claim, str], tuple[Estimate | None, str]]
 """Of a claim and a metric the difference in percent, and of what runs it is.

@@ -57,7 +57,7 @@ class Split:
 
     images: np.ndarray
     captions: np.ndarray
-    image_of: np.ndarray
+    image_ids: np.ndarray
 
 
 class Fold:
@@ -104,7 +104,7 @@ class Fold:
 
     def right(self, split: str) -> Sides:
         """Whether the first answer is right; ties count against."""
-        found = ranks(self.cosines(split), self.splits[split].image_of)
+        found = ranks(self.cosines(split), self.splits[split].image_ids)
         return {side: rank == 1 for side, rank in zip(("image", "caption"), found, strict=True)}
 
     def model(self, config: Config) -> Retriever:
@@ -256,9 +256,9 @@ def _epochs(model: Retriever, train: Split, config: Config) -> Iterator[None]:
     from keras_xmr.config.registry import build
 
     model.compile(optimizer=build("optimizer", config.train.optimizer, learning_rate=RATE))
-    x = {"image": train.images[train.image_of], "caption": train.captions}
+    x = {"image": train.images[train.image_ids], "caption": train.captions}
     for epochs in np.diff([0, *EPOCHS]):
-        model.fit(x, train.image_of, batch_size=config.train.batch_size, epochs=epochs, verbose=0)
+        model.fit(x, train.image_ids, batch_size=config.train.batch_size, epochs=epochs, verbose=0)
         yield
 
 
@@ -337,8 +337,8 @@ def _averages(model: Retriever, split: Split) -> Any:
     return Averages(
         image.average(split.images).numpy().astype(float),
         caption.average(split.captions).numpy().astype(float),
-        split.image_of,
-        Judgements.from_pairs(split.image_of, len(split.images)),
+        split.image_ids,
+        Judgements.from_pairs(split.image_ids, len(split.images)),
     )
 
 

@@ -32,7 +32,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
-from baselines import BASELINES, Pairs, Ranks, recalls, unit
+from baselines import BASELINES, Pairs, Ranks, ranks, recalls, unit
 from paper_claims import MATCHERS, RERANKERS
 from real_tables import Measures, Result, draw_learning_curve, read_results, result_lines
 
@@ -104,23 +104,24 @@ def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
     """Runs what has no line in the file of results yet, and appends it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     done = {(r.method, r.size, r.fold, r.seed) for r in read_results([path])}
+    no_measures: Measures = {}
     for method, size, fold, seed in _plan(photos, options):
         if (method, size, fold, seed) in done:
             continue
         rows = photos.fold(fold, size)
         if method in BASELINES:
             splits = [photos.pairs(rows[split]) for split in ("train", "dev", "test")]
-            dev, ranks = BASELINES[method](*splits, seed)
-            measures: Measures = {}
+            dev, scores = BASELINES[method](*splits, seed)
+            found, measures = ranks(scores, splits[2].image_ids), no_measures
         else:
             features, made_of = features_of(method, photos, options)
             folder = options.work / "folds" / f"{fold}_{size}_{made_of}"
             write_fold(features, photos.captions, rows, folder)
-            dev, ranks, measures = train(method, folder, seed, options)
-        result = Result(method, size, fold, seed, ranks, measures)
+            dev, found, measures = train(method, folder, seed, options)
+        result = Result(method, size, fold, seed, found, measures)
         with path.open("a") as file:
             file.write(json.dumps(result.as_json() | {"dev": dev}) + "\n")
-        print(f"{result.name}: dev {dev:.1f}, test {recalls(ranks).sum():.1f}", flush=True)
+        print(f"{result.name}: dev {dev:.1f}, test {recalls(found).sum():.1f}", flush=True)
 
 
 def _plan(photos: Photos, options: argparse.Namespace) -> Iterator[tuple[str, int, int, int]]:

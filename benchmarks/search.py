@@ -60,8 +60,7 @@ class Way(NamedTuple):
 
 
 KINDS: list[tuple[str, dict[str, Any], list[Way]]] = [
-    ("exact", {}, [Way("exact, float32", {})]),
-    ("exact", {"precision": "float16"}, [Way("exact, float16", {})]),
+    ("exact", {}, [Way("exact", {})]),
     (
         "faiss_hnsw",
         {"construction": 100},
@@ -177,7 +176,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
                 f"{found.name}: recall@10 {found.recall:.3f}",
                 f"{told}; p95 {1e3 * found.p95:.2f} ms",
                 *(found.p50, plain, "all products in NumPy, and the ten largest", found.memory),
-                **(by_memory(vectors.nbytes) if found.name == "exact, float32" else {}),
+                **(by_memory(vectors.nbytes) if found.name == "exact" else {}),
             )
 
 
@@ -193,8 +192,8 @@ def print_table(made: Vectors, names: list[str]) -> None:
     seconds, cpu = by_numpy(vectors, queries)
     print(f"\nNumPy: p50 {1e3 * np.median(seconds):.2f} ms, CPU {1e3 * cpu:.2f} ms")
     copy = bytes_a_second(time.process_time) / 1e9
-    for scan in (vectors.nbytes / f.cpu / 1e9 for f in found if f.name == "exact, float32"):
-        print(f"exact, float32, reads {scan:.1f} GB a second; a copy moves {copy:.1f}")
+    for scan in (vectors.nbytes / f.cpu / 1e9 for f in found if f.name == "exact"):
+        print(f"exact reads {scan:.1f} GB a second; a copy moves {copy:.1f}")
     sys.stdout.flush()
 
 
@@ -250,7 +249,7 @@ def asked_here(folder: str, kind: str, values: dict[str, Any], rescored: int) ->
     opened = backend_class(kind)
     before = resident()
     backend = opened.open(Path(folder) / "backend")
-    vars(backend).update(values)
+    backend.options.update(values)
     queries = np.load(Path(folder) / "queries.npy")
     vectors = np.load(Path(folder) / "vectors.npy", mmap_mode="r")
     ask = best_of(backend, vectors, rescored) if rescored else plainly(backend)

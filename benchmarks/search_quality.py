@@ -28,8 +28,8 @@ from data_pipelines.tables import table
 from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
 from keras_xmr.index.backends import Exact
 from keras_xmr.index.calibration import SplitQueries, embed_stored_captions
-from keras_xmr.index.model import RunModel
-from keras_xmr.index.rerank import Reranking, first_hits, reranked, tune
+from keras_xmr.index.query_reranking import Reranking, first_hits, reranked, tune
+from keras_xmr.index.run_model import RunModel
 
 K = 10
 _RESAMPLED = 2000

@@ -70,17 +70,18 @@ class Embedded:
 
     def __init__(self, run: Path, photos: int) -> None:
         from data_pipelines.records import Records
-        from keras_xmr.index.calibration import embed_split_images, embed_texts, join
-        from keras_xmr.index.model import RunModel
+        from keras_xmr.index.calibration import embed_split_images, embed_texts
+        from keras_xmr.index.embedding_arrays import concatenate
+        from keras_xmr.index.run_model import RunModel
 
         self.model = RunModel(run)
         data = self.model.config.data
         records = Records.open(data.records)
         if data.source.name == "scenes" and data.source.image_size == data.image.size:
-            self.photos = join(list(self._drawn(photos)))
+            self.photos = concatenate(list(self._drawn(photos)))
         else:
             splits = ("train", "val", "test")
-            self.photos = join([embed_split_images(self.model, records, s) for s in splits])
+            self.photos = concatenate([embed_split_images(self.model, records, s) for s in splits])
         texts = [caption.text for caption in records.split("test").captions]
         chosen = np.random.default_rng(0).permutation(len(texts))[:1000]
         self.captions = embed_texts(self.model, [texts[i] for i in chosen])

@@ -51,9 +51,9 @@ def _of_child(row: Row, bound: float, bound_by: str) -> Row:
 def untrained_run(folder: Path) -> Path:
     """The folder of the demo as it is exported, but not trained."""
     from keras_xmr.config.loader import find_config, load_config
+    from keras_xmr.export import export_keras
     from keras_xmr.model.build import build_model, build_tokenizer
     from keras_xmr.pipeline import Run
-    from keras_xmr.serving import export_keras
 
     sizes = "data.source={name: scenes, train: 32, val: 8, test: 8}"
     config = load_config(

@@ -2,13 +2,13 @@
 
 Every part can be imported on its own; `docs/python.md` shows how. What stands in `__all__` here
 and in the rooms named there (`losses`, `matchers`, `heads`, `encoders`, `pooling`, `layers`,
-`optimizers`, `embeddings`, `metrics`, `relevance`, `rerank`) is stable: from one minor version to
-the next it keeps its names and its results, or the changelog says what to write instead. So are
+`optimizers`, `embeddings`, `metrics`, `relevance`, `reranking`) is stable: from one minor version
+to the next it keeps its names and its results, or the changelog says what to write instead. So are
 the command line, the keys of configs, and what a run leaves in its folder. Everything else, and
 every name that begins with `_`, may change at any time.
 
 `import keras_xmr` imports neither TensorFlow nor Keras, and neither do `metrics`, `relevance` and
-`rerank`. It makes all classes known to Keras, in either order of import, so that
+`reranking`. It makes all classes known to Keras, in either order of import, so that
 `keras.models.load_model` finds them.
 """
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
         optimizers,
         pooling,
         relevance,
-        rerank,
+        reranking,
     )
+    from keras_xmr.comparison.scores import compare
     from keras_xmr.errors import ArgumentError
     from keras_xmr.evaluation.arrays import evaluate
+    from keras_xmr.inference import LoadedRun, load, pretrained
     from keras_xmr.judgements import Judgements
-    from keras_xmr.metrics.compare import compare
     from keras_xmr.model.objective import Objective
     from keras_xmr.model.retriever import Retriever
-    from keras_xmr.serving.load import LoadedRun, load, pretrained
 
 __version__ = "0.1.0"
 
@@ -61,19 +61,19 @@ __all__ = [
     "pooling",
     "pretrained",
     "relevance",
-    "rerank",
+    "reranking",
 ]
 
 _FROM = {
     "ArgumentError": "errors",
     "Judgements": "judgements",
-    "LoadedRun": "serving.load",
+    "LoadedRun": "inference",
     "Objective": "model.objective",
     "Retriever": "model.retriever",
-    "compare": "metrics.compare",
+    "compare": "comparison.scores",
     "evaluate": "evaluation.arrays",
-    "load": "serving.load",
-    "pretrained": "serving.load",
+    "load": "inference",
+    "pretrained": "inference",
 }
 
 

@@ -1,6 +1,6 @@
-"""The command line: finds the command, parses its arguments, and prints errors as sentences.
+"""The command line: loads the command, parses its arguments, and prints errors as sentences.
 
-Whatever is wrong with the arguments or a config is said before TensorFlow is imported.
+Errors in the arguments or a config are reported before TensorFlow is imported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DEFAULT = "run"
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours."""
+    """A parser that raises `ConfigError`."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message.removeprefix('argument ')} ({self.prog} --help)")
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line.
 
     Args:
-        argv: The arguments, with the name of the program first; those of the process by default.
+        argv: The arguments after the name of the program; by default those of the process.
     """
     words = list(sys.argv if argv is None else argv)[1:]
     _run(lambda: _start(words))
@@ -59,14 +59,14 @@ def _start(words: Sequence[str]) -> None:
     if words[0] == "--version":
         print(f"{NAME} {__version__}")
         return
-    named = not words[0].startswith("-")
-    name = words[0] if named else _DEFAULT
+    has_name = not words[0].startswith("-")
+    name = words[0] if has_name else _DEFAULT
     if name not in command_names() and not is_module(name):
-        raise ConfigError(f"there is no command {cut(repr(name))}.{nearest(name, command_names())}")
+        raise ConfigError(f"unknown command {cut(repr(name))}.{nearest(name, command_names())}")
     command = load_command(name)
-    arguments = _parse(name, command, words[named:])
+    arguments = _parse(name, command, words[has_name:])
     if cluster_of().count > 1 and not getattr(command, "SEVERAL_WORKERS", False):
-        raise ConfigError(f"{name} is the work of one process; start it without {TF_CONFIG}")
+        raise ConfigError(f"{name} runs in one process; start it without {TF_CONFIG}")
     check_backend()
     _set_up_logging()
     _set_up_warnings()
@@ -78,7 +78,7 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
     """The arguments of a command.
 
     Raises:
-        ConfigError: If one is not known, has a wrong value, or does not go with another.
+        ConfigError: If one is unknown, has an invalid value, or excludes another.
     """
     text, examples, rest = (command.__doc__ or "").partition("examples:\n")
     parser = _Parser(
@@ -95,7 +95,7 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
     try:
         arguments, unknown = parser.parse_known_args(words)
     except ConfigError:
-        # What is misspelt is also missed, and how it is spelt helps more.
+        # A misspelt option is also a missing one, and its spelling helps more.
         options = [word.partition("=")[0] for word in words if word.startswith("--")]
         if misspelt := [word for word in options if word not in _options(parser)]:
             raise ConfigError(_unknown(misspelt[0], name, parser)) from None
@@ -107,13 +107,13 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
 
 
 def _unknown(word: str, name: str, parser: argparse.ArgumentParser) -> str:
-    """What to say of a word that a command does not take."""
+    """The message on a word that a command does not accept."""
     if word.startswith("-"):
         option = word.partition("=")[0]
         return f"{name} has no option {cut(option)}.{nearest(option, _options(parser), 0.6)}"
     if word in command_names():
-        return f"{word!r} is a command, and commands stand first: {program()} {word} ..."
-    return f"{name} does not take the word {cut(repr(word))} ({parser.prog} --help)"
+        return f"{word!r} is a command, and the command comes first: {program()} {word} ..."
+    return f"{name} does not accept {cut(repr(word))} ({parser.prog} --help)"
 
 
 def _options(parser: argparse.ArgumentParser) -> list[str]:
@@ -128,31 +128,31 @@ def _set_up_logging() -> None:
 
 
 def _set_up_warnings() -> None:
-    # An image that is too large is refused with its name, which the warning of Pillow leaves out.
+    # An image that is too large is refused by name, which the warning of Pillow does not have.
     warnings.filterwarnings("ignore", "Image size", RuntimeWarning)
 
 
 def _run(work: Callable[[], None]) -> None:
-    """Does something; what a user can mend, as a full disk, ends it without a traceback."""
+    """Runs a command; errors that a user can fix, as a full disk, end it without a traceback."""
     try:
         work()
     except KeyboardInterrupt:
-        print("\nstopped; start again to go on", file=sys.stderr)
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         sys.exit(130)
     except TerminatedError as error:
         print(f"\n{error}", file=sys.stderr)
         sys.exit(EXIT_CODE)
     except UserError as error:
-        # A name of a file may hold commands for the terminal.
+        # The name of a file may contain control codes of the terminal.
         lines = map(on_one_line, str(error).split("\n"))
         print("error: " + "\n".join(lines), file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except Exception as error:
-        told = disk_trouble(error) or memory_trouble(error)
-        if told is None and isinstance(error, OSError):
-            told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-            told = told or str(error)
-        if told is None:
+        message = disk_trouble(error) or memory_trouble(error)
+        if message is None and isinstance(error, OSError):
+            message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            message = message or str(error)
+        if message is None:
             raise
-        print(f"error: {told}", file=sys.stderr)
+        print(f"error: {message}", file=sys.stderr)
         sys.exit(1)

@@ -28,18 +28,19 @@ from keras_xmr.evaluation.advice import advice, advice_before_training
 from keras_xmr.evaluation.attention import attention_of
 from keras_xmr.evaluation.embed import embed_unknown
 from keras_xmr.evaluation.evaluate import plan_memory
+from keras_xmr.evaluation.files import save_scores
 from keras_xmr.evaluation.gradients import count_gradients
 from keras_xmr.evaluation.linear import add_linear_model
-from keras_xmr.evaluation.report import PAGE, save_scores, write_report
-from keras_xmr.evaluation.tables import (
-    embedding_lines,
-    result_tables,
-    summary_tables,
-    verdict_line,
+from keras_xmr.evaluation.tuning import search_scales
+from keras_xmr.export import (
+    export_keras,
+    export_saved_model,
+    next_version,
+    remove_old_versions,
 )
-from keras_xmr.evaluation.tuning import search_lines, search_scales, search_tables
-from keras_xmr.evaluation.tuning_plots import scale_pictures
-from keras_xmr.index.probe import probe
+from keras_xmr.export.onnx_export import check_packages, export_onnx
+from keras_xmr.export.samples import some_inputs
+from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import (
     PHOTOS,
@@ -51,15 +52,15 @@ from keras_xmr.model.build import (
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.program import program, update_hint
 from keras_xmr.relevance.write import write_relevance_of
-from keras_xmr.run_folder import RunFolder
-from keras_xmr.serving import (
-    export_keras,
-    export_saved_model,
-    next_version,
-    remove_old_versions,
+from keras_xmr.reporting.evaluation_report import PAGE, write_report
+from keras_xmr.reporting.rerank_scales import scale_pictures, search_lines, search_tables
+from keras_xmr.reporting.result_tables import (
+    embedding_lines,
+    result_tables,
+    summary_tables,
+    verdict_line,
 )
-from keras_xmr.serving.onnx_export import check_packages, export_onnx
-from keras_xmr.serving.samples import some_inputs
+from keras_xmr.run_folder import RunFolder
 from keras_xmr.training.cluster import cluster_of
 from keras_xmr.training.distribution import LOST, Distribution, lost_worker
 from keras_xmr.training.initial_weights import check_initial_weights

@@ -11,9 +11,9 @@ from data_pipelines.locks import locked
 from data_pipelines.source_changes import data_change
 from keras_xmr.config.schema import Config
 from keras_xmr.index.build import Report, build_with
-from keras_xmr.index.gallery import PhotoIndex
 from keras_xmr.index.manifests import MANIFEST
-from keras_xmr.index.model import RunModel
+from keras_xmr.index.photo_index import PhotoIndex
+from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline import Run, run
 from keras_xmr.run_folder import RunFolder
 
@@ -90,7 +90,7 @@ def _update_index(config: Config, path: Path) -> Report:
     model, old = RunModel(config.folder), PhotoIndex.open(path)
     is_same = old.fingerprint == model.fingerprint
     fresh = path if is_same else path.with_name(f".{path.name}-update")
-    uri = "" if is_same else getattr(old.vectors, "uri", "")
+    uri = "" if is_same else old.vectors.options.get("uri", "")
     calibrate = old.is_calibrated
     old.close()
     report = build_with(model, old.root, fresh, old.backend, old.content["tags"], calibrate, uri)

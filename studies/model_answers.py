@@ -74,7 +74,7 @@ class ModelAnswers:
         """Embeds val and test by the model of a finished run. It takes a minute or two."""
         from data_pipelines.records import Records
         from keras_xmr.index.calibration import embed_reference
-        from keras_xmr.index.model import RunModel
+        from keras_xmr.index.run_model import RunModel
 
         model = RunModel(run)
         records = Records.open(model.config.data.records)

@@ -11,7 +11,7 @@ from model_answers import SplitAnswers
 from people_uncertainty import curves
 
 from keras_xmr.judgements import Judgements
-from keras_xmr.reporting.plots import save_plot
+from keras_xmr.reporting.pictures import save_plot
 
 Rows = Sequence[Any]
 

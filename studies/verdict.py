@@ -301,7 +301,7 @@ def load(
     def rsum(maps: tuple[np.ndarray, np.ndarray]) -> float:
         left = baselines.unit((val.images - centres[0]) @ maps[0])
         right = baselines.unit((val.captions - centres[1]) @ maps[1])
-        return float(baselines.recalls(baselines.ranks(left @ right.T, val.image_of)).sum())
+        return float(baselines.recalls(baselines.ranks(left @ right.T, val.image_ids)).sum())
 
     if fitted is not None and fitted.exists():
         with np.load(fitted) as arrays:

@@ -11,11 +11,11 @@ from benchmark_modules import benchmark
 from finished_runs import finished_run
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
-from keras_xmr.evaluation import card_plots
 from keras_xmr.evaluation.damage import Damage
 from keras_xmr.evaluation.report_card import SigmaBins
 from keras_xmr.evaluation.uncertainty import Bins
 from keras_xmr.metrics.bootstrap import Estimate
+from keras_xmr.reporting import uncertainty_plots as card_plots
 
 bench = benchmark("claims")
 

@@ -24,7 +24,7 @@ from small_index import small_index
 
 from keras_xmr import cli
 from keras_xmr.commands import load_command
-from keras_xmr.server.run import DRAIN
+from keras_xmr.server.process import DRAIN
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

@@ -14,7 +14,7 @@ from tiny_runs import copy_of
 
 import keras_xmr
 from data_pipelines.errors import UserError
-from keras_xmr.serving import export_keras
+from keras_xmr.export import export_keras
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "add_a_method.md"

@@ -7,7 +7,6 @@ import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,9 @@ import scipy.sparse
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
-from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_annotation_page
-from keras_xmr.audit.candidates import Candidates, Opinion, find_candidates, opinion
+from keras_xmr.audit.annotation_page import Entry, write_annotation_page
+from keras_xmr.audit.candidate_precision import Precision, measure_precision, precision_table
+from keras_xmr.audit.candidates import Candidates, Vote, find_candidates, vote
 from keras_xmr.audit.labels import (
     Label,
     Pair,
@@ -27,19 +27,23 @@ from keras_xmr.audit.labels import (
     write_judgements,
     write_labels,
 )
-from keras_xmr.audit.precision import Precision, measure_precision, precision_table
 from keras_xmr.config.schema import AuditOptions, Config
-from keras_xmr.ensemble.scores import scores_of_runs
+from keras_xmr.ensemble import scores_of_runs
 from keras_xmr.evaluation.evaluate import ground_truth
+from keras_xmr.index.photos import thumbnail
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 from keras_xmr.program import program
+from keras_xmr.reporting.pages import data_url
 from keras_xmr.reporting.spreadsheets import csv_of
 from keras_xmr.run_folder import load_run
 
 _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"
+
+Votes = Mapping[str, Sequence[Vote]]
+"""The votes of each model on the candidates, by its name."""
 
 
 def audit(config: Config, runs: Sequence[Path] = ()) -> None:
@@ -74,20 +78,20 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     candidates = _find(scores, judged, options)
     if not len(candidates):
         raise UserError(f"every pair of the split {options.split!r} is judged: nothing to ask")
-    opinions = {
-        name: opinion(own, judged, candidates.images, candidates.captions)
-        for name, own in scores.items()
+    votes = {
+        name: vote(matrices, judged, candidates.images, candidates.captions)
+        for name, matrices in scores.items()
     }
     precision: dict[str, Precision] = {}
     if exhaustive is not None:
-        lists = {name: _find({name: own}, judged, options) for name, own in scores.items()}
+        lists = {name: _find({name: m}, judged, options) for name, m in scores.items()}
         lists = lists if len(lists) == 1 else {_TOGETHER: candidates, **lists}
         precision = {name: measure_precision(v, exhaustive, judged) for name, v in lists.items()}
 
     folder.mkdir(parents=True, exist_ok=True)
-    _write_figures(folder / "audit.json", options, candidates, opinions, precision)
-    _write_candidates(folder / "candidates.csv", candidates, opinions, truth)
-    entries = _entries(candidates, opinions, truth, split, options.thumbnail)
+    _write_figures(folder / "audit.json", options, candidates, votes, precision)
+    _write_candidates(folder / "candidates.csv", candidates, votes, truth)
+    entries = _entries(candidates, votes, truth, split, options.thumbnail)
     command = (
         f"{program()} audit --run={shlex.quote(str(main.folder.path))} "
         f"--labels=labels.csv --set audit.split={options.split}"
@@ -95,7 +99,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     write_annotation_page(
         folder / "sheet.html", f"{config.name}: {options.split}", entries, command
     )
-    print(f"\n{_summary(candidates, opinions)}\n", flush=True)
+    print(f"\n{_summary(candidates, votes)}\n", flush=True)
     if precision:
         print(f"{precision_table(options.split, precision)}\n", flush=True)
     _LOGGER.info("annotation page: %s\ntable: %s", folder / "sheet.html", folder / "candidates.csv")
@@ -185,18 +189,18 @@ def _find(
         raise UserError(f"these scores cannot be audited: {error}") from None
 
 
-def _agreement(opinions: Mapping[str, Opinion]) -> np.ndarray:
-    """How many models agree with each pair, int (pairs,)."""
-    return np.sum([found.agrees for found in opinions.values()], axis=0)
+def _agreement(votes: Votes) -> np.ndarray:
+    """The number of models that agree with each pair, int (pairs,)."""
+    return np.sum([[vote.agrees for vote in pairs] for pairs in votes.values()], axis=0)
 
 
-def _summary(candidates: Candidates, opinions: Mapping[str, Opinion]) -> str:
-    agreement = _agreement(opinions)
-    believe = "believes" if len(opinions) == 1 else "believe"
-    lines = [f"{len(candidates):,} unlabelled pairs that {', '.join(opinions)} {believe} in most"]
-    for count in range(len(opinions), -1, -1):
+def _summary(candidates: Candidates, votes: Votes) -> str:
+    agreement = _agreement(votes)
+    believe = "believes" if len(votes) == 1 else "believe"
+    lines = [f"{len(candidates):,} unlabelled pairs that {', '.join(votes)} {believe} in most"]
+    for count in range(len(votes), -1, -1):
         pairs = np.count_nonzero(agreement == count)
-        lines.append(f"  ahead of annotated pairs with {count} of {len(opinions)}: {pairs:,}")
+        lines.append(f"  ahead of annotated pairs with {count} of {len(votes)}: {pairs:,}")
     return "\n".join(lines)
 
 
@@ -204,13 +208,13 @@ def _write_figures(
     path: Path,
     options: AuditOptions,
     candidates: Candidates,
-    opinions: Mapping[str, Opinion],
+    votes: Votes,
     precision: Mapping[str, Precision],
 ) -> None:
-    agreement = np.bincount(_agreement(opinions), minlength=len(opinions) + 1)
+    agreement = np.bincount(_agreement(votes), minlength=len(votes) + 1)
     figures = {
         "options": options.model_dump(mode="json"),
-        "models": list(opinions),
+        "models": list(votes),
         "pairs": len(candidates),
         "pairs_by_models_that_agree": agreement.tolist(),
     }
@@ -220,17 +224,12 @@ def _write_figures(
     atomic_write(path, json.dumps(figures, indent=1).encode())
 
 
-def _write_candidates(
-    path: Path, candidates: Candidates, opinions: Mapping[str, Opinion], truth: GroundTruth
-) -> None:
+def _write_candidates(path: Path, candidates: Candidates, votes: Votes, truth: GroundTruth) -> None:
     columns = ("score", "caption rank", "annotated caption rank", "image rank")
-    parts = [
-        f"{model}: {name}" for model in opinions for name in (*columns, "annotated image rank")
-    ]
+    parts = [f"{model}: {name}" for model in votes for name in (*columns, "annotated image rank")]
     rows: list[list[object]] = [["image", "caption", "text", "belief", "models that agree", *parts]]
-    agreement = _agreement(opinions)
+    agreement = _agreement(votes)
     for n, (image, caption) in enumerate(_pairs(candidates)):
-        votes = [_vote(found, n) for found in opinions.values()]
         rows.append(
             [
                 truth.image_ids[image],
@@ -238,7 +237,7 @@ def _write_candidates(
                 truth.texts[caption],
                 f"{candidates.belief[n]:.4f}",
                 agreement[n],
-                *(value for vote in votes for value in astuple(vote)[1:]),
+                *(value for pairs in votes.values() for value in pairs[n]),
             ]
         )
     atomic_write(path, csv_of(rows))
@@ -246,7 +245,7 @@ def _write_candidates(
 
 def _entries(
     candidates: Candidates,
-    opinions: Mapping[str, Opinion],
+    votes: Votes,
     truth: GroundTruth,
     split: SplitRecords,
     side: int,
@@ -259,8 +258,8 @@ def _entries(
             text=truth.texts[caption],
             annotated=[truth.texts[c] for c in written[image].tolist()],
             belief=float(candidates.belief[n]),
-            votes={name: _vote(found, n) for name, found in opinions.items()},
-            picture=_picture(split, image, side),
+            votes={name: pairs[n] for name, pairs in votes.items()},
+            picture=_picture(split, image, truth.image_ids[image], side),
         )
         for n, (image, caption) in enumerate(_pairs(candidates))
     ]
@@ -270,20 +269,8 @@ def _pairs(candidates: Candidates) -> list[tuple[int, int]]:
     return list(zip(candidates.images.tolist(), candidates.captions.tolist(), strict=True))
 
 
-def _vote(found: Opinion, n: int) -> Vote:
-    return Vote(
-        agrees=bool(found.agrees[n]),
-        score=float(found.scores[n]),
-        caption_rank=int(found.captions.own[n]),
-        annotated_caption_rank=int(found.captions.annotated[n]),
-        image_rank=int(found.images.own[n]),
-        annotated_image_rank=int(found.images.annotated[n]),
-    )
-
-
-def _picture(split: SplitRecords, image: int, side: int) -> bytes | None:
-    """A small picture of an image; None of an image that is there as features alone."""
+def _picture(split: SplitRecords, image: int, name: str, side: int) -> str:
+    """A small picture of an image as a data URL; empty where there are features alone."""
     if split.holds != "images":
-        return None
-    encoded = split.encoded(image)
-    return thumbnail(encoded, side)
+        return ""
+    return data_url(thumbnail(split.encoded(image), name, side), "image/jpeg")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
+from scipy.stats import rankdata
 
 from keras_xmr.config.option_types import Combination
 from keras_xmr.metrics import ScoreMatrices
@@ -38,42 +40,30 @@ class Candidates:
         return len(self.images)
 
 
-@dataclass(frozen=True, eq=False)
-class PairRanks:
-    """Where some candidates of a query stand, among its unlabelled ones, from 1.
+class Vote(NamedTuple):
+    """Ranks of a pair by one model, among the unlabelled candidates of the query, from 1.
 
     Attributes:
-        own: The rank of each, int64 (pairs,).
-        annotated: The rank of the last right answer of its query, int64 (pairs,).
+        score: The score by which the caption is ranked for the image.
+        caption_rank: Rank of the caption for the image.
+        annotated_caption_rank: Rank of the last annotated caption of the image.
+        image_rank: Rank of the image for the caption.
+        annotated_image_rank: Rank of the last annotated image of the caption.
     """
 
-    own: np.ndarray
-    annotated: np.ndarray
+    score: float
+    caption_rank: int
+    annotated_caption_rank: int
+    image_rank: int
+    annotated_image_rank: int
 
     @property
-    def ahead(self) -> np.ndarray:
-        """Whether it is ranked before a right answer: bool (pairs,)."""
-        return self.own < self.annotated
-
-
-@dataclass(frozen=True, eq=False)
-class Opinion:
-    """What one model thinks of some pairs.
-
-    Attributes:
-        scores: The score of each, by which its caption is ranked for its image: (pairs,).
-        captions: Where its caption stands for its image.
-        images: Where its image stands for its caption.
-    """
-
-    scores: np.ndarray
-    captions: PairRanks
-    images: PairRanks
-
-    @property
-    def agrees(self) -> np.ndarray:
-        """Whether the belief of the model in a pair is above 0: bool (pairs,)."""
-        return self.captions.ahead & self.images.ahead
+    def agrees(self) -> bool:
+        """Whether the model ranks the pair ahead of annotated ones in both directions."""
+        return (
+            self.caption_rank < self.annotated_caption_rank
+            and self.image_rank < self.annotated_image_rank
+        )
 
 
 def find_candidates(
@@ -172,23 +162,24 @@ def belief_matrix(
     return belief
 
 
-def opinion(
+def vote(
     scores: ScoreMatrices, judged: scipy.sparse.csr_array, images: np.ndarray, captions: np.ndarray
-) -> Opinion:
-    """What one model thinks of some unlabelled pairs.
+) -> list[Vote]:
+    """Computes the votes of one model on some unlabelled pairs.
 
     Args:
-        scores: Of the model.
-        judged: What is judged already, sparse (images, captions).
+        scores: Scores of the model.
+        judged: Pairs that are judged already, sparse (images, captions).
         images: The image of each pair, int (pairs,).
         captions: The caption of each pair.
     """
     by_image, by_caption = scores.by_query
-    return Opinion(
-        by_image[images, captions],
-        _ranks_of(by_image, judged, images, captions),
-        _ranks_of(by_caption, judged.T.tocsr(), captions, images),
+    columns = (
+        by_image[images, captions].tolist(),
+        *_ranks_of(by_image, judged, images, captions),
+        *_ranks_of(by_caption, judged.T.tocsr(), captions, images),
     )
+    return list(map(Vote, *columns))
 
 
 def _check(name: str, scores: ScoreMatrices, shape: tuple[int, int]) -> None:
@@ -223,7 +214,9 @@ def _lower_to_leads(belief: np.ndarray, scores: np.ndarray, judged: scipy.sparse
         last = _last_right(block[places], places[0], known.data, len(block))
         block[places] = -np.inf
         annotated = 1 + np.count_nonzero(block > last[:, None], axis=1)
-        leads = np.log2(annotated.astype(np.float32))[:, None] - np.log2(_ranks(block))
+        # Of candidates with equal scores each has the last of their ranks.
+        ranks = rankdata(-block, method="max", axis=1)
+        leads = np.log2(annotated.astype(np.float32))[:, None] - np.log2(ranks.astype(np.float32))
         np.minimum(belief[rows], leads, out=belief[rows])
 
     in_threads(lower, len(scores), _ROWS)
@@ -236,34 +229,21 @@ def _last_right(scores: np.ndarray, rows: np.ndarray, grades: np.ndarray, count:
     return np.where(np.isposinf(last), -np.inf, last)
 
 
-def _ranks(block: np.ndarray) -> np.ndarray:
-    """How many scores of its row are at least as high as each score: float32 (rows, columns)."""
-    order = np.argsort(block, axis=1)
-    in_order = np.take_along_axis(block, order, axis=1)
-    starts = np.zeros(block.shape, np.float32)
-    places = np.arange(1, block.shape[1], dtype=np.float32)
-    starts[:, 1:] = np.where(in_order[:, 1:] > in_order[:, :-1], places, 0)
-    ranks = np.empty(block.shape, np.float32)
-    below = np.maximum.accumulate(starts, axis=1)
-    np.put_along_axis(ranks, order, np.float32(block.shape[1]) - below, axis=1)
-    return ranks
-
-
 def _ranks_of(
     scores: np.ndarray, judged: scipy.sparse.csr_array, rows: np.ndarray, columns: np.ndarray
-) -> PairRanks:
-    """Where some columns stand for some rows."""
-    own, annotated = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    for number, (row, column) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+) -> tuple[list[int], list[int]]:
+    """Ranks of some columns in their rows, and of the last right answer of each row."""
+    ranks, annotated_ranks = [], []
+    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
         values = np.array(scores[row])
         score = values[column]
         known = slice(*judged.indptr[row : row + 2])
         places, right = judged.indices[known], judged.data[known] > 0
         last = values[places[right]].min(initial=np.inf) if right.any() else -np.inf
         values[places] = -np.inf
-        own[number] = np.count_nonzero(values >= score)
-        annotated[number] = 1 + np.count_nonzero(values > last)
-    return PairRanks(own, annotated)
+        ranks.append(int(np.count_nonzero(values >= score)))
+        annotated_ranks.append(1 + int(np.count_nonzero(values > last)))
+    return ranks, annotated_ranks
 
 
 def _best(belief: np.ndarray, count: int) -> np.ndarray:

@@ -1,11 +1,11 @@
-"""The commands: one file each, which is all that a new one needs (docs/add_a_method.md).
+"""The commands, one file per command; a new command is a new file (docs/add_a_method.md).
 
-The first line of the docstring of such a file is what the command line says of it among others,
-and the rest what it says of it alone. `add_arguments(parser)` adds what it takes, `run(arguments)`
-does it. Only `run` imports what takes time, such as TensorFlow. A file that sets
-`SEVERAL_WORKERS` may be started where TF_CONFIG names several. Files that begin with `_` are not
-commands. An installed package names modules of the same form in its entry points, under
-`keras_xmr.commands`; any other module is named with a dot: `my_package.my_command`, `.my_command`.
+The first line of the docstring of such a file is its line in the overview of the commands, and the
+docstring is its help. `add_arguments(parser)` adds its options, and `run(arguments)` runs it. Only
+`run` imports large packages, such as TensorFlow. A file with `SEVERAL_WORKERS` may be started where
+TF_CONFIG has several workers. Files that begin with `_` are not commands. An installed package
+registers modules of the same form as entry points in the group `keras_xmr.commands`; any other
+module is a command by its name with a dot: `my_package.my_command`, `.my_command`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from types import ModuleType
 from data_pipelines.errors import UserError
 
 GROUP = "keras_xmr.commands"
-"""The group of entry points that name commands of other packages."""
+"""The group of entry points for commands of other packages."""
 
 
 def command_names() -> list[str]:
-    """The words that the command line understands."""
-    return sorted({*_own(), *_installed()})
+    """The names of all commands."""
+    return sorted({*_packaged(), *_installed()})
 
 
 def is_module(word: str) -> bool:
-    """Whether a word names a module that can be imported, as a command of another package."""
+    """Whether a word is the name of a module that can be imported."""
     if not re.fullmatch(r"\.[A-Za-z_]\w*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", word):
         return False
     try:
@@ -45,7 +45,7 @@ def load_command(name: str) -> ModuleType:
     Raises:
         UserError: If that of another package cannot be imported, or is not a command.
     """
-    if name in _own():
+    if name in _packaged():
         return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     module = _installed().get(name, name.removeprefix("."))
     try:
@@ -56,18 +56,18 @@ def load_command(name: str) -> ModuleType:
         ) from error
     if missing := [f for f in ("add_arguments", "run") if not hasattr(command, f)]:
         raise UserError(
-            f"{module} is not a command: it has no {' and no '.join(missing)}; a command has "
+            f"{module} is not a command: it lacks {' and '.join(missing)}; a command has "
             "add_arguments(parser) and run(arguments)"
         )
     return command
 
 
-def _own() -> list[str]:
+def _packaged() -> list[str]:
     stems = [module.name for module in pkgutil.iter_modules(__path__)]
     return [stem.replace("_", "-") for stem in stems if not stem.startswith("_")]
 
 
 @cache
 def _installed() -> dict[str, str]:
-    """Modules of commands of installed packages, by name; ours come first."""
+    """Modules of commands of installed packages, by name."""
     return {point.name: point.value for point in entry_points(group=GROUP)}

@@ -16,10 +16,10 @@ Image-text retrieval with many right answers.
 usage: keras-xmr COMMAND [--config=FILE] [--set key=value ...] ...
        keras-xmr --version
 
-With options alone it is `run`. Everything that a run makes is in saved_models/<name>/. The
-environment variable TQDM_DISABLE=1 silences progress bars.
+The default command is `run`. All output of a run is in saved_models/<name>/. The environment
+variable TQDM_DISABLE=1 hides progress bars.
 
-commands (keras-xmr COMMAND --help says more of each):
+commands (details: keras-xmr COMMAND --help):
 {commands}
 
 examples:
@@ -29,7 +29,7 @@ examples:
   keras-xmr evaluate --scores=clip.npy --ground-truth=captions_val2014.json
   keras-xmr compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
 
-configs that come along (coco_pcme and so on; `list` says what each is):
+packaged configs (coco_pcme and so on; `list` has their titles):
 {configs}
 """
 
@@ -41,11 +41,11 @@ _DATA_SETS = {
     "f30k": "Flickr30K: rows of the papers",
     "cub": "CUB Captions: rows of the papers",
 }
-"""What the configs are on, by the first part of their names."""
+"""Data sets of the configs, by the first part of their names."""
 
 
 def overview() -> str:
-    """What the command line can do."""
+    """The help of the command line."""
     return as_typed(
         _OVERVIEW.format(
             commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names()),
@@ -55,7 +55,7 @@ def overview() -> str:
 
 
 def summary(name: str) -> str:
-    """The first line of the docstring of a command; why not, if it cannot be loaded."""
+    """The first line of the docstring of a command, or the reason if it cannot be loaded."""
     try:
         return (load_command(name).__doc__ or "").partition("\n")[0]
     except UserError as error:
@@ -63,7 +63,7 @@ def summary(name: str) -> str:
 
 
 def _configs_by_data_set() -> Iterator[str]:
-    """The names of all configs: a paragraph a data set, which stands in it once."""
+    """The names of all configs, with a paragraph per data set."""
     names = [name.partition("_") for name in packaged_configs()]
     for data_set, text in _DATA_SETS.items():
         yield f"  {data_set}_...  {text}"

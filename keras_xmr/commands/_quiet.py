@@ -1,4 +1,4 @@
-"""TensorFlow's import without its log lines: it writes them to the terminal before any setting."""
+"""Import of TensorFlow without its log lines, which it writes before any setting applies."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ for line in sys.stdin.buffer:
 
 
 def quiet_tensorflow() -> None:
-    """Has TensorFlow say nothing when it is imported, unless something is wrong.
+    """Hides the log lines of the import of TensorFlow; errors are still shown.
 
-    On a terminal it is said that it is being imported, and the other large packages likewise.
+    A terminal shows the progress of the imports of TensorFlow and other large packages.
     """
     # Where there is no GPU, TensorFlow calls that an error of CUDA.
     has_gpu = any(any(Path("/dev").glob(name)) for name in _GPUS)
@@ -52,14 +52,14 @@ def _loading_tensorflow() -> Iterator[None]:
 
 @contextmanager
 def without_log_lines() -> Iterator[None]:
-    """Filters log lines out of what is written to standard error, by C++ too.
+    """Filters log lines out of standard error, those of C++ too.
 
-    The filter is a process of its own: if this one is aborted, what it has written is still shown.
+    The filter is a separate process: the last messages of an aborted process are still shown.
     """
     sys.stderr.flush()
     terminal = os.dup(2)
     command = [sys.executable, "-I", "-S", "-c", _FILTER, _LOG_LINE]
-    # In a session of its own, the filter outlives a Ctrl-C.
+    # In a separate session, the filter outlives a Ctrl-C.
     with Popen(command, stdin=PIPE, stdout=terminal, start_new_session=True) as filtering:
         os.dup2(filtering.stdin.fileno(), 2)  # type: ignore[union-attr]
         try:

@@ -1,4 +1,4 @@
-"""Does steps of a run, which need TensorFlow."""
+"""Runs steps of a run, which need TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from keras_xmr.training.cluster import cluster_of
 
 
 def do(config: Config, step: str) -> None:
-    """Does a step of a run, once it is clear that its results can be written.
+    """Runs a step of a run, after a check that its results can be written.
 
     Args:
         config: The config of the run.
-        step: The method of `keras_xmr.pipeline.Run` that does it.
+        step: The name of a method of `keras_xmr.pipeline.Run`.
 
     Raises:
         UserError: If a folder cannot be written to, or as the step raises it.

@@ -1,7 +1,7 @@
-"""Lists unlabelled pairs that models believe in, for you to label as right or wrong.
+"""Lists unlabelled pairs that models rank highly, for you to label as right or wrong.
 
-Writes a page of pairs to label, and takes the labels that it has saved. The section `audit` of the
-config says which pairs (`keras-xmr explain audit`).
+Writes a page of pairs to label, and reads the labels that the page saves. The section `audit` of
+the config selects the pairs (`keras-xmr explain audit`).
 
 examples:
   keras-xmr audit --run=saved_models/scenes_pcme
@@ -12,25 +12,19 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_runs, runs_of
+from keras_xmr.commands._options import add_path, add_runs, runs_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_runs(parser)
-    parser.add_argument(
-        "--labels",
-        type=Path,
-        metavar="FILE",
-        help="the labels that the page has saved; writes judgements",
-    )
+    add_path(parser, "--labels", "FILE", "labels saved by the page; writes judgements")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Looks for missing labels, or takes the labels that somebody has made."""
+    """Finds candidates for missing labels, or reads labels."""
     config, runs = runs_of(arguments)
     check_folder(config.folder)
 

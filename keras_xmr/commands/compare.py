@@ -1,7 +1,7 @@
-"""Trains and evaluates several configs, and tests which differences are real.
+"""Trains and evaluates several configs, and tests which differences are significant.
 
-Every config is run with every seed, as <config>-seed<seed>. What has been trained or evaluated
-before is not done again. Finished runs are compared as they are.
+Every config is run with every seed, as <config>-seed<seed>. Finished trainings and evaluations are
+not repeated. Finished runs are compared without changes.
 
 examples:
   keras-xmr compare --configs=scenes_vsepp,scenes_pcme --seeds=0,1,2
@@ -11,57 +11,42 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from keras_xmr.commands._options import add_run_folders, whole, words
+from keras_xmr.commands._options import (
+    add_list,
+    add_path,
+    add_run_folders,
+    add_set,
+    integer_from,
+    words,
+)
 from keras_xmr.config.loader import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
-    parser.add_argument(
-        "--configs",
-        action="extend",
-        default=[],
-        type=words,
-        metavar="NAMES",
-        help="files or names of configs, with commas between, or patterns such as 'scenes_*'; "
-        "may be given several times",
-    )
-    parser.add_argument(
-        "--seeds",
-        type=_seeds,
-        metavar="NUMBERS",
-        help="the seeds of each config, with commas between; 0 by default",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="changes a key of all configs; may be given several times",
-    )
-    add_run_folders(parser, "the folder of a finished run; may be given several times")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FOLDER",
-        help="where tables, plots and statistics go; comparison/ beside the first run by default",
-    )
+    """Adds the options."""
+    text = "files or names of configs, separated by commas, or patterns such as 'scenes_*'"
+    add_list(parser, "--configs", "NAMES", text, action="extend", type=words)
+    text = "seeds of each config, separated by commas; default 0"
+    parser.add_argument("--seeds", type=_seeds, metavar="NUMBERS", help=text)
+    add_set(parser, "change a key of all configs")
+    add_run_folders(parser, "folder of a finished run")
+    text = "folder of tables, plots and statistics; default comparison/ next to the first run"
+    add_path(parser, "--output", "FOLDER", text)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Compares methods; those that are trained for it run TensorFlow in their own processes."""
+    """Compares methods; each training is a process."""
     for option in ("seeds", "set"):
         if getattr(arguments, option) and not arguments.configs:
-            raise ConfigError(f"--{option} needs --configs: finished runs stay as they are")
+            raise ConfigError(f"--{option} needs --configs: finished runs are not changed")
 
-    from keras_xmr.comparison.compare import compare
     from keras_xmr.comparison.plan import plan_runs
+    from keras_xmr.comparison.runs import compare
 
     planned = plan_runs(arguments.configs, arguments.seeds or [0], arguments.set)
     compare(planned, arguments.runs, arguments.output)
 
 
 def _seeds(text: str) -> list[int]:
-    return [whole(0)(word) for word in words(text)]
+    return [integer_from(0)(word) for word in words(text)]

@@ -1,4 +1,4 @@
-"""Runs the demo: a model of built-in synthetic scenes, in minutes and without a network.
+"""Runs the demo: a model of the built-in synthetic scenes, in minutes and without a network.
 
 It is `run` with the config scenes_pcme: 4,000 scenes of coloured shapes with captions from exact
 to vague.
@@ -18,11 +18,11 @@ SEVERAL_WORKERS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     parser.set_defaults(config=DEMO)
     add_set(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Does all steps of the demo."""
+    """Runs all steps of the demo."""
     do(config_of(arguments), "all")

@@ -12,27 +12,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_run_or_model, run_of
+from keras_xmr.commands._options import add_path, add_run_or_model, run_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
-    parser.add_argument("images", type=Path, metavar="FOLDER", help="the photos")
+    """Adds the options."""
+    add_path(parser, "images", "FOLDER", "folder of photos, searched recursively")
     add_run_or_model(parser)
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="something.npz or .parquet"
-    )
+    add_path(parser, "--output", "FILE", "output file, .npz or .parquet", required=True)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Embeds the photos."""
     from keras_xmr.index.photos import check_root
 
-    # What is wrong with these is said before TensorFlow is imported.
+    # Errors in these are reported before TensorFlow is imported.
     run = None if arguments.run is None else run_of(arguments)
     check_root(arguments.images)
     if arguments.output.suffix not in (".npz", ".parquet"):
@@ -41,8 +38,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     from keras_xmr.index.embed_folder import embed_folder
 
-    found = embed_folder(run or run_of(arguments), arguments.images, arguments.output)
-    for why in found.broken.values():
-        print(f"passed over: {why}", file=sys.stderr)
-    shapes = ", ".join(f"{name} {v.shape}" for name, v in found.arrays.items())
-    print(f"{arguments.output}: {shapes} of {len(found.paths):,} photos", flush=True)
+    embedded = embed_folder(run or run_of(arguments), arguments.images, arguments.output)
+    for reason in embedded.broken.values():
+        print(f"skipped: {reason}", file=sys.stderr)
+    shapes = ", ".join(f"{name} {v.shape}" for name, v in embedded.arrays.items())
+    print(f"{arguments.output}: {shapes} of {len(embedded.paths):,} photos", flush=True)

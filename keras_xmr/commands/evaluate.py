@@ -1,8 +1,8 @@
 """Evaluates a trained model, several as one, or scores of any other model.
 
 Writes a report with tables and plots. Several runs are evaluated by the mean of their scores.
-Scores of another model need neither config nor training, only a file of the images and captions.
-In COCO's files their order is that of the lists "images" and "annotations"; in a split file of
+Scores of another model need no config and no training, only a file of the images and captions. In
+files of COCO their order is that of the lists "images" and "annotations"; in a split file of
 Karpathy that of its images, with their captions one after another; in CSV that of first
 occurrence.
 
@@ -17,117 +17,104 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from keras_xmr.commands._options import Form, add_runs, add_yes, one_of, runs_of, whole
+from keras_xmr.commands._options import (
+    Form,
+    add_list,
+    add_path,
+    add_runs,
+    add_yes,
+    integer_from,
+    one_of,
+    runs_of,
+)
 from keras_xmr.commands._steps import do
 from keras_xmr.config.loader import ConfigError, load_judgements, load_rerankers
 
 _FILES = {
-    "ground-truth": "images and captions: captions as COCO has them (JSON), a split file of "
-    "Karpathy (JSON), or CSV: image,caption[,grade]",
-    "scores": ".npy or .npz: a row for each image, a column for each caption, in the order of the "
-    "ground truth; larger is better; or a run file of TREC, by the ids of the ground truth",
-    "text-to-image-scores": "the same for ranking images, if those scores are others",
-    "image-embeddings": "in place of scores: a row for each image, in the same order",
-    "caption-embeddings": "a row for each caption",
-    "labels": "instance annotations as COCO has them, for PMRP",
-    "relevance": ".npy or .npz of the shape of the scores, for ASP; without one, the CIDEr of the "
-    "captions, and their TF-IDF beside it",
+    "ground-truth": "images and captions: captions of COCO (JSON), a split file of Karpathy "
+    "(JSON), or CSV: image,caption[,grade]",
+    "scores": ".npy or .npz: a row per image, a column per caption, in the order of the ground "
+    "truth, larger is better; or a run file of TREC, by the ids of the ground truth",
+    "text-to-image-scores": "scores for text-to-image retrieval, if they differ",
+    "image-embeddings": "instead of scores: a row per image, in the same order",
+    "caption-embeddings": "instead of scores: a row per caption",
+    "labels": "instance annotations of COCO, for PMRP",
+    "relevance": ".npy or .npz of the shape of the scores, for ASP; default: the CIDEr of the "
+    "captions, and also their TF-IDF",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     runs = Form(parser, "runs", "trained models")
     add_runs(runs)
     add_yes(runs)
     scores = Form(parser, "scores", "scores of any other model")
     for name, text in _FILES.items():
-        scores.add_argument(f"--{name}", type=Path, metavar="FILE", help=text)
+        add_path(scores, f"--{name}", "FILE", text)
     scores.add_argument(
         "--similarity",
         type=one_of("cosine", "dot"),
         metavar="cosine|dot",
-        help="how embeddings are scored; cosine by default",
+        help="similarity of embeddings; default cosine",
     )
-    scores.add_argument(
-        "--split", metavar="NAME", help="the split of a Karpathy file; test by default"
-    )
-    scores.add_argument(
+    scores.add_argument("--split", metavar="NAME", help="split of a Karpathy file; default test")
+    add_list(
+        scores,
         "--judgements",
-        action="append",
-        default=[],
-        metavar="NAME|FILE",
-        help="measures against further judgements: eccv_caption, cxc, CSV with "
-        "image,caption,grade, .npz, qrels of TREC, or the file of CIRCO, Flickr8K, HierarCaps, "
-        "INQUIRE or Marqo-GS; with options '{source: judged.csv, unjudged: left_out}'; may be "
-        "given several times",
+        "NAME|FILE",
+        "further judgements: eccv_caption, cxc, CSV with image,caption,grade, .npz, qrels of TREC, "
+        "or the file of CIRCO, Flickr8K, HierarCaps, INQUIRE or Marqo-GS; with options "
+        "'{source: judged.csv, unjudged: left_out}'",
     )
-    scores.add_argument(
-        "--rerank",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a re-ranker, such as fast_reranking, or with options '{name: fast_reranking, "
-        "preset: cub}'; may be given several times",
-    )
-    scores.add_argument(
-        "--folds",
-        type=whole(0),
-        default=0,
-        metavar="N",
-        help='also the mean over N folds of the images ("1K" on COCO: 5)',
-    )
-    scores.add_argument(
-        "--trec", type=Path, metavar="FOLDER", help="also writes run files and qrels of TREC"
-    )
-    scores.add_argument(
-        "--trec-depth",
-        type=whole(1),
-        metavar="N",
-        help="documents per query in a run file; 1000 by default",
-    )
-    parser.add_argument(
+    text = "re-ranker, such as fast_reranking, or '{name: fast_reranking, preset: cub}'"
+    add_list(scores, "--rerank", "NAME", text)
+    text = 'also report the mean over N folds of the images ("1K" on COCO: 5)'
+    scores.add_argument("--folds", type=integer_from(0), default=0, metavar="N", help=text)
+    add_path(scores, "--trec", "FOLDER", "also write run files and qrels of TREC")
+    text = "documents per query in a run file; default 1000"
+    scores.add_argument("--trec-depth", type=integer_from(1), metavar="N", help=text)
+    add_path(
+        parser,
         "--output",
-        type=Path,
-        metavar="FOLDER",
-        help="where the reports go: of several runs, ensemble-<run>-<run>/ beside the first by "
-        "default; of scores, beside them",
+        "FOLDER",
+        "folder of the reports; default: ensemble-RUN-RUN/ next to the first of several runs, the "
+        "folder of the scores",
     )
     parser.set_defaults(forms=(runs, scores))
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Evaluates what the user has given."""
+    """Evaluates runs or scores."""
     if arguments.form == "scores":
         _evaluate_scores(arguments)
         return
     config, runs = runs_of(arguments)
     if len(runs) > 1:
-        from keras_xmr.ensemble.evaluate import evaluate_ensemble
+        from keras_xmr.ensemble import evaluate_ensemble
 
         evaluate_ensemble(config, runs, arguments.output)
         return
     if runs and arguments.config:
         raise ConfigError(
-            "--config and one --run do not mix: a run has a config; change it by --set"
+            "--config and one --run exclude each other: change the config of a run with --set"
         )
     if arguments.output:
         raise ConfigError(
-            "--output is for several runs, or for scores; the reports of one run go to its folder"
+            "--output is for several runs, or for scores; reports of one run are in its folder"
         )
     do(config, "evaluate")
 
 
 def _evaluate_scores(arguments: argparse.Namespace) -> None:
-    """Evaluates scores that a user brings; TensorFlow is not needed."""
+    """Evaluates scores of another model, without TensorFlow."""
     if arguments.ground_truth is None:
-        raise ConfigError("--ground-truth is needed: the images and captions in their order")
+        raise ConfigError("--ground-truth is missing: the images and captions in their order")
     if arguments.trec_depth and not arguments.trec:
         raise ConfigError("--trec-depth needs --trec, the folder of the run files")
     if arguments.scores and arguments.similarity:
-        raise ConfigError("--similarity is for embeddings, and has no effect on --scores")
+        raise ConfigError("--similarity is for embeddings and has no effect on --scores; remove it")
     chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
 
     from keras_xmr import external_scores

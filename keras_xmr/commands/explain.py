@@ -11,21 +11,16 @@ from __future__ import annotations
 
 import argparse
 
+from keras_xmr.commands._options import add_list
 from keras_xmr.program import as_typed
 
 SEVERAL_WORKERS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
-    parser.add_argument("key", nargs="?", default="", help="the part, such as train.phases")
-    parser.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a package of your own, as `plugins` of a config names it; may be given again",
-    )
+    """Adds the options."""
+    parser.add_argument("key", nargs="?", default="", help="part, such as train.phases")
+    add_list(parser, "--plugin", "NAME", "package with further parts, as in `plugins` of a config")
 
 
 def run(arguments: argparse.Namespace) -> None:

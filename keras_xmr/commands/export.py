@@ -14,9 +14,9 @@ from keras_xmr.commands._steps import do
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_run(parser)
-    parser.add_argument("--onnx", action="store_true", help="writes the towers as ONNX instead")
+    parser.add_argument("--onnx", action="store_true", help="write the towers as ONNX instead")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Writes the images of a split as files, to look at them, or to search them.
+"""Writes the images of a split as files, to view or search them.
 
 examples:
   keras-xmr images --run=saved_models/scenes_pcme --output=pictures
@@ -8,25 +8,22 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_run, config_of, one_of
+from keras_xmr.commands._options import add_path, add_run, config_of, one_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_run(parser)
     parser.add_argument(
         "--split",
         type=one_of("train", "val", "test"),
         default="test",
         metavar="train|val|test",
-        help="test by default",
+        help="default test",
     )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="where the files go"
-    )
+    add_path(parser, "--output", "FOLDER", "folder of the files", required=True)
 
 
 def run(arguments: argparse.Namespace) -> None:

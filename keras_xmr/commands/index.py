@@ -1,8 +1,8 @@
-"""Makes an index of a folder of photos, or brings it up to date.
+"""Builds or updates the index of a folder of photos.
 
-Only new and changed photos are looked at by the model; what was finished before a kill is kept.
-Broken photos are named and passed over. On the validation split of the run it is calibrated how
-many of the photos that a search finds are to be believed (docs/search.md).
+Only new and changed photos are embedded; an interrupted build is resumed. Broken photos are
+reported and skipped. Estimates of how many results of a search are right are calibrated on the
+validation split of the run (docs/search.md).
 
 examples:
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from data_pipelines.folders import check_folder
 from data_pipelines.tables import on_one_line
-from keras_xmr.commands._options import add_run_or_model, run_of
+from keras_xmr.commands._options import add_path, add_run_or_model, run_of
 from keras_xmr.program import program
 
 if TYPE_CHECKING:
@@ -29,48 +29,32 @@ _SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_run_or_model(parser)
-    parser.add_argument(
-        "--images",
-        type=Path,
-        required=True,
-        metavar="FOLDER",
-        help="the photos, with all folders in it",
-    )
-    parser.add_argument(
-        "--index", type=Path, metavar="FOLDER", help="where it goes; <run>/index by default"
-    )
+    text = "folder of photos, searched recursively"
+    add_path(parser, "--images", "FOLDER", text, required=True)
+    add_path(parser, "--index", "FOLDER", "folder of the index; default RUN/index")
     parser.add_argument(
         "--backend",
         default="exact",
         metavar="NAME",
         help="exact (the default), or faiss_hnsw, faiss_ivf_pq and milvus, which are approximate",
     )
-    parser.add_argument(
-        "--uri",
-        default="",
-        metavar="URI",
-        help="a server of Milvus, such as http://localhost:19530; without it Milvus Lite",
-    )
-    parser.add_argument(
-        "--tags",
-        type=Path,
-        metavar="FILE",
-        help="CSV with image,tag: tags to filter by; those of an earlier call stay without it",
-    )
-    parser.add_argument(
-        "--no-answer-sets", action="store_true", help="does not calibrate how many are right"
-    )
+    text = "address of a Milvus server, such as http://localhost:19530; by default Milvus Lite"
+    parser.add_argument("--uri", default="", metavar="URI", help=text)
+    text = "CSV with image,tag: tags to filter by; by default those of an earlier call are kept"
+    add_path(parser, "--tags", "FILE", text)
+    text = "skip the calibration of answer sets"
+    parser.add_argument("--no-answer-sets", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Builds the index, and says what is in it."""
+    """Builds the index, and prints a summary."""
     from keras_xmr.index.backends import backend_class
     from keras_xmr.index.photos import check_root
     from keras_xmr.index.tags import read_tags
 
-    # What is wrong with these is said before TensorFlow is imported.
+    # Errors in these are reported before TensorFlow is imported.
     check_root(arguments.images)
     run = None if arguments.run is None else run_of(arguments)
     check_folder(arguments.index or run or Path("saved_models"))
@@ -93,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def report_lines(report: Report) -> list[str]:
-    """What was done to an index, for people."""
+    """The summary of a build."""
     done = {"new": report.added, "changed": report.changed, "removed": report.removed}
     counts = ", ".join(f"{count:,} {name}" for name, count in done.items() if count)
     photos = "photo" if report.photos == 1 else "photos"
@@ -101,19 +85,19 @@ def report_lines(report: Report) -> list[str]:
     if report.duplicates:
         lines.append(f"near-duplicates of an earlier one: {report.duplicates:,}")
     if report.broken:
-        lines.append(f"passed over, since they cannot be read: {len(report.broken):,}")
-        lines += _some(list(report.broken.values()))
+        lines.append(f"skipped, since they cannot be read: {len(report.broken):,}")
+        lines += _shorten(list(report.broken.values()))
     if report.damaged:
-        lines.append(f"damaged files of the index, replaced or taken out: {len(report.damaged):,}")
-        lines += _some([str(path) for path in report.damaged])
+        lines.append(f"damaged files of the index, replaced or removed: {len(report.damaged):,}")
+        lines += _shorten([str(path) for path in report.damaged])
     if report.tagged:
-        lines.append(f"named in the tags, but no photos of the index: {len(report.tagged):,}")
-        lines += _some(report.tagged)
-    index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "what you look for")
+        lines.append(f"in the tags, but not in the index: {len(report.tagged):,}")
+        lines += _shorten(report.tagged)
+    index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "your query")
     lines.append(f"try next: {program()} search --index={index} {query}")
     return lines
 
 
-def _some(told: list[str]) -> list[str]:
-    more = [f"  and {len(told) - _SHOWN:,} more"] if len(told) > _SHOWN else []
-    return [*(f"  {on_one_line(each)}" for each in told[:_SHOWN]), *more]
+def _shorten(lines: list[str]) -> list[str]:
+    more = [f"  and {len(lines) - _SHOWN:,} more"] if len(lines) > _SHOWN else []
+    return [*(f"  {on_one_line(line)}" for line in lines[:_SHOWN]), *more]

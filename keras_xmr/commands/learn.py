@@ -1,9 +1,9 @@
-"""Learns from marks of right and wrong photos, so that searches of an index order photos better.
+"""Learns from marked photos to order the photos of an index better.
 
-The marks are those of the search page, in judgements.csv in the folder of the index. Photos are not
-embedded again: what is learned changes queries, and is kept in learned.npz in the folder of the
-index, which `search` and `serve` read. It is learned as strongly as marks that are held out say is
-good, which may be not at all; then, and without marks, searches are those of the model as it is.
+Marks of right and wrong photos are those of the search page, judgements.csv in the folder of the
+index. Photos are not embedded again: learned.npz in the folder of the index, which search and serve
+read, changes queries. Cross-validation over the marked queries chooses how strongly. If nothing
+surely does better, and without marks, searches are those of the model as it is.
 
 examples:
   keras-xmr learn --index=saved_models/csv_pretrained/index
@@ -15,12 +15,11 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_pipelines.errors import UserError
 from data_pipelines.tables import on_one_line
-from keras_xmr.commands._options import add_index
+from keras_xmr.commands._options import add_index, add_path
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.program import program
 from keras_xmr.run_folder import load_run
@@ -32,18 +31,13 @@ _SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_index(parser)
-    parser.add_argument(
-        "--marks",
-        type=Path,
-        metavar="FILE",
-        help="CSV with image,caption,grade: 1 is right, 0 is wrong; judgements.csv of the index by "
-        "default",
+    add_path(
+        parser, "--marks", "FILE", "CSV with image,caption,grade (default INDEX/judgements.csv)"
     )
-    parser.add_argument(
-        "--undo", action="store_true", help="forgets what was learned; marks are kept"
-    )
+    text = "forget what was learned; the marks are kept"
+    parser.add_argument("--undo", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -53,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.index.marked import learn
 
     if arguments.undo and arguments.marks:
-        raise ConfigError("--undo reads no marks; leave --marks out")
+        raise ConfigError("--undo reads no marks; remove --marks")
     if arguments.run:
         load_run(arguments.run)
     index = PhotoIndex.open(arguments.index)

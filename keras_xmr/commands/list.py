@@ -1,4 +1,4 @@
-"""Prints the configs that come along, and what each is.
+"""Prints the packaged configs with their titles.
 
 examples:
   keras-xmr list
@@ -33,10 +33,10 @@ SEVERAL_WORKERS = True
 
 _WIDTH = 100
 
-# What the name of a row has of its data and its encoders.
+# Parts of names for the data and the encoders.
 _NOT_ON_SCENES = ("bert", "pretrained", "regions", "seen")
 
-# What has another name there; PVSE with K = 2 is none of them.
+# Methods with another name there. PVSE with K = 2 is not among them.
 _ON_SCENES = {
     "vsepp_hardest": "vsepp",
     "vsepp_triplet": "vse0",
@@ -50,30 +50,30 @@ _ON_SCENES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     one = parser.add_mutually_exclusive_group()
     one.add_argument("pattern", nargs="?", default="*", help="such as 'coco_*'")
     one.add_argument(
         "--paper",
         metavar="NAMEYEAR",
-        help="the rows and ablations of a paper by its tables, the figures that they aim at, and "
-        "which were run for the docs",
+        help="configs of a paper by its tables, with the published numbers and the runs for the "
+        "docs",
     )
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Prints configs and what they are."""
+    """Prints configs with their titles."""
     if arguments.paper is not None:
-        print("\n".join(_of_paper(arguments.paper)))
+        print("\n".join(_list_paper(arguments.paper)))
         return
-    found = find_configs(arguments.pattern)
-    width = max(len(config_name(path)) for path in found)
-    for path in found:
+    paths = find_configs(arguments.pattern)
+    width = max(len(config_name(path)) for path in paths)
+    for path in paths:
         print(f"{config_name(path):<{width}}  {config_title(path)}")
 
 
-def _of_paper(name: str) -> Iterator[str]:
-    """What comes along for a paper: its tables, their rows, and the figures of each."""
+def _list_paper(name: str) -> Iterator[str]:
+    """The tables of a paper, their rows, and the figures of each."""
     papers: dict[str, dict[str, list[tuple[str, ReportedResults]]]] = defaultdict(dict)
     for config, path in (packaged_configs() | packaged_ablations()).items():
         if section := read_yaml(path).data.get("paper"):
@@ -82,7 +82,7 @@ def _of_paper(name: str) -> Iterator[str]:
     if name not in papers:
         known = ", ".join(sorted(papers))
         raise ConfigError(
-            f"--paper: there is no {cut(repr(name))}.{nearest(name, papers)} There are: {known}"
+            f"--paper: unknown paper {cut(repr(name))}.{nearest(name, papers)} Known: {known}"
         )
     runs = packaged_runs()
     for source, rows in sorted(papers[name].items()):
@@ -95,26 +95,26 @@ def _of_paper(name: str) -> Iterator[str]:
 
 def _key(source: str) -> str:
     """The first author and the year of a source: `wei2023`."""
-    found = re.match(r"(\w+).*?(\d{4})", source)
-    return f"{found[1].lower()}{found[2]}" if found else source
+    match = re.match(r"(\w+).*?(\d{4})", source)
+    return f"{match[1].lower()}{match[2]}" if match else source
 
 
 def _run_here(config: str, runs: Mapping[str, str]) -> str:
-    """Whether a config was run; if not, which relative on the scenes was, and what differs."""
+    """Whether a config was run; if not, its relative on the scenes, and the differences."""
     if config in runs:
         return f"run here: {runs[config]}"
     method = "_".join(part for part in config.split("_")[1:] if part not in _NOT_ON_SCENES)
     twin = f"scenes_{_ON_SCENES.get(method, method)}"
     if twin not in runs:
         return "not run here"
-    found = f"not run here; a relative was: {twin}, {runs[twin]}"
+    text = f"not run here; a relative was: {twin}, {runs[twin]}"
     if config.startswith("scenes_"):
-        return found
-    return f"{found}. It differs: {'; '.join(differences(config, twin))}"
+        return text
+    return f"{text}. It differs: {'; '.join(differences(config, twin))}"
 
 
 def _aims(paper: ReportedResults) -> Iterator[str]:
-    """The figures of a row, each table of them on lines of its own."""
+    """The figures of a row, with a paragraph per table."""
     for figures in paper.figures:
         notes = ["mean over folds"] if figures.folds else []
         notes += [name for name in (figures.row, figures.matcher, figures.reranker) if name]

@@ -13,7 +13,7 @@ from keras_xmr.commands._steps import do
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_config(parser)
 
 

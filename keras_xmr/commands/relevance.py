@@ -1,7 +1,7 @@
-"""Writes how relevant each caption is to each image, by the captions alone.
+"""Writes the relevance of each caption to each image, computed from the captions alone.
 
-The captions are those of a config, or of a file. The section `relevance` of the config says how
-they are compared (`keras-xmr explain relevance`).
+The captions are those of a config, or of a file. The section `relevance` of the config has the
+measure (`keras-xmr explain relevance`).
 
 examples:
   keras-xmr relevance --config coco_pcme
@@ -11,29 +11,19 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from keras_xmr.commands._options import add_config, config_of
+from keras_xmr.commands._options import add_config, add_path, config_of
 from keras_xmr.commands._steps import do
 from keras_xmr.config.loader import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_config(parser)
-    parser.add_argument(
-        "--captions",
-        type=Path,
-        metavar="FILE",
-        help="captions that need no config: CSV with image,caption, or the JSON of COCO or "
-        "Karpathy",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="with --captions: what is written; <captions>-relevance.npz by default",
-    )
+    text = "captions without a config: CSV with image,caption, or the JSON of COCO or Karpathy"
+    add_path(parser, "--captions", "FILE", text)
+    text = "with --captions: output file; default CAPTIONS-relevance.npz"
+    add_path(parser, "--output", "FILE", text)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -41,7 +31,7 @@ def run(arguments: argparse.Namespace) -> None:
     config = config_of(arguments)
     if arguments.captions is None:
         if arguments.output:
-            raise ConfigError("--output goes with --captions; a run writes to its own folder")
+            raise ConfigError("--output needs --captions; the relevance of a run is in its folder")
         do(config, "relevance")
         return
 

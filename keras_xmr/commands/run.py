@@ -1,8 +1,8 @@
 """Prepares the records if they are missing, trains, evaluates and exports.
 
-With options alone this is done, too. Everything that it makes is in saved_models/<name>/. A run
-that was stopped, or killed, goes on where it was when it is started again. Several machines train
-together if TF_CONFIG names them (docs/many_machines.md).
+This is the default command. All of its output is in saved_models/<name>/. The same command resumes
+a run that was interrupted. Several machines train together if TF_CONFIG names them
+(docs/many_machines.md).
 
 examples:
   keras-xmr run --config configs/coco_pcme.yaml --set data.source.root=/data/coco
@@ -20,11 +20,11 @@ SEVERAL_WORKERS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_config(parser)
     add_yes(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Does all steps of a run."""
+    """Runs all steps."""
     do(config_of(arguments), "all")

@@ -1,7 +1,7 @@
-"""Finds the photos of an index that fit a text, or are like a photo.
+"""Searches the photos of an index by texts and photos.
 
-Several texts and photos are one query: a photo should fit them all. Each answer says how many of
-the photos are to be believed, or that there is probably nothing (docs/search.md).
+Several texts and photos are one query: a photo should match all of them. Each answer estimates how
+many of the photos are right, or says that probably none is (docs/search.md).
 
 examples:
   keras-xmr search --index=saved_models/csv_pretrained/index "two dogs in the snow"
@@ -17,6 +17,7 @@ import json
 import logging
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
 from data_pipelines.sources.text_files import lines_of
-from keras_xmr.commands._options import add_index, one_of, whole
+from keras_xmr.commands._options import add_index, add_list, add_path, integer_from, one_of
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.program import program
 from keras_xmr.run_folder import load_run
@@ -36,59 +37,37 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="what the photos show")
+    """Adds the options."""
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="description of the photos")
     add_index(parser)
-    parser.add_argument(
-        "--image",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="a photo that they should be like; may be given several times",
-    )
-    parser.add_argument(
-        "--not",
-        action="append",
-        default=[],
-        dest="unlike",
-        metavar="TEXT",
-        help="what they should not show; may be given several times",
-    )
-    parser.add_argument(
-        "--queries", type=Path, metavar="FILE", help="in place of TEXT: a file with one a line"
-    )
+    add_list(parser, "--image", "FILE", "photo that they should be similar to", type=Path)
+    add_list(parser, "--not", "TEXT", "description of what they should not show", dest="unlike")
+    add_path(parser, "--queries", "FILE", "file with one query per line (instead of TEXT)")
     parser.add_argument(
         "--results",
-        type=whole(1),
+        type=integer_from(1),
         default=10,
         metavar="N",
-        help="how many are shown; 10 by default",
+        help="number of results; default 10",
     )
-    parser.add_argument("--folder", metavar="NAME", help="only photos in this folder of theirs")
+    parser.add_argument("--folder", metavar="NAME", help="only photos below this subfolder")
     parser.add_argument("--since", type=_day, metavar="DAY", help="taken on or after YYYY-MM-DD")
     parser.add_argument("--until", type=_day, metavar="DAY", help="taken on or before YYYY-MM-DD")
-    parser.add_argument(
-        "--tag",
-        action="append",
-        default=[],
-        metavar="TAG",
-        help="only photos with this tag; may be given several times",
-    )
+    add_list(parser, "--tag", "TAG", "only photos with this tag")
     parser.add_argument(
         "--rerank",
         type=one_of("fast_reranking"),
         metavar="NAME",
-        help="orders the first photos of a text anew: fast_reranking",
+        help="re-rank the top results of a text: fast_reranking",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="writes a page with the photos")
-    parser.add_argument("--json", action="store_true", help="prints JSON in place of tables")
+    add_path(parser, "--html", "FILE", "also write a page with the photos")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Answers the queries."""
     from keras_xmr.index import Filters, PhotoIndex, Searcher
-    from keras_xmr.index.pages import results_table, write_page
+    from keras_xmr.index.results_page import results_table, write_page
 
     if arguments.since and arguments.until and arguments.since > arguments.until:
         raise ConfigError(f"--since={arguments.since} is later than --until={arguments.until}")
@@ -98,17 +77,17 @@ def run(arguments: argparse.Namespace) -> None:
         check_folder(arguments.html.parent)
     if arguments.run:
         load_run(arguments.run)
-    asked = list(_queries(arguments))
+    queries = list(_queries(arguments))
     filters = Filters(arguments.folder, arguments.since, arguments.until, tuple(arguments.tag))
     index = PhotoIndex.open(arguments.index)
-    searcher = Searcher(index, arguments.run, compiled=len(asked) > 1)
+    searcher = Searcher(index, arguments.run, compiled=len(queries) > 1)
     answers = [
         (title, searcher.search(query, arguments.results, filters, arguments.rerank))
-        for title, query in asked
+        for title, query in queries
     ]
     if arguments.json:
-        told = [{"query": title, **result.as_dict()} for title, result in answers]
-        print(json.dumps(told, indent=1, ensure_ascii=False), flush=True)
+        results = [{"query": title, **asdict(result)} for title, result in answers]
+        print(json.dumps(results, indent=1, ensure_ascii=False), flush=True)
     else:
         print("\n\n".join(results_table(*answer) for answer in answers), flush=True)
     if arguments.html:
@@ -120,11 +99,11 @@ def run(arguments: argparse.Namespace) -> None:
             command.append(f"--index={arguments.index}")
         if index.backend != "exact":
             command.append(f"--backend={index.backend}")
-        _LOGGER.warning("%s `%s %s` takes them over", changes, program(), shlex.join(command))
+        _LOGGER.warning("%s To update the index: `%s %s`", changes, program(), shlex.join(command))
 
 
 def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
-    """Each query, and what it is called."""
+    """Each query with its title."""
     from keras_xmr.index import Query
 
     unlike = tuple(arguments.unlike)
@@ -135,13 +114,13 @@ def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:
         yield title, Query(texts=tuple(arguments.texts), images=images, unlike=unlike)
         return
     if arguments.texts or arguments.image:
-        raise ConfigError("--queries takes the place of TEXT and --image")
+        raise ConfigError("--queries excludes TEXT and --image; use one of them")
     for text in _texts(arguments.queries):
         yield text, Query(texts=(text,), unlike=unlike)
 
 
 def _texts(path: Path) -> list[str]:
-    """The queries of a file, without those that cannot be searched for, which are named."""
+    """The queries of a file; invalid ones are skipped with a warning."""
     from keras_xmr.index import Query, QueryError
 
     texts, bad = [], []
@@ -155,12 +134,12 @@ def _texts(path: Path) -> list[str]:
             bad.append(f"{path}:{number}: {error}")
     if not texts:
         raise UserError(
-            f"--queries: {bad[0] if bad else f'{path} is empty; write one query a line'}"
+            f"--queries: {bad[0] if bad else f'{path} is empty; write one query per line'}"
         )
     for message in bad:
         _LOGGER.warning("%s", message)
     if bad:
-        _LOGGER.warning("%d of %d queries passed over", len(bad), len(bad) + len(texts))
+        _LOGGER.warning("%d of %d queries skipped", len(bad), len(bad) + len(texts))
     return texts
 
 
@@ -175,4 +154,4 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day; write 2021-06-30") from None
+        raise argparse.ArgumentTypeError(f"invalid date {text!r}: use YYYY-MM-DD") from None

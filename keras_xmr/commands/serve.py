@@ -1,8 +1,9 @@
 """Serves an index: a page to search in, and JSON for programs.
 
-The page is at http://127.0.0.1:8000/, which this machine alone can reach. Its marks of right and
-wrong photos go to judgements.csv in the folder of the index, in the format that evaluation takes.
-SIGTERM and Ctrl-C end the server once what was asked is answered. docs/serve.md has the rest.
+The page is at http://127.0.0.1:8000/, which only this machine can reach. Photos that are marked as
+right or wrong are written to judgements.csv in the folder of the index, in the format of the
+command evaluate. On SIGTERM and Ctrl-C the server answers pending requests and ends. See
+docs/serve.md.
 
 examples:
   keras-xmr serve --index=saved_models/csv_pretrained/index
@@ -13,57 +14,34 @@ from __future__ import annotations
 
 import argparse
 import logging
-from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_index, whole
+from keras_xmr.commands._options import add_index, add_list, add_path, integer_from
 from keras_xmr.run_folder import load_run
 
 _LOG = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_index(parser)
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="the address to listen at; this machine alone by default",
-    )
-    parser.add_argument(
-        "--port",
-        type=whole(0),
-        default=8000,
-        metavar="N",
-        help="8000 by default; 0 for any free one",
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name under which browsers may ask for the server; may be given several times",
-    )
-    parser.add_argument(
-        "--marks", type=Path, metavar="FILE", help="where marks go, in place of judgements.csv"
-    )
-    parser.add_argument(
-        "--originals",
-        action="store_true",
-        help="gives the files of photos, with their EXIF data, also where others are let in",
-    )
-    parser.add_argument(
-        "--watch",
-        action="store_true",
-        help="keeps the index up to date: with photos that are added, changed and removed",
-    )
+    text = "address to listen on; by default only this machine can connect"
+    parser.add_argument("--host", default="127.0.0.1", help=text)
+    text = "port (default 8000; 0 picks a free one)"
+    parser.add_argument("--port", type=integer_from(0), default=8000, metavar="N", help=text)
+    add_list(parser, "--allow-host", "NAME", "host name by which browsers may reach the server")
+    add_path(parser, "--marks", "FILE", "file of relevance marks (default INDEX/judgements.csv)")
+    text = "offer the original files, with their EXIF data, also to other machines"
+    parser.add_argument("--originals", action="store_true", help=text)
+    text = "update the index when photos are added, changed or removed"
+    parser.add_argument("--watch", action="store_true", help=text)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Serves until it is told to stop."""
+    """Serves until SIGTERM or Ctrl-C."""
     try:
-        from keras_xmr.server.run import is_loopback, serve
+        from keras_xmr.server.process import is_loopback, serve
         from keras_xmr.server.service import Service
         from keras_xmr.server.settings import Settings
     except ModuleNotFoundError as error:
@@ -72,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
         ) from None
 
     if arguments.port > 65535:
-        raise UserError(f"--port: {arguments.port} is no port; choose one up to 65535")
+        raise UserError(f"--port: {arguments.port} is not a valid port; use one up to 65535")
     if arguments.run:
         load_run(arguments.run)
     if arguments.marks:
@@ -86,8 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
     service = Service(arguments.index, settings, arguments.run)
     if not is_alone:
         _LOG.warning(
-            "whoever can reach %s can search and see these photos, and mark them: there is no "
-            "password",
+            "everyone who can reach %s can search, see and mark these photos: there is no password",
             arguments.host,
         )
     count = len(service.index)

@@ -1,4 +1,4 @@
-"""Trains a model, or goes on where a training was stopped.
+"""Trains a model, or resumes an interrupted training.
 
 The records must have been prepared. Several machines train together if TF_CONFIG names them
 (docs/many_machines.md).
@@ -18,7 +18,7 @@ SEVERAL_WORKERS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
+    """Adds the options."""
     add_config(parser)
 
 

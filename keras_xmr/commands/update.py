@@ -1,8 +1,7 @@
-"""Takes over photos and captions that have changed: records, training, report and index.
+"""Updates a run after changes of its photos and captions: records, training, report and index.
 
-The new model takes the place of the old one when it is complete, and search and the server use the
-old one until then. If nothing has changed but photos without captions, the index alone is brought
-up to date.
+The new model replaces the old one when it is complete; search and the server use the old one until
+then. If only photos without captions have changed, only the index is updated.
 
 examples:
   keras-xmr update --run=saved_models/csv_pretrained
@@ -11,10 +10,9 @@ examples:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from data_pipelines.errors import UserError
-from keras_xmr.commands._options import add_finished_run
+from keras_xmr.commands._options import add_path
 from keras_xmr.commands.index import report_lines
 from keras_xmr.config.abilities import is_as_published
 from keras_xmr.program import program
@@ -22,20 +20,18 @@ from keras_xmr.run_folder import load_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the command takes."""
-    add_finished_run(parser)
-    parser.add_argument(
-        "--index", type=Path, metavar="FOLDER", help="the index of the run; <run>/index by default"
-    )
+    """Adds the options."""
+    add_path(parser, "--run", "FOLDER", "folder of a finished run", required=True)
+    add_path(parser, "--index", "FOLDER", "index of the run; default RUN/index")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Brings the run up to date."""
+    """Updates the run."""
     config = load_run(arguments.run)
     if is_as_published(config):
         raise UserError(
-            f"{config.folder} is a published model, of which nothing is trained; bring its index "
-            f"up to date with `{program()} index --run={config.folder} --images=FOLDER`"
+            f"{config.folder} is a published model, which is not trained; update its index with "
+            f"`{program()} index --run={config.folder} --images=FOLDER`"
         )
 
     from keras_xmr.update import update

@@ -1,5 +1,1 @@
 """Compares methods: trains what is missing, gathers figures, and tests their differences."""
-
-from keras_xmr.comparison.compare import compare
-
-__all__ = ["compare"]

@@ -12,8 +12,8 @@ import numpy as np
 from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.summary_tables import kind_title
-from keras_xmr.metrics import Table
 from keras_xmr.metrics.bootstrap import Difference, holm
+from keras_xmr.reporting.table import Table
 
 ALPHA = 0.05
 

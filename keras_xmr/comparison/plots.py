@@ -16,7 +16,8 @@ from keras_xmr.comparison.summary_tables import (
     kind_title,
     shown_mean,
 )
-from keras_xmr.metrics import CHANCE, chance_recall
+from keras_xmr.metrics import chance_recall
+from keras_xmr.reporting.metric_tables import CHANCE
 from keras_xmr.reporting.pictures import Picture
 
 _DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}

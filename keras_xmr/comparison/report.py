@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,15 +19,16 @@ from keras_xmr.comparison.pairs import (
 from keras_xmr.comparison.plots import comparison_pictures
 from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, resamples_for
 from keras_xmr.comparison.results import Methods
-from keras_xmr.comparison.side_by_side import STYLE, side_by_side
+from keras_xmr.comparison.side_by_side import side_by_side
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
 from keras_xmr.config.registry import summaries
-from keras_xmr.metrics import RSUM, Table
+from keras_xmr.metrics import RSUM
 from keras_xmr.metrics.bootstrap import Difference
-from keras_xmr.metrics.glossary import glossary
 from keras_xmr.metrics.ties import tie_warning
-from keras_xmr.reporting.pages import definitions, gallery, html_table, page
+from keras_xmr.reporting.glossary import glossary
+from keras_xmr.reporting.pages import render
 from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.table import Table
 
 _SHOWN_WINS = 5
 
@@ -153,19 +153,22 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     atomic_write(folder / "tables.tex", f"{latex}\n".encode())
     atomic_write(folder / "report.md", ("\n\n".join(markdown) + "\n").encode("utf-8"))
     drawn = comparison_pictures(comparison.methods, comparison.summary_tables, comparison.resampled)
-    title = f"{', '.join(comparison.methods)}: {split}"
-    parts = [f"<h1>{html.escape(split)}: comparison of {len(comparison.methods)} methods</h1>"]
-    parts.append(f'<p class="verdict">{html.escape(comparison.verdict)}</p>')
-    parts += [html_table(table) for table in tables]
-    parts += [f'<p class="note">{html.escape(line)}</p>' for line in comparison.notes]
-    parts.append(gallery(picture.write(folder) for picture in drawn))
-    if len(comparison.methods) > 2:  # Of two, one table below says all, with intervals.
-        parts += [html_table(table) for table in matrices]
-    parts += _pair_details(comparison)
-    parts += side_by_side(comparison.methods, comparison.wins)
-    parts += ["<h2>What the words mean</h2>", definitions(_meanings(comparison.methods))]
+    page = render(
+        "comparison.html",
+        title=f"{', '.join(comparison.methods)}: {split}",
+        split=split,
+        methods=len(comparison.methods),
+        verdict=comparison.verdict,
+        tables=tables,
+        notes=comparison.notes,
+        pictures=[picture.write(folder) for picture in drawn],
+        matrices=matrices,
+        pairs=_pair_tables(comparison),
+        duels=side_by_side(comparison.methods, comparison.wins),
+        meanings=_meanings(comparison.methods),
+    )
     path = folder / "report.html"
-    atomic_write(path, page(title, parts, STYLE).encode("utf-8"))
+    atomic_write(path, page)
     return path
 
 
@@ -216,33 +219,26 @@ def _meanings(methods: Methods) -> dict[str, str]:
     return metrics | summaries(names, "matcher", "reranker")
 
 
-def _pair_details(comparison: Comparison) -> list[str]:
-    """For each pair of methods, folded up if there are several: intervals, and where each wins."""
-    if not comparison.pairs:
-        return []
+def _pair_tables(comparison: Comparison) -> list[list[Table]]:
+    """The tables of each pair of methods: its intervals, and the queries that each wins."""
     kind = most_judged(comparison.methods)
-    parts = [
-        "<h2>Pair by pair</h2>",
-        '<p class="note">Queries: those where the reciprocal rank of the first right answer '
-        "differs most; ranks are harmonic means over runs.</p>",
-    ]
     pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
     for pair in comparison.pairs:
-        if pair.judgements == kind:
+        if pair.judgements == kind and pair.metric in HEADLINES:
             pairs[pair.left, pair.right].append(pair)
-    wins = by_pair(comparison.wins)
-    for (left, right), own in pairs.items():
-        header = ["", "difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
-        rows = [_pair_cells(pair) for pair in own if pair.metric in HEADLINES]
-        title = f"{left} minus {right}, {kind_title(kind)}"
-        opened = " open" if len(pairs) == 1 else ""
-        parts.append(f"<details{opened}><summary>{html.escape(title)}</summary>")
-        parts.append(html_table(Table(title, header, rows)))
-        for winner, loser in ((left, right), (right, left)):
-            table = _win_table(wins[winner, loser], winner, loser)
-            parts += [html_table(table)] if table.rows else []
-        parts.append("</details>")
-    return parts
+    wins, header = by_pair(comparison.wins), [""]
+    header += ["difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
+    return [
+        [
+            Table(f"{left} minus {right}, {kind_title(kind)}", header, list(map(_pair_cells, own))),
+            *(
+                table
+                for winner, loser in ((left, right), (right, left))
+                if (table := _win_table(wins[winner, loser], winner, loser)).rows
+            ),
+        ]
+        for (left, right), own in pairs.items()
+    ]
 
 
 def _pair_cells(pair: Pair) -> list[str]:

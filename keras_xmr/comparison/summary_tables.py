@@ -9,21 +9,17 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.metrics import (
+from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, chance_of, metric_title
+from keras_xmr.metrics.bootstrap import Difference
+from keras_xmr.reporting.metric_tables import (
     CHANCE,
     CONDENSED,
-    DIRECTIONS,
-    METRICS,
-    RSUM,
-    Table,
     best_cell,
     cell,
-    chance_of,
     judgements_title,
-    metric_title,
     reranked_title,
 )
-from keras_xmr.metrics.bootstrap import Difference
+from keras_xmr.reporting.table import Table
 
 ANNOTATED = "metrics"
 """The kind of judgements that runs list without a name: those of the data set."""

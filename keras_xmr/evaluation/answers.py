@@ -8,38 +8,57 @@ import numpy as np
 
 from data_pipelines.files import written_aside
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.judgements import Judgements
 
 KEPT = 6
-"""So many answers are kept of each query."""
+"""Number of answers that are kept per query."""
 
 WRONG, TRUE, RIGHT = 0, 1, 2
-"""What an answer is: neither, true though nobody annotated it, annotated."""
+"""Kinds of answers: neither, true though nobody annotated it, annotated."""
+
+KINDS = ("wrong", "true", "right")
+"""The names of the kinds on pages."""
 
 
 def write_answers(evaluation: Evaluation, folder: Path) -> None:
-    """Writes `answers-<split>.npz`: numbers and kinds of the first answers of the own matcher.
+    """Writes `answers-<split>.npz`: numbers and kinds of the first answers of the model's matcher.
 
-    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<side>_kind` what each is.
-    Scores that are too many to be in memory are left out.
+    For "i2t" and "t2i" numbers int32 (queries, `KEPT`), and under `<side>_kind` the kind of each.
+    Scores that do not fit in memory are left out.
 
     Args:
-        evaluation: What was found.
-        folder: Where the file goes.
+        evaluation: The evaluation.
+        folder: The folder of the file.
     """
-    own = evaluation.matchers[0].scores
-    if not own.is_dense:
+    scores = evaluation.matchers[0].scores
+    if not scores.is_dense:
         return
-    found: dict[str, np.ndarray] = {}
-    for side, matrix in zip(("i2t", "t2i"), own.by_query, strict=True):
+    arrays: dict[str, np.ndarray] = {}
+    for side, matrix in zip(("i2t", "t2i"), scores.by_query, strict=True):
         first = _first(np.asarray(matrix))
-        found[side] = first.astype(np.int32)
-        kind = RIGHT * _are(evaluation.judgements, side, first)
-        if evaluation.truth is not None:
-            kind = np.maximum(kind, TRUE * _are(evaluation.truth, side, first))
-        found[f"{side}_kind"] = kind.astype(np.int8)
-    with written_aside(folder / f"answers-{evaluation.split}.npz", ".npz") as aside:
-        np.savez_compressed(aside, **found)  # type: ignore[arg-type]
+        kinds = kinds_of_answers(evaluation, side, np.arange(len(first)), first)
+        arrays |= {side: first.astype(np.int32), f"{side}_kind": kinds.astype(np.int8)}
+    with written_aside(folder / f"answers-{evaluation.split}.npz", ".npz") as temporary:
+        np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
+
+
+def kinds_of_answers(
+    evaluation: Evaluation, side: str, queries: np.ndarray, answers: np.ndarray
+) -> np.ndarray:
+    """The kind of each answer: `WRONG`, `TRUE` or `RIGHT`, int (queries, answers).
+
+    Args:
+        evaluation: The evaluation, for its judgements.
+        side: "i2t" or "t2i".
+        queries: Numbers of the queries, int (queries,).
+        answers: Numbers of the candidates, int (queries, answers).
+    """
+    kinds = np.full(answers.shape, WRONG)
+    rows = np.repeat(queries, answers.shape[1])
+    for kind, judgements in ((TRUE, evaluation.truth), (RIGHT, evaluation.judgements)):
+        if judgements is not None:
+            pairs = (rows, answers.ravel()) if side == "i2t" else (answers.ravel(), rows)
+            kinds[np.asarray(judgements.grades[pairs]).reshape(answers.shape) > 0] = kind
+    return kinds
 
 
 def _first(scores: np.ndarray) -> np.ndarray:
@@ -48,11 +67,3 @@ def _first(scores: np.ndarray) -> np.ndarray:
     some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
     order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1, kind="stable")
     return np.take_along_axis(some, order, axis=1)
-
-
-def _are(judgements: Judgements, side: str, first: np.ndarray) -> np.ndarray:
-    """Which of the answers are right, bool of the same shape."""
-    grades = judgements.grades if side == "i2t" else judgements.grades.T.tocsr()
-    rows = np.repeat(np.arange(len(first)), first.shape[1])
-    found: np.ndarray = np.asarray(grades[rows, first.ravel()]).reshape(first.shape) > 0
-    return found

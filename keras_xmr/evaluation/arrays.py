@@ -13,7 +13,7 @@ from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.embed import Arrays, embed_batches
 from keras_xmr.evaluation.plan import score_bytes
 from keras_xmr.evaluation.scoring import score_tiles
-from keras_xmr.judgements import Judgements, checked_image_of
+from keras_xmr.judgements import Judgements, check_image_ids
 from keras_xmr.metrics import retrieval
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.validation import check_sides
@@ -26,7 +26,7 @@ def evaluate(
     model: Retriever,
     images: Any,
     captions: Any,
-    image_of: Any = None,
+    image_ids: Any = None,
     *,
     judgements: Judgements | None = None,
     batch_size: int = 64,
@@ -38,8 +38,8 @@ def evaluate(
         model: The model.
         images: N images, as its image tower takes them: an array, or a dict of arrays.
         captions: M captions, as its text tower takes them.
-        image_of: The row of each caption's image, int (M,); None if caption i is of image i.
-        judgements: What is right, in place of `image_of`, where that is more than the pairs.
+        image_ids: The row of each caption's image, int (M,); None if caption i is of image i.
+        judgements: What is right, in place of `image_ids`, where that is more than the pairs.
         batch_size: How many are embedded at once.
         memory_budget: Bytes that the scores may take; beyond it, ranks are counted tile by tile.
 
@@ -55,10 +55,10 @@ def evaluate(
     x = {"image": images, "caption": captions}
     sizes = check_sides(x, model.entrances())
     if judgements is None:
-        rows = checked_image_of(image_of, sizes["image"], sizes["caption"])
+        rows = check_image_ids(image_ids, sizes["image"], sizes["caption"])
         judgements = Judgements.from_pairs(rows, sizes["image"])
-    elif image_of is not None:
-        raise ArgumentError("image_of and judgements both say what is right; give one")
+    elif image_ids is not None:
+        raise ArgumentError("image_ids and judgements both say what is right; give one")
     found = {
         side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
         for side, tower in model.entrances().items()

@@ -18,7 +18,7 @@ GREY = 127
 
 
 class Embedder(Protocol):
-    """What embeds pixels and texts, such as `keras_xmr.index.model.RunModel`."""
+    """What embeds pixels and texts, such as `keras_xmr.index.run_model.RunModel`."""
 
     def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
         """The embeddings of pixels uint8 (N, size, size, 3)."""

@@ -1,12 +1,16 @@
-"""Writes the figures of an evaluation."""
+"""Writes the figures and the scores of an evaluation."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
+from data_pipelines.files import written_aside
 from keras_xmr.evaluation.reported_results import reported_as_dict
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.figures_file import write_figures_file
+from keras_xmr.judgements import write_ground_truth
 from keras_xmr.metrics import write_queries
 
 
@@ -30,3 +34,31 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
     queries = folder / f"queries-{evaluation.split}.npz"
     write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)
     return path
+
+
+def save_scores(evaluation: Evaluation, folder: Path) -> Path:
+    """Keeps the scores of the model's own matcher, and what is known of their rows and columns.
+
+    Writes `scores-<split>.npy` and `ground-truth-<split>.json`, which `evaluate` takes as
+    `--scores` and `--ground-truth`; of a matcher that scores by direction also
+    `text-to-image-scores-<split>.npy`.
+
+    Args:
+        evaluation: What was found.
+        folder: Where the files go.
+
+    Returns:
+        The file of scores.
+    """
+    own = evaluation.matchers[0]
+    path = folder / f"scores-{evaluation.split}.npy"
+    _save_array(path, np.asarray(own.scores.image_to_text))
+    if own.scores.other is not None:
+        _save_array(folder / f"text-to-image-{path.name}", np.asarray(own.scores.other))
+    write_ground_truth(folder / f"ground-truth-{evaluation.split}.json", evaluation.ground_truth)
+    return path
+
+
+def _save_array(path: Path, array: np.ndarray) -> None:
+    with written_aside(path, ".npy") as aside:
+        np.save(aside, array)

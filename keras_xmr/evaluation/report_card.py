@@ -21,7 +21,7 @@ from keras_xmr.evaluation.selective import (
     risk_coverage,
 )
 from keras_xmr.evaluation.uncertainty import SIDES, Bins, few_words, log_sigma
-from keras_xmr.metrics import Table
+from keras_xmr.reporting.table import Table
 
 WORDS = {
     "sigma": "how unsure the model is of an item: the geometric mean of the standard deviations of "
@@ -133,7 +133,7 @@ def report_card(evaluation: Evaluation, probes: Probes) -> ReportCard:
 
     Args:
         evaluation: The evaluation.
-        probes: What was found by embedding again; see `keras_xmr.index.probe`.
+        probes: What was found by embedding again; see `keras_xmr.index.uncertainty_probes`.
     """
     selective, by_gap, by_sigma, spread = {}, {}, {}, {}
     by_words = None

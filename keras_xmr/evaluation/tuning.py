@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_pipelines.progress import Progress
-from keras_xmr.evaluation.tables import Table
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, Scores
 from keras_xmr.metrics.ranking import RECALL_AT
@@ -18,7 +17,6 @@ from keras_xmr.threads import in_threads
 SCALES = (0.1, 0.2, 0.5, 1, 2, 5, 8, 10, 15, 20, 25, 30, 40, 50, 75, 100, 200, 500, 1000)
 """The grid of every scale: wide for log-odds and distances, close where cosines need it."""
 
-_SHOWN = 5
 _ROWS = 16
 
 
@@ -136,40 +134,3 @@ def _best_ranks(scores: np.ndarray, offset: np.ndarray, judgements: Judgements) 
 
     in_threads(rank, len(scores), _ROWS)
     return ranks[judgements.counts() > 0]
-
-
-def search_tables(search: ScaleSearch, title: str) -> list[Table]:
-    """A table for each direction: the best settings, and what stands without re-ranking."""
-    tables = []
-    for name, direction in (("gamma", "image-to-text"), ("lambda", "text-to-image")):
-        settings = search.settings[name]
-        header = [f"{name}1", f"{name}2", *(f"R@{k}" for k in RECALL_AT), "sum", "MRR"]
-        rows = [_row(setting) for setting in (*settings[:_SHOWN], search.plain[name])]
-        heading = f"{title}, {direction}, the best of {len(settings)} settings (transductive)"
-        tables.append(Table(heading, header, rows))
-    return tables
-
-
-def search_lines(search: ScaleSearch) -> list[str]:
-    """What goes into the config, and what the grid may have missed."""
-    options, remarks = [], []
-    for name in ("gamma", "lambda"):
-        best = search.settings[name][0]
-        grid = sorted(setting.sum_scale or 0 for setting in search.settings[name])
-        for number, scale in ((1, best.sum_scale), (2, best.own_scale)):
-            options.append(f"{name}{number}: {scale:g}")
-            if scale in (grid[0], grid[-1]):
-                remarks.append(f"{name}{number} = {scale:g} is an end of the grid.")
-        if best.worth <= search.plain[name].worth:
-            remarks.append(f"No {name}1 and {name}2 does better than no re-ranking.")
-    lines = ["evaluation:", "  rerankers:", f"    - {{name: fast_reranking, {', '.join(options)}}}"]
-    return ["in the config:", "", *lines, *(["", *remarks] if remarks else [])]
-
-
-def _row(setting: Setting) -> list[str]:
-    scales = [
-        "none" if scale is None else f"{scale:g}"
-        for scale in (setting.sum_scale, setting.own_scale)
-    ]
-    percent = [f"{100 * value:.1f}" for value in (*setting.recalls, sum(setting.recalls))]
-    return [*scales, *percent, f"{setting.reciprocal_rank:.3f}"]

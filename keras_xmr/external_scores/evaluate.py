@@ -15,7 +15,6 @@ from data_pipelines.folders import check_folder
 from keras_xmr.evaluation.core import evaluate_known
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.tables import result_tables, verdict_line
 from keras_xmr.external_scores.arrays import Similarity, load_embeddings, load_scores, similarity
 from keras_xmr.external_scores.trec import DEPTH, is_run, read_run, write_trec
 from keras_xmr.judgements import (
@@ -27,6 +26,7 @@ from keras_xmr.judgements import (
 )
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.relevance import relevance_matrix
+from keras_xmr.reporting.result_tables import result_tables, verdict_line
 from keras_xmr.reranking import Reranker
 from keras_xmr.run_folder import EXTERNAL
 

@@ -5,6 +5,7 @@ from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.heads.dynamic_sub_embeddings import DynamicSubEmbeddings
 from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.generalized_gaussian import GeneralizedGaussian
+from keras_xmr.heads.held_out_rank import HeldOutRank
 from keras_xmr.heads.laplace import Laplace
 from keras_xmr.heads.pie_net import PIENet
 from keras_xmr.heads.point import Point
@@ -21,6 +22,7 @@ __all__ = [
     "GeneralizedGaussian",
     "Head",
     "HeadError",
+    "HeldOutRank",
     "Laplace",
     "PIENet",
     "Point",

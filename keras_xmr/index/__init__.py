@@ -3,7 +3,7 @@
 Opening an index, and everything but embedding, needs no TensorFlow.
 """
 
-from keras_xmr.index.gallery import PhotoIndex
+from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.index.photos import Photo
 from keras_xmr.index.query import (
     MAX_COUNT,

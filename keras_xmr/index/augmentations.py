@@ -39,8 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Arrays = Mapping[str, np.ndarray]
-"""An embedding of some items, as arrays."""
+from keras_xmr.index.embedding_arrays import Arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +63,10 @@ class Augmentation:
         gallery: From embeddings of N items to vectors (N, D'), or (N, K, D') for K rows an item,
             of which the best counts.
         query: The same of queries, which may use what a `Reference` knows.
-        half: Whether float16 may hold the vectors of the gallery: numbers of about one size,
-            whose products do not cancel.
     """
 
     gallery: Callable[[Arrays], np.ndarray]
     query: Callable[[Arrays, Reference], np.ndarray]
-    half: bool = False
 
     def gallery_vectors(self, embedding: Arrays) -> np.ndarray:
         """Vectors float32 (N, K, D') of a gallery."""
@@ -203,9 +199,7 @@ def _squared_samples(embedding: Arrays) -> np.ndarray:
 
 
 AUGMENTATIONS: Mapping[str, Augmentation] = {
-    "mean_cosine": Augmentation(
-        lambda g: _unit(g["mean"]), lambda q, _: _unit(q["mean"]), half=True
-    ),
+    "mean_cosine": Augmentation(lambda g: _unit(g["mean"]), lambda q, _: _unit(q["mean"])),
     "mean_l2": Augmentation(lambda g: _near(g["mean"]), lambda q, _: _with_one(q["mean"])),
     "order": Augmentation(
         lambda g: _join(_near(g["mean"]), g["mean"].sum(axis=-1, keepdims=True)), _below
@@ -229,10 +223,10 @@ AUGMENTATIONS: Mapping[str, Augmentation] = {
         lambda g: _near(_sample_means(g)), lambda q, _: _with_one(_sample_means(q))
     ),
     "squared_samples": Augmentation(_squared_samples, lambda q, _: _with_one(_sample_means(q))),
-    "set_points": Augmentation(_points, lambda q, _: _points(q), half=True),
+    "set_points": Augmentation(_points, lambda q, _: _points(q)),
     "set_means": Augmentation(
-        lambda g: _points(g).mean(axis=1), lambda q, _: _points(q).mean(axis=1), half=True
+        lambda g: _points(g).mean(axis=1), lambda q, _: _points(q).mean(axis=1)
     ),
-    "token_means": Augmentation(_token_means, lambda q, _: _token_means(q), half=True),
+    "token_means": Augmentation(_token_means, lambda q, _: _token_means(q)),
 }
 """All augmentations by name."""

@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, checksum, remove_asides
+from data_pipelines.files import aside_of, checksum, remove_asides, written_aside
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from data_pipelines.source_changes import data_change
-from keras_xmr.index.augmentations import AUGMENTATIONS, Reference
-from keras_xmr.index.backends import Backend, DamagedError, Exact, Precision, backend_class
+from keras_xmr.index.augmentations import AUGMENTATIONS
+from keras_xmr.index.backends import Backend, DamagedError, backend_class
 from keras_xmr.index.calibration import calibrate_run, example_caption, has_validation
 from keras_xmr.index.duplicates import near_duplicates
-from keras_xmr.index.gallery import (
+from keras_xmr.index.manifests import MANIFEST, write_manifest
+from keras_xmr.index.photo_embedding import PhotoEmbedder
+from keras_xmr.index.photo_index import (
     CAPTIONS,
     ITEMS,
     PARTS,
@@ -34,11 +36,8 @@ from keras_xmr.index.gallery import (
     WORDS,
     PhotoIndex,
 )
-from keras_xmr.index.manifests import MANIFEST, write_manifest
-from keras_xmr.index.model import RunModel
 from keras_xmr.index.photos import Photo, check_root, describe, find_photos
-from keras_xmr.index.precision import choose_precision
-from keras_xmr.index.reading import Readers
+from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.tags import read_tags
 from keras_xmr.program import update_hint
 
@@ -242,9 +241,8 @@ class _Builder:
             WORDS: found.vocabulary.as_arrays(),
         }
         for name, arrays in files.items():
-            aside = aside_of(self.path / name, ".npz")
-            np.savez(aside, **dict(arrays))  # type: ignore[arg-type]
-            os.replace(aside, self.path / name)
+            with written_aside(self.path / name, ".npz") as temporary:
+                np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
         self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
 
     def _check_parts(self) -> None:
@@ -315,32 +313,29 @@ class _Builder:
             return
         with (
             Progress("embedding photos", len(new), "photos") as bar,
-            Readers(self.root, self.model) as readers,
+            PhotoEmbedder(self.root, self.model) as embedder,
         ):
             for start in range(0, len(new), _PART):
                 some = new[start : start + _PART]
-                items, arrays = self._embed_some(readers, some, bar)
+                statuses = dict(some)
+                items, broken, arrays = embedder.embed(
+                    list(statuses), bar, partial(self._describe, statuses)
+                )
+                for path, why in broken.items():
+                    status = [statuses[path].st_size, statuses[path].st_mtime_ns]
+                    self.content["broken"][path] = {"why": why, "status": status}
                 old = [gone[path] for path, _ in some if path in gone]
                 self.report.changed += sum(item.path in gone for item in items)
                 self.report.added += sum(item.path not in gone for item in items)
                 self._keep(items, arrays, old)
 
-    def _embed_some(
-        self, readers: Readers, some: list[tuple[str, os.stat_result]], bar: Progress
-    ) -> tuple[list[Photo], dict[str, np.ndarray]]:
-        statuses = dict(some)
-        items: list[Photo] = []
-
-        def keep(path: str, data: bytes, seen: np.ndarray) -> None:
-            items.append(describe(self.content["next_id"], path, data, statuses[path], seen))
-            self.content["broken"].pop(path, None)
-            self.content["next_id"] += 1
-
-        def pass_over(path: str, why: str) -> None:
-            told = [statuses[path].st_size, statuses[path].st_mtime_ns]
-            self.content["broken"][path] = {"why": why, "status": told}
-
-        return items, readers.embed([path for path, _ in some], bar, keep, pass_over)
+    def _describe(
+        self, statuses: Mapping[str, os.stat_result], path: str, data: bytes, pixels: np.ndarray
+    ) -> Photo:
+        photo = describe(self.content["next_id"], path, data, statuses[path], pixels)
+        self.content["broken"].pop(path, None)
+        self.content["next_id"] += 1
+        return photo
 
     def _keep(self, items: list[Photo], arrays: dict[str, np.ndarray], old: list[int]) -> None:
         """Writes a part, and names it in the manifest."""
@@ -410,7 +405,7 @@ class _Builder:
             some = missing[start : start + (1 << 16)]
             added = self._vectors_of(index, some)
             if vectors is None:
-                options = self._options(kind, index, added)
+                options = {"uri": self.uri} if self.uri else {}
                 vectors = kind(folder, added.shape[1:], **options)
                 vectors.begin(len(missing), partial(self._sample, index, missing))
             vectors.add(some, added)
@@ -427,19 +422,6 @@ class _Builder:
             shutil.rmtree(folder)
             self.report.damaged.append(folder)
             return None
-
-    def _options(self, kind: Any, index: PhotoIndex, vectors: np.ndarray) -> dict[str, Any]:
-        """What the backend of a new index is made with."""
-        own = {"precision": self._precision(index, vectors)} if kind is Exact else {}
-        return own | ({"uri": self.uri} if self.uri else {})
-
-    def _precision(self, index: PhotoIndex, vectors: np.ndarray) -> Precision:
-        """What may hold the vectors, by what the stored captions find among them."""
-        if not (self.augmentation.half and self.content["reduces"] and index.captions):
-            return "float32"
-        known = Reference(self.model.search_constants(), index.sample)
-        captions = self.model.prepare(index.captions, "caption")
-        return choose_precision(vectors, self.augmentation.query_vectors(captions, known))
 
     def _sample(self, index: PhotoIndex, ids: np.ndarray, size: int) -> np.ndarray:
         """Vectors of some photos, from all over."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,9 @@ from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.evaluation.uncertainty import bins, log_sigma
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
-from keras_xmr.index.model import Arrays, RunModel
-from keras_xmr.index.rerank import Reranking, tune
+from keras_xmr.index.embedding_arrays import Arrays, concatenate, select, split_items
+from keras_xmr.index.query_reranking import Reranking, tune
+from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.short_queries import short_queries
 from keras_xmr.index.verdict import (
     FEWEST,
@@ -142,7 +145,7 @@ def calibrate_verdict_of(
         short = short_queries(texts, own)
         embedded = embed_texts(model, short.texts)
         scores = np.concatenate(
-            [scores, *(model.score(asked.images, p).T for p in _parts(embedded, 256))]
+            [scores, *(model.score(asked.images, p).T for p in split_items(embedded, 256))]
         )
         against = np.concatenate([against, model.score(reference, embedded).T])
         right, wrong = (
@@ -235,7 +238,7 @@ class SplitQueries:
         )
         words = [part.captions[int(c)].text for c in captions]
         if embedded is not None:
-            photos, texts = _rows(embedded.images, images), _rows(embedded.captions, captions)
+            photos, texts = select(embedded.images, images), select(embedded.captions, captions)
         else:
             doing = f"  embedding photos of {split}"
             photos = _embed_images(model, records, split, images, doing)
@@ -245,12 +248,8 @@ class SplitQueries:
 
     def scores(self, model: RunModel) -> np.ndarray:
         """Scores (captions, photos)."""
-        found = [model.score(self.images, p).T for p in _parts(self.captions, 256)]
+        found = [model.score(self.images, p).T for p in split_items(self.captions, 256)]
         return np.concatenate(found)
-
-
-def _rows(embedding: Arrays, items: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: values[items] for name, values in embedding.items()}
 
 
 def _is_informative(asked: SplitQueries, scores: np.ndarray) -> bool:
@@ -275,14 +274,7 @@ def _embed_images(
     model: RunModel, records: Records, split: str, images: np.ndarray, description: str
 ) -> dict[str, np.ndarray]:
     part = records.split(split)  # type: ignore[arg-type]
-    with Progress(description, len(images), "photos") as bar:
-
-        def embed(some: np.ndarray) -> dict[str, np.ndarray]:
-            found = model.embed_records(part, some)
-            bar.update(len(some))
-            return found
-
-        return in_batches(embed, images, model)
+    return in_batches(partial(model.embed_records, part), images, model, description, "photos")
 
 
 def embed_split_images(model: RunModel, records: Records, split: str) -> dict[str, np.ndarray]:
@@ -304,45 +296,23 @@ def _embed_captions(
 
 
 def embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
-    """Embeddings of texts, a row each."""
-    with Progress("  embedding captions", len(texts), "captions") as bar:
-
-        def embed(some: Sequence[str]) -> dict[str, np.ndarray]:
-            found = model.embed_texts(some)
-            bar.update(len(some))
-            return found
-
-        return in_batches(embed, texts, model)
+    """Embeds texts, with a row per text."""
+    return in_batches(model.embed_texts, texts, model, "  embedding captions", "captions")
 
 
 def in_batches(
-    embed: Callable[[Any], dict[str, np.ndarray]], items: Any, model: RunModel
+    embed: Callable[[Any], dict[str, np.ndarray]],
+    items: Any,
+    model: RunModel,
+    description: str = "",
+    unit: str = "items",
 ) -> dict[str, np.ndarray]:
-    """Embeddings of items, so many at once as in evaluation."""
-    size = model.config.evaluation.batch_size
-    return join([embed(items[start : start + size]) for start in range(0, len(items), size)])
-
-
-def join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Embeddings one after another; tokens are padded to the longest."""
-    found = {}
-    for name in parts[0]:
-        arrays = [part[name] for part in parts]
-        if name in ("tokens", "mask"):
-            longest = max(array.shape[1] for array in arrays)
-            arrays = [_padded(array, longest) for array in arrays]
-        found[name] = np.concatenate(arrays)
-    return found
-
-
-def _padded(array: np.ndarray, length: int) -> np.ndarray:
-    missing = [(0, 0), (0, length - array.shape[1])] + [(0, 0)] * (array.ndim - 2)
-    return np.pad(array, missing)
-
-
-def _parts(embedding: Arrays, size: int) -> list[dict[str, np.ndarray]]:
-    count = len(next(iter(embedding.values())))
-    return [
-        {name: values[start : start + size] for name, values in embedding.items()}
-        for start in range(0, count, size)
-    ]
+    """Embeds items in batches of the size of evaluation; a description shows the progress."""
+    size, parts = model.config.evaluation.batch_size, []
+    with Progress(description, len(items), unit) if description else nullcontext() as bar:
+        for start in range(0, len(items), size):
+            some = items[start : start + size]
+            parts.append(embed(some))
+            if bar is not None:
+                bar.update(len(some))
+    return concatenate(parts)

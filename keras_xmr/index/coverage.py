@@ -11,7 +11,8 @@ from data_pipelines.records import Records
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.index.calibration import SplitQueries, embed_reference
-from keras_xmr.index.model import Arrays, RunModel
+from keras_xmr.index.embedding_arrays import Arrays
+from keras_xmr.index.run_model import RunModel
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Writes the embeddings of a folder of photos, for engines of others."""
+"""Writes the embeddings of a folder of photos, for other search engines."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, put_in_place
+from data_pipelines.files import written_aside
 from data_pipelines.progress import Progress
-from keras_xmr.index.model import RunModel
+from keras_xmr.index.photo_embedding import PhotoEmbedder
 from keras_xmr.index.photos import check_root, find_photos
-from keras_xmr.index.reading import Readers
+from keras_xmr.index.run_model import RunModel
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
-    """What was embedded.
+class EmbeddedPhotos:
+    """Photos of a folder and their embeddings.
 
     Attributes:
-        paths: Under the folder.
-        arrays: The tensors of the embedding by name, with a row for each photo.
-        broken: Photos that could not be read, and why, by path.
+        paths: Paths of the photos in the folder.
+        broken: Reasons for photos that could not be read, by path.
+        arrays: The tensors of the embedding by name, with a row per photo.
     """
 
     paths: list[str]
-    arrays: dict[str, np.ndarray]
     broken: dict[str, str]
+    arrays: dict[str, np.ndarray]
 
 
-def embed_folder(run: Path, images: Path, output: Path) -> Embedded:
+def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
     """Embeds all photos of a folder, and writes what the model makes of them.
 
     An `.npz` file has an array for each tensor of the embedding, such as `mean` (N, D) and
@@ -48,30 +48,22 @@ def embed_folder(run: Path, images: Path, output: Path) -> Embedded:
     """
     write = _writer(output)
     root, model = check_root(images), RunModel(run)
-    found = _embed(model, root)
-    if not found.paths:
+    paths = [path for path, _ in find_photos(root)]
+    with (
+        Progress("embedding photos", len(paths), "photos") as bar,
+        PhotoEmbedder(root, model) as embedder,
+    ):
+        embedded = EmbeddedPhotos(*embedder.embed(paths, bar, lambda path, *_: path))
+    if not embedded.paths:
         raise UserError(f"{images} has no photo that can be read")
     output.parent.mkdir(parents=True, exist_ok=True)
-    aside = aside_of(output, output.suffix)
-    try:
-        write(aside, found, model.fingerprint)
-        put_in_place(aside, output)
-    finally:
-        aside.unlink(missing_ok=True)
-    return found
-
-
-def _embed(model: RunModel, root: Path) -> Embedded:
-    paths = [path for path, _ in find_photos(root)]
-    kept: list[str] = []
-    broken: dict[str, str] = {}
-    with Progress("embedding photos", len(paths), "photos") as bar, Readers(root, model) as readers:
-        arrays = readers.embed(paths, bar, lambda path, *_: kept.append(path), broken.__setitem__)
-    return Embedded(kept, arrays, broken)
+    with written_aside(output, output.suffix) as temporary:
+        write(temporary, embedded, model.fingerprint)
+    return embedded
 
 
 def _writer(output: Path) -> Any:
-    """What writes a file of this kind; asked for before any work is done."""
+    """The function that writes a file of this format; checked before any photo is embedded."""
     if output.suffix == ".npz":
         return _write_npz
     try:
@@ -80,16 +72,15 @@ def _writer(output: Path) -> Any:
     except ImportError:
         raise UserError(f"{output} needs pyarrow: pip install pyarrow, or take .npz") from None
 
-    def write(path: Path, found: Embedded, fingerprint: str) -> None:
-        columns: dict[str, Any] = {"path": found.paths}
-        columns |= {name: list(v.reshape(len(v), -1)) for name, v in found.arrays.items()}
-        told = {"fingerprint": fingerprint}
-        parquet.write_table(arrow.table(columns).replace_schema_metadata(told), path)
+    def write(path: Path, embedded: EmbeddedPhotos, fingerprint: str) -> None:
+        columns: dict[str, Any] = {"path": embedded.paths}
+        columns |= {name: list(v.reshape(len(v), -1)) for name, v in embedded.arrays.items()}
+        metadata = {"fingerprint": fingerprint}
+        parquet.write_table(arrow.table(columns).replace_schema_metadata(metadata), path)
 
     return write
 
 
-def _write_npz(path: Path, found: Embedded, fingerprint: str) -> None:
-    own = {"paths": np.array(found.paths), "fingerprint": fingerprint}
-    arrays: dict[str, Any] = {**own, **found.arrays}
-    np.savez(path, **arrays)
+def _write_npz(path: Path, embedded: EmbeddedPhotos, fingerprint: str) -> None:
+    arrays: dict[str, Any] = {"paths": np.array(embedded.paths), **embedded.arrays}
+    np.savez(path, fingerprint=fingerprint, **arrays)

@@ -16,7 +16,7 @@ from keras_xmr.config.messages import nearest
 from keras_xmr.index.verdict import Count
 
 if TYPE_CHECKING:
-    from keras_xmr.index.gallery import PhotoIndex
+    from keras_xmr.index.photo_index import PhotoIndex
 
 MAX_COUNT, MAX_TEXT, MAX_PARTS = 1000, 2000, 16
 """Most photos of an answer, characters of a text, and parts of a query."""

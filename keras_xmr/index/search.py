@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,8 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
 from keras_xmr.index.augmentations import Reference
-from keras_xmr.index.gallery import UNFINISHED, PhotoIndex
+from keras_xmr.index.embedding_arrays import concatenate, select
+from keras_xmr.index.photo_index import UNFINISHED, PhotoIndex
 from keras_xmr.index.query import (
     MAX_COUNT,
     Answer,
@@ -27,12 +28,12 @@ from keras_xmr.index.query import (
     Verdict,
     sentence,
 )
-from keras_xmr.index.rerank import FIRST, RERANKERS
+from keras_xmr.index.query_reranking import FIRST, RERANKERS
 from keras_xmr.index.verdict import Background
 from keras_xmr.index.vocabulary import split_words
 
 if TYPE_CHECKING:
-    from keras_xmr.index.model import RunModel
+    from keras_xmr.index.run_model import RunModel
 
 _FEW = 2000
 """So many photos are all scored by the matcher. Of more, at least so many are candidates."""
@@ -43,9 +44,6 @@ _MOST = 32_000
 _TILE = 2000
 _ALL = Filters()
 
-_Nearest = tuple[np.ndarray, np.ndarray | None]
-"""Similarities of candidates (parts, candidates), and the rounding of a backend (parts,)."""
-
 
 class Searcher:
     """Answers queries about an index. Several threads may use it.
@@ -53,8 +51,10 @@ class Searcher:
     Args:
         index: The index.
         run: Where the run of the index is now; None if it was not moved.
-        embedder: What embeds and scores in place of the model of the run, for tests.
-        compiled: Whether the model is compiled: it then answers sooner from the second query on.
+        embedder: Embeds and scores instead of the model of the run.
+        compiled: Whether the model is compiled, which is faster from the second query on.
+        matcher: Another matcher, which scores the candidates of that of the index. Answer sets,
+            verdicts and re-ranking were calibrated for that of the index, so there are none.
     """
 
     def __init__(
@@ -63,8 +63,9 @@ class Searcher:
         run: Path | None = None,
         embedder: Any | None = None,
         compiled: bool = True,
+        matcher: str = "",
     ) -> None:
-        self.index = index
+        self.index, self._matcher = index, matcher
         self._compiled = compiled
         self._run = index.run if run is None else run
         self._embedder: Any = embedder
@@ -91,13 +92,18 @@ class Searcher:
         """
         with self._lock:
             if self._embedder is None:
-                from keras_xmr.index.model import RunModel
+                from keras_xmr.index.run_model import RunModel
 
                 self._embedder = RunModel(self._run, self._compiled)
             if not self._checked:
                 self._check()
             model: RunModel = self._embedder
             return model
+
+    @cached_property
+    def _scorer(self) -> RunModel:
+        """The model with the matcher that scores."""
+        return self.model.with_matcher(self._matcher) if self._matcher else self.model
 
     def _check(self) -> None:
         """Refuses a model that has not made the index."""
@@ -173,6 +179,11 @@ class Searcher:
         )
 
     def _check_rerank(self, query: Query, rerank: str) -> None:
+        if self._matcher:
+            raise QueryError(
+                f"{rerank} was tuned for {self.index.matcher}, not for {self._matcher}; use one of "
+                "them without the other"
+            )
         if rerank not in RERANKERS:
             raise QueryError(f"{rerank!r} re-ranks no search; there is {', '.join(RERANKERS)}")
         if not query.is_one_text:
@@ -189,7 +200,7 @@ class Searcher:
         told = self.index.reranking
         if told is None or not len(first):
             return
-        of_sample = self.model.score(self.index.embeddings(first), self.index.captions)
+        of_sample = self._scorer.score(self.index.embeddings(first), self.index.captions)
         order = told.order(scored.scores[:FIRST], of_sample)
         for values in (scored.ids, scored.scores, scored.standard):
             values[: len(first)] = values[:FIRST][order]
@@ -205,9 +216,9 @@ class Searcher:
         parts, searched = self._parts(query), self._count(allowed)
         wanted = max(4 * count, _FEW)
         while True:
-            ids, nearest = self._candidates(parts, wanted, allowed, searched)
+            ids, similarities = self._candidates(parts, wanted, allowed, searched)
             scored = self._score(query, parts, ids, searched)
-            scored.certified = self._certify(scored, nearest, count)
+            scored.certified = self._certify(scored, similarities, count)
             if len(ids) == searched or wanted >= _MOST or not self._is_short(scored):
                 return scored
             wanted *= 4
@@ -244,8 +255,9 @@ class Searcher:
         return _join(found)
 
     def _embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """Embeddings of texts, changed by what was learned from marks."""
-        embedded, learned = self.model.embed_texts(list(texts)), self.index.learned
+        """Embeddings of texts, changed by what was learned from marks for this matcher."""
+        embedded = self.model.embed_texts(list(texts))
+        learned = None if self._matcher else self.index.learned
         return embedded if learned is None else learned.change.apply(embedded)
 
     def _candidates(
@@ -254,15 +266,14 @@ class Searcher:
         wanted: int,
         allowed: np.ndarray | None,
         searched: int,
-    ) -> tuple[np.ndarray, _Nearest | None]:
-        """Ids of photos to score, and how near they are; None for all."""
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Ids of photos to score, and their similarities (parts, candidates); None for all."""
         if searched <= wanted:
             return self.index.ids if allowed is None else allowed, None
         known = Reference(self.model.search_constants(), self.index.sample)
         vectors = self.index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
         found = self.index.vectors.search(vectors, wanted, self._in_vectors(allowed))
-        rounding = self.index.vectors.rounding(vectors)
-        return np.unique(found.ids[found.ids >= 0]), (found.scores, rounding)
+        return np.unique(found.ids[found.ids >= 0]), found.scores
 
     def _in_vectors(self, allowed: np.ndarray | None) -> np.ndarray | None:
         """What is looked at, without photos that have gone since the vectors were written."""
@@ -278,10 +289,10 @@ class Searcher:
         tiles = [self.index.embeddings(ids[i : i + _TILE]) for i in range(0, len(ids), _TILE)]
         count = len(next(iter(parts.values())))
         scores = np.concatenate(
-            [np.empty((0, count), np.float32), *(self.model.score(t, parts) for t in tiles)]
+            [np.empty((0, count), np.float32), *(self._scorer.score(t, parts) for t in tiles)]
         )
         words = np.array([len(split_words(" ".join(query.texts)))] * count)
-        background = Background.of(self.model.score(self.index.reference, parts).T, words)
+        background = Background.of(self._scorer.score(self.index.reference, parts).T, words)
         standard = (scores - background.mean) / background.deviation
         unlike = len(query.unlike)
         total = standard[:, : count - unlike].mean(axis=1)
@@ -300,18 +311,19 @@ class Searcher:
             parts,
         )
 
-    def _certify(self, scored: _Scored, nearest: _Nearest | None, count: int) -> bool | None:
+    def _certify(self, scored: _Scored, similarities: np.ndarray | None, count: int) -> bool | None:
         """Whether no photo that was not scored can be among the best, or in the answer set."""
-        if nearest is None:
+        if similarities is None:
             return True
-        similar, rounding = nearest
-        if rounding is None or len(similar) > 1 or not self.index.is_finished:
+        index = self.index
+        is_certain = index.is_finished and index.vectors.is_exact and not self._matcher
+        if not is_certain or len(similarities) > 1:
             return None
+        if index.reduces:
+            return True
+        one_photo = select(index.sample, slice(1))
+        bound = self.model.score_bound(similarities[:, -1], one_photo, scored.parts)
         count = min(max(count, self._set_size(scored)), len(scored.scores))
-        if self.index.reduces:
-            # What counts may be farther away than it seems, and what was not scored nearer.
-            return bool(similar[0, count - 1] >= similar[0, -1] + 2 * rounding[0])
-        bound = self.model.score_bound(similar[:, -1], self._some_photos(), scored.parts)
         return None if bound is None else bool(scored.scores[count - 1] >= bound[0])
 
     def _set_size(self, scored: _Scored) -> int:
@@ -321,13 +333,10 @@ class Searcher:
             return 0
         return int(np.sum(scored.standard >= sets.cutoff))
 
-    def _some_photos(self) -> dict[str, np.ndarray]:
-        return {name: values[:1] for name, values in self.index.sample.items()}
-
     def _chances(self, scored: _Scored, count: int) -> np.ndarray | None:
         """The probability that each of the first photos is right; None where it is not known."""
         model = self.index.verdict
-        if model is None or not scored.is_one_text:
+        if model is None or self._matcher or not scored.is_one_text:
             return None
         return model.probabilities(
             scored.standard[:count], scored.background.features[0], scored.searched
@@ -342,7 +351,7 @@ class Searcher:
 
     def _answer(self, query: Query, scored: _Scored, chances: np.ndarray | None) -> Answer | None:
         sets, model = self.index.answer_sets, self.index.verdict
-        if sets is None or not query.is_one_text or not len(scored.ids):
+        if sets is None or self._matcher or not (query.is_one_text and len(scored.ids)):
             return None
         size = self._set_size(scored)
         is_least = size == len(scored.ids) < scored.searched
@@ -367,7 +376,7 @@ class Searcher:
         self, scored: _Scored, answer: Answer | None, right: np.ndarray | None, count: int
     ) -> list[Hit]:
         top = scored.scores[:count]
-        chances = self.model.probability(top) if len(scored.parts_of) == 1 else None
+        chances = self._scorer.probability(top) if len(scored.parts_of) == 1 else None
         sets, found = self.index.answer_sets, []
         cutoff = -np.inf if sets is None else sets.cutoff
         known = right is not None and answer is not None and answer.right is not None
@@ -407,6 +416,17 @@ class Searcher:
 
     def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
         notes = self._unfinished()
+        if self._matcher:
+            notes.insert(
+                0,
+                f"Ranked by {self._matcher}; verdicts are those of {self.index.matcher} alone.",
+            )
+            if len(scored.ids) < scored.searched:
+                notes.append(
+                    f"{len(scored.ids):,} of {scored.searched:,} photos, the best by "
+                    f"{self.index.matcher}, were scored by {self._matcher}; others may be better."
+                )
+            return notes
         if self.index.has_vocabulary:
             texts = (*query.texts, *query.unlike)
             notes += dict.fromkeys(filter(None, map(self.index.vocabulary.foreign, texts)))
@@ -466,20 +486,11 @@ class _Scored:
         return next(iter(self.parts.values()))
 
 
-def _join(found: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The embeddings of parts one after another.
+def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Concatenates the embeddings of the parts of a query.
 
-    Where texts are points and photos are sets, a point is a set of one; sets of different sizes
-    repeat a point, which changes no maximum.
+    Where texts are points and photos are sets, a point is a set of one.
     """
-    if len({frozenset(part) for part in found}) > 1:
-        found = [p if "points" in p else {"points": p["mean"][:, None]} for p in found]
-    if "tokens" in found[0]:
-        longest = max(part["tokens"].shape[1] for part in found)
-        found = [{n: _padded(v, longest) for n, v in part.items()} for part in found]
-    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
-
-
-def _padded(values: np.ndarray, length: int) -> np.ndarray:
-    missing = [(0, 0), (0, length - values.shape[1])] + [(0, 0)] * (values.ndim - 2)
-    return np.pad(values, missing)
+    if len({frozenset(part) for part in parts}) > 1:
+        parts = [p if "points" in p else {"points": p["mean"][:, None]} for p in parts]
+    return concatenate(parts)

@@ -9,46 +9,11 @@ import numpy as np
 
 from keras_xmr.index.vocabulary import split_words
 
-_LINKING = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "for",
-        "from",
-        "has",
-        "her",
-        "his",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "of",
-        "on",
-        "onto",
-        "or",
-        "over",
-        "that",
-        "the",
-        "their",
-        "them",
-        "there",
-        "through",
-        "to",
-        "two",
-        "up",
-        "while",
-        "who",
-        "with",
-        "wearing",
-    ]
-)
+_LINKING_WORDS = """
+a an and are as at be by for from has her his in into is it its of on onto or over that the their
+them there through to two up while who with wearing
+"""
+_LINKING = frozenset(_LINKING_WORDS.split())
 """English words that no short query begins or ends with."""
 
 _LONGEST = 3

@@ -15,7 +15,7 @@ from keras_xmr.judgements.extra import (
     name_clashes,
 )
 from keras_xmr.judgements.files import find_judgements, read_judgements
-from keras_xmr.judgements.given import as_judgements, checked_image_of
+from keras_xmr.judgements.given import as_judgements, check_image_ids
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.relation import Judgements, multi_hot
 from keras_xmr.judgements.trec import write_qrels
@@ -29,7 +29,7 @@ __all__ = [
     "JudgementsError",
     "add_judgements",
     "as_judgements",
-    "checked_image_of",
+    "check_image_ids",
     "extended_coco",
     "find_judgements",
     "judge",

@@ -27,38 +27,35 @@ def as_array(given: Any, name: str) -> np.ndarray:
         raise ArgumentError(f"{name}: {error}") from None
 
 
-def checked_image_of(
-    image_of: Any, images: int, captions: int, name: str = "image_of"
-) -> np.ndarray:
-    """The image of each caption, int64 (captions,).
+def check_image_ids(image_ids: Any, images: int, captions: int) -> np.ndarray:
+    """Checks the image of each caption; returns it as int64 (captions,).
 
     Args:
-        image_of: The row of each caption's image, from 0; None if caption i is of image i.
+        image_ids: The row of each caption's image, from 0; None if caption i is of image i.
         images: How many images there are.
         captions: How many captions.
-        name: The parameter that gave it, for the error message.
 
     Raises:
         ArgumentError: If it does not name an image for every caption.
     """
-    if image_of is None:
+    if image_ids is None:
         if images != captions:
             raise ArgumentError(
-                f"{images} images and {captions} captions: give {name}, the row of each "
+                f"{images} images and {captions} captions: give image_ids, the row of each "
                 "caption's image, such as [0, 0, 1] for two captions of image 0 and one of image 1"
             )
         return np.arange(images)
-    rows = as_array(image_of, name)
+    rows = as_array(image_ids, "image_ids")
     if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
         raise ArgumentError(
-            f"{name} names a row of the images for each of the {captions} captions: whole "
+            f"image_ids names a row of the images for each of the {captions} captions: whole "
             f"numbers of shape ({captions},), not {rows.dtype} of shape {rows.shape}"
         )
     outside = np.flatnonzero((rows < 0) | (rows >= images))
     if len(outside):
         first = outside[0]
         raise ArgumentError(
-            f"{name}[{first}] is {rows[first]}, but there are {images} images, with the rows "
+            f"image_ids[{first}] is {rows[first]}, but there are {images} images, with the rows "
             f"0 to {images - 1}"
         )
     return rows.astype(np.int64)
@@ -81,7 +78,7 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
     images, captions = shape
     if not isinstance(judgements, Judgements):
         if judgements is None or as_array(judgements, "judgements").ndim == 1:
-            rows = checked_image_of(judgements, images, captions)
+            rows = check_image_ids(judgements, images, captions)
             return Judgements.from_pairs(rows, images)
         judgements = _of_matrix(judgements)
     if judgements.shape != (images, captions):

@@ -12,7 +12,7 @@ from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.embeddings.validation import as_embedding, check_dimensions, check_fit, items
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.given import as_array, checked_image_of
+from keras_xmr.judgements.given import as_array, check_image_ids
 from keras_xmr.matchers import Matcher
 
 Tensor = Any
@@ -85,7 +85,7 @@ def _positives(image_ids: Any, positives: Any, images: int | None, captions: int
     if tf.is_tensor(image_ids) and not tf.executing_eagerly():
         # In a graph nobody knows its values yet.
         return ops.equal(ops.arange(images, dtype=image_ids.dtype)[:, None], image_ids[None, :])
-    rows = checked_image_of(image_ids, images, captions, "image_ids")
+    rows = check_image_ids(image_ids, images, captions)
     return ops.convert_to_tensor(np.arange(images)[:, None] == rows[None, :])
 
 
@@ -103,7 +103,7 @@ def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
     if relevance is None:
         raise ArgumentError(
             f"{_name(loss)} learns from how relevant captions are to images: give relevance, float "
-            f"{tuple(shape)}, such as keras_xmr.relevance.cider(captions, image_of)"
+            f"{tuple(shape)}, such as keras_xmr.relevance.cider(captions, image_ids)"
         )
     found = ops.convert_to_tensor(_numbers(relevance, "relevance"), "float32")
     if tuple(found.shape) != tuple(shape):

@@ -55,23 +55,11 @@ from keras_xmr.metrics.retrieval import (
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.metrics.score_tiles import ScoreTiles
 from keras_xmr.metrics.semantic import semantic_precision
-from keras_xmr.metrics.tables import (
-    CHANCE,
-    CONDENSED,
-    Table,
-    best_cell,
-    cell,
-    judgements_title,
-    measured_tables,
-    reranked_title,
-)
 
 if TYPE_CHECKING:
     from keras_xmr.metrics.batch_recall import Recall
 
 __all__ = [
-    "CHANCE",
-    "CONDENSED",
     "DIRECTIONS",
     "METRICS",
     "PRECISION_AT",
@@ -87,26 +75,21 @@ __all__ = [
     "ScoreMatrices",
     "ScoreTiles",
     "Scores",
-    "Table",
     "Verdict",
     "all_metrics",
     "alpha_of_counts",
-    "best_cell",
     "binary_preference",
     "bpref",
     "by_positives",
-    "cell",
     "chance",
     "chance_of",
     "chance_recall",
     "evaluate_direction",
     "evaluate_scores",
     "fold_members",
-    "judgements_title",
     "krippendorff_alpha",
     "mean_over_folds",
     "measure",
-    "measured_tables",
     "metric_names",
     "metric_title",
     "ndcg",
@@ -116,7 +99,6 @@ __all__ = [
     "plausible_match",
     "positive_ranks",
     "recall",
-    "reranked_title",
     "retrieval",
     "rsum_difference",
     "semantic_precision",

@@ -141,7 +141,7 @@ def check_pairs(x: Any, y: Any, towers: Mapping[str, keras.Model]) -> None:
     if sizes["image"] != sizes["caption"]:
         raise ArgumentError(
             f"{sizes['image']} images and {sizes['caption']} captions: a model is fitted to pairs. "
-            "Repeat an image for each of its captions: images[image_of], with y=image_of"
+            "Repeat an image for each of its captions: images[image_ids], with y=image_ids"
         )
     if hasattr(y, "dtype") and (_is_text(y) or len(y) != sizes["image"]):
         raise ArgumentError(f"y is {y.dtype} of shape {tuple(y.shape)}; it has to be {_IDS}")

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from keras_xmr.server import page, routes
 from keras_xmr.server.errors import add_error_handlers
-from keras_xmr.server.gate import Gate
+from keras_xmr.server.middleware import RequestGuard
 from keras_xmr.server.service import Service
 
 # Newer versions of FastAPI would send requests where variables of the environment say; older ones
@@ -32,5 +32,5 @@ def create_app(service: Service) -> FastAPI:
     app.include_router(routes.router)
     app.include_router(page.router)
     add_error_handlers(app)
-    app.add_middleware(Gate, service=service)
+    app.add_middleware(RequestGuard, service=service)
     return app

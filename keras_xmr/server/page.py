@@ -18,8 +18,8 @@ from keras_xmr.server.service import Service
 
 router = APIRouter(include_in_schema=False)
 
-_KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _TEMPLATES = Environment(loader=PackageLoader("keras_xmr.server"), autoescape=True)
+_KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
 @router.get("/")

@@ -11,8 +11,8 @@ from starlette.concurrency import run_in_threadpool
 
 from data_pipelines.errors import UserError
 from keras_xmr.server.errors import NotFoundError
-from keras_xmr.server.measures import CONTENT_TYPE
-from keras_xmr.server.requests import (
+from keras_xmr.server.prometheus import CONTENT_TYPE
+from keras_xmr.server.request_models import (
     MarkRequest,
     PhotosRequest,
     SampleRequest,
@@ -24,7 +24,7 @@ from keras_xmr.server.requests import (
 )
 from keras_xmr.server.service import Service
 from keras_xmr.server.uploads import read_uploads
-from keras_xmr.server.words import analyse
+from keras_xmr.server.word_ablation import analyse
 
 _LARGE = 1600
 
@@ -161,7 +161,7 @@ def health(service: TheService, response: Response) -> dict[str, Any]:
 @router.get("/metrics")
 def metrics(service: TheService) -> Response:
     """Counts of requests and their times, for Prometheus."""
-    return Response(service.measures.text(), media_type=CONTENT_TYPE)
+    return Response(service.metrics.export(), media_type=CONTENT_TYPE)
 
 
 def _jpeg(data: bytes) -> Response:

@@ -16,13 +16,12 @@ from data_pipelines.sources import UnreadableError
 from keras_xmr.config.abilities import attends, further_matchers
 from keras_xmr.index import Filters, Photo, PhotoIndex, Searcher, SearchResult
 from keras_xmr.run_folder import load_run
+from keras_xmr.server.attention_images import pictures_of
 from keras_xmr.server.batching import BatchingEmbedder
 from keras_xmr.server.errors import NotFoundError
-from keras_xmr.server.looks import pictures_of
-from keras_xmr.server.marks import Marks
-from keras_xmr.server.matchers import MatcherSearcher
-from keras_xmr.server.measures import Measures
-from keras_xmr.server.requests import PhotosRequest, SearchRequest
+from keras_xmr.server.prometheus import ServerMetrics
+from keras_xmr.server.relevance_feedback import RelevanceFeedback
+from keras_xmr.server.request_models import PhotosRequest, SearchRequest
 from keras_xmr.server.settings import Settings
 from keras_xmr.server.uploads import Upload, check
 
@@ -44,8 +43,9 @@ class Service:
         load: Loads what embeds queries when it is first needed, in place of the model of the run.
 
     Attributes:
-        matchers: Matchers by which photos can be ranked, beside that of the index.
-        attends: Whether it can be shown where the model looks in a photo.
+        matchers: Further matchers by which photos can be ranked.
+        attends: Whether the model has attention maps of photos.
+        searcher: The current searcher. A request reads it once: it may be replaced at any time.
     """
 
     def __init__(
@@ -55,40 +55,32 @@ class Service:
         run: Path | None = None,
         load: Callable[[], Any] | None = None,
     ) -> None:
-        self.settings, self.measures = settings, Measures()
-        self.marks = Marks(settings.marks)
+        self.settings, self.metrics = settings, ServerMetrics()
+        self.marks = RelevanceFeedback(settings.marks)
         self.state: State = "loading"
         self.embedder = BatchingEmbedder(
             load or (lambda: _model(run or self.index.run)),
             settings.max_batch,
             settings.max_waiting,
-            self.measures.count_batch,
+            self.metrics.count_batch,
         )
         self._path, self._turn = path, threading.Lock()
-        self._searcher = self._open()
+        self.searcher = self._open()
         self._others: dict[str, Searcher] = {}
         # A photo that was changed has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, sha256: self.shrunk(id_, _SMALL))
         self._by_day = lru_cache(_LISTS_KEPT)(_by_day)
         self._looks = lru_cache(_LOOKS_KEPT)(lambda id_, sha256: self._look(id_))
         self.matchers, self.attends = _abilities(run or self.index.run)
-        self.measures.watch("photos", "Photos in the index.", lambda: len(self.index))
-        self.measures.watch(
+        self.metrics.watch("photos", "Photos in the index.", lambda: len(self.index))
+        self.metrics.watch(
             "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
         )
 
     @property
     def index(self) -> PhotoIndex:
         """The index as it is now."""
-        return self._searcher.index
-
-    @property
-    def searcher(self) -> Searcher:
-        """The searcher of the index as it is now.
-
-        A request takes it once: the index may be replaced by a newer one at any time.
-        """
-        return self._searcher
+        return self.searcher.index
 
     def warm_up(self) -> None:
         """Loads the model.
@@ -96,7 +88,7 @@ class Service:
         Raises:
             UserError: If it is not the one that the index was made with.
         """
-        self._searcher.warm_up()
+        self.searcher.warm_up()
         self.index.load()
         if self.state == "loading":
             self.state = "ready"
@@ -132,7 +124,7 @@ class Service:
         if newer.index.is_finished:
             newer.index.load()
             if newer.index.is_current():
-                self._searcher = newer
+                self.searcher = newer
                 self._by_day.cache_clear()
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
@@ -141,7 +133,7 @@ class Service:
         Raises:
             UserError: If nothing is left to search by, or the request is not permitted.
         """
-        searcher = self._searcher
+        searcher = self.searcher
         checked = self._check(uploads)
         broken = [upload for upload in checked if upload.error]
         images = [upload.data for upload in checked if not upload.error]
@@ -165,7 +157,7 @@ class Service:
             images: Bytes of image files that the photos should be like.
             searcher: The searcher that the request has taken; the current one by default.
         """
-        query, searcher = request.query(images), searcher or self._searcher
+        query, searcher = request.query(images), searcher or self.searcher
         if request.matcher not in ("", searcher.index.matcher):
             searcher = self._ranking_by(request.matcher, searcher.index)
         return searcher.search(query, request.count, request.filters(), request.rerank or None)
@@ -280,7 +272,7 @@ class Service:
         with self._turn:
             kept = self._others.get(matcher)
             if kept is None or kept.index is not index:
-                kept = MatcherSearcher(index, self.embedder, matcher)
+                kept = Searcher(index, embedder=self.embedder, matcher=matcher)
                 self._others[matcher] = kept
             return kept
 
@@ -294,7 +286,7 @@ class Service:
 
     def _check(self, uploads: Sequence[Upload]) -> list[Upload]:
         checked = [check(upload, self.settings) for upload in uploads]
-        self.measures.count_broken(sum(bool(upload.error) for upload in checked))
+        self.metrics.broken.inc(sum(bool(upload.error) for upload in checked))
         return checked
 
 
@@ -322,7 +314,7 @@ def _abilities(run: Path) -> tuple[list[str], bool]:
 
 
 def _model(run: Path) -> Any:
-    from keras_xmr.index.model import RunModel
+    from keras_xmr.index.run_model import RunModel
 
     return RunModel(run)
 

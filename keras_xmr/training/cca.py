@@ -45,20 +45,20 @@ class CanonicalCorrelations:
     Args:
         images: Image vectors (N, F).
         captions: Caption vectors (M, G).
-        image_of: The row of the image of each caption, (M,).
+        image_ids: The row of the image of each caption, (M,).
 
     Attributes:
         image_mean: Mean of the images, (F,).
         caption_mean: Mean of the captions, (G,).
     """
 
-    def __init__(self, images: np.ndarray, captions: np.ndarray, image_of: np.ndarray) -> None:
-        weights = np.bincount(image_of, minlength=len(images)).astype(np.float64)
+    def __init__(self, images: np.ndarray, captions: np.ndarray, image_ids: np.ndarray) -> None:
+        weights = np.bincount(image_ids, minlength=len(images)).astype(np.float64)
         self.image_mean = weights @ images / len(captions)
         self.caption_mean = captions.mean(axis=0, dtype=np.float64)
         centred = (images - self.image_mean) * np.sqrt(weights / len(captions))[:, None]
         own = np.zeros((len(images), captions.shape[1]))
-        np.add.at(own, image_of, captions - self.caption_mean)
+        np.add.at(own, image_ids, captions - self.caption_mean)
         own /= np.sqrt(np.maximum(weights, 1) * len(captions))[:, None]
         others = (captions - self.caption_mean) / np.sqrt(len(captions))
         self._image_values, self._image_axes = _axes(centred)

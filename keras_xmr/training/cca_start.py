@@ -15,7 +15,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.schema import CCAOptions, Config
-from keras_xmr.heads import Head, Laplace
+from keras_xmr.heads import Head, HeldOutRank, Laplace
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.keras_compat import all_layers
 from keras_xmr.metrics import evaluate_scores
@@ -23,6 +23,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.pooling import Projection
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
+from keras_xmr.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.training.laplace import last_layer_posterior
 
 _LOGGER = logging.getLogger(__name__)
@@ -35,13 +36,13 @@ class Averages:
     Attributes:
         images: Of N images (N, F).
         captions: Of M captions (M, G).
-        image_of: The row of the image of each caption, (M,).
+        image_ids: The row of the image of each caption, (M,).
         judgements: What is right.
     """
 
     images: np.ndarray
     captions: np.ndarray
-    image_of: np.ndarray
+    image_ids: np.ndarray
     judgements: Judgements
 
 
@@ -85,7 +86,7 @@ def begin_at_cca(
     Ridges and exponent are those with the best sum of recalls on the validation split; without
     one, the first of each. Scores are cosines of the projections, whatever the matcher.
     """
-    found = CanonicalCorrelations(train.images, train.captions, train.image_of)
+    found = CanonicalCorrelations(train.images, train.captions, train.image_ids)
     pooling: Any = image_head.global_pooling
     width = pooling.closed_form or image_head.dimension
     choices = found.projections(
@@ -117,6 +118,7 @@ def begin_at_cca(
     captions = _begin(caption_head, train.captions, found.caption_mean, best.caption)
     _fit(image_head, images, captions)
     _fit(caption_head, captions, images)
+    _predict_ranks(image_head, caption_head, images.inputs, captions.inputs, train, best)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +151,34 @@ def _fit(head: Head, own: _Begun, other: _Begun) -> None:
         found = last_layer_posterior(own.inputs, own.kernel, others, head.temperature)
         _LOGGER.info("posterior: the precision of its prior is %.3g", found.prior_precision)
         head.set_posterior(found.input_covariance, found.output_variance)
+
+
+def _predict_ranks(
+    image_head: Head,
+    caption_head: Head,
+    image_inputs: np.ndarray,
+    caption_inputs: np.ndarray,
+    train: Averages,
+    best: Projections,
+) -> None:
+    """Sets the variance of heads that predict the rank of their item."""
+    heads = {"images": image_head, "captions": caption_head}
+    folds = [head.folds for head in heads.values() if isinstance(head, HeldOutRank)]
+    if not folds:
+        return
+    fold_of = np.random.default_rng(0).permutation(len(train.images)) % max(folds)
+    folds_of = {"images": fold_of, "captions": fold_of[train.image_ids]}
+    inputs = {"images": image_inputs, "captions": caption_inputs}
+    log_ranks = held_out_log_ranks(train.images, train.captions, train.image_ids, fold_of, best)
+    for (side, head), values in zip(heads.items(), log_ranks, strict=True):
+        if isinstance(head, HeldOutRank):
+            slope, intercept, explained = predict(inputs[side], values, folds_of[side])
+            head.set_prediction(slope, intercept)
+            _LOGGER.info(
+                "variance of %s: predicts %.0f %% of the variance of held-out log ranks",
+                side,
+                100 * explained,
+            )
 
 
 def _rsum(found: CanonicalCorrelations, choice: Projections, split: Averages) -> float:

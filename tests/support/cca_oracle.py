@@ -6,9 +6,9 @@ import numpy as np
 import scipy.linalg
 
 
-def oracle(images, captions, image_of, image_ridge, caption_ridge):
+def oracle(images, captions, image_ids, image_ridge, caption_ridge):
     """Canonical correlations and directions: of all pairs in full, by scipy's eigh."""
-    left = images[image_of] - images[image_of].mean(axis=0)
+    left = images[image_ids] - images[image_ids].mean(axis=0)
     right = captions - captions.mean(axis=0)
     count, width, other = len(left), left.shape[1], right.shape[1]
     a, b, c = left.T @ left / count, right.T @ right / count, left.T @ right / count

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from small_index import StubEmbedder
 
-from keras_xmr.server.run import serve
+from keras_xmr.server.process import serve
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 

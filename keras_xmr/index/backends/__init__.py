@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from keras_xmr.index.backends.base import Backend, BackendError, DamagedError, Found, Precision
+from keras_xmr.index.backends.base import Backend, BackendError, DamagedError, Found
 from keras_xmr.index.backends.exact import Exact
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "DamagedError",
     "Exact",
     "Found",
-    "Precision",
     "backend_class",
 ]
 

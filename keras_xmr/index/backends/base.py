@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data_pipelines.errors import UserError
-
-Precision = Literal["float32", "float16"]
 
 
 class BackendError(UserError):
@@ -39,10 +37,27 @@ class Backend(abc.ABC):
     K K' inner products. Most have one row. What is added or removed is found or missed at once by
     this object, and by others once it was saved.
 
-    A subclass sets `NAME`, and its options are the keyword-only parameters of its constructor.
+    A subclass sets `NAME`, and `DEFAULTS` with the names and defaults of its options.
+
+    Args:
+        folder: The folder of its files.
+        shape: K rows of D numbers of an item.
+        **options: Options of the subclass.
+
+    Attributes:
+        is_exact: Whether a search never misses an item.
     """
 
     NAME: ClassVar[str]
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
+    is_exact: ClassVar[bool] = False
+
+    def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
+        if unknown := sorted(options.keys() - self.DEFAULTS.keys()):
+            known = ", ".join(self.DEFAULTS) or "none"
+            raise BackendError(f"{self.NAME} has no option {unknown[0]!r}; its options: {known}")
+        self.folder, self.shape = folder, tuple(shape)
+        self.options: dict[str, Any] = {**self.DEFAULTS, **options}
 
     @classmethod
     @abc.abstractmethod
@@ -101,17 +116,6 @@ class Backend(abc.ABC):
             k: How many.
             allowed: Only these ids are looked at, int64 ascending; None allows all.
         """
-
-    def rounding(self, queries: np.ndarray) -> np.ndarray | None:
-        """By how much scores of items of at most length 1 differ by how vectors are kept, (M,).
-
-        None, which is the default, where a search may miss items altogether.
-
-        Args:
-            queries: Float32 (M, K', D).
-        """
-        del queries
-        return None
 
     @abc.abstractmethod
     def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:

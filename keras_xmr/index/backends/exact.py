@@ -9,23 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
+from data_pipelines.files import NO_ARRAY, checksum, remove_asides, written_aside
 from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
     DamagedError,
     Found,
-    Precision,
     best,
 )
-from keras_xmr.index.backends.half import widened
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _BLOCK = 1 << 22
 """Numbers of a block of vectors that is searched at once: 16 MB of float32."""
-
-_CACHED = 1 << 18
-"""So many of float16 are made wider at once: they stay in the cache until they are multiplied."""
 
 _FEW = 2
 """For no more rows of queries, vectors are streamed, if they are too many for the cache."""
@@ -52,22 +47,13 @@ class _Segment:
 
 
 class Exact(Backend):
-    """Memory-mapped vectors, and products of matrices block by block, with nothing but NumPy.
-
-    Args:
-        folder: Where they are saved.
-        shape: K rows of D numbers of an item.
-        precision: How numbers are kept. Float16 halves the disk and rounds to 11 bits.
-    """
+    """Memory-mapped vectors, and products of matrices block by block, with NumPy alone."""
 
     NAME = "exact"
+    is_exact = True
 
-    def __init__(
-        self, folder: Path, shape: tuple[int, int], *, precision: Precision = "float32"
-    ) -> None:
-        self.folder = folder
-        self.shape = shape
-        self.precision = precision
+    def __init__(self, folder: Path, shape: tuple[int, ...]) -> None:
+        super().__init__(folder, shape)
         self._segments: list[_Segment] = []
         self._removed = np.empty(0, np.int64)
         self._written = 0
@@ -77,7 +63,9 @@ class Exact(Backend):
         if writing:
             remove_asides(folder, alone=True)
         found = read_manifest(folder, _VERSION, "shape")
-        backend = cls(folder, tuple(found["shape"]), precision=found["precision"])
+        if found.get("precision", "float32") != "float32":
+            raise DamagedError(folder, "float16 vectors of an earlier version")
+        backend = cls(folder, tuple(found["shape"]))
         try:
             backend._segments = [_open(folder, files) for files in found["segments"]]
         except OSError as error:
@@ -101,9 +89,7 @@ class Exact(Backend):
             raise BackendError("an id that was removed is not used again")
         if len(ids):
             order = np.argsort(ids)
-            kept = np.ascontiguousarray(vectors[order], self.precision)
-            if not np.isfinite(kept).all():
-                raise BackendError(f"a vector holds a number that {self.precision} cannot hold")
+            kept = np.ascontiguousarray(vectors[order], np.float32)
             self._segments.append(_Segment(np.asarray(ids, np.int64)[order], kept))
 
     def remove(self, ids: np.ndarray) -> None:
@@ -115,7 +101,7 @@ class Exact(Backend):
         found = best(nothing.astype(np.int64), nothing.astype(np.float32), k)
         numbers = sum(segment.vectors.size for segment in self._segments)
         streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
-        for block_ids, vectors in self._blocks(_items(self.shape, _BLOCK)):
+        for block_ids, vectors in self._blocks(max(1, _BLOCK // int(np.prod(self.shape)))):
             keep = self._kept(block_ids, allowed)
             if not keep.any():
                 continue
@@ -125,30 +111,19 @@ class Exact(Backend):
             found = _merge(found, block_ids, scores, k)
         return found
 
-    def rounding(self, queries: np.ndarray) -> np.ndarray:
-        if self.precision == "float32":
-            return np.zeros(len(queries))
-        # A number is rounded to 11 bits, and where it is tiny to a multiple of 2^-24.
-        of_item = 2.0**-11 + 2.0**-25 * float(np.sqrt(self.shape[1]))
-        return of_item * np.linalg.norm(queries, axis=-1).max(axis=1)
-
     def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for ids, vectors in self._blocks(size):
             keep = self._kept(ids, None)
             if keep.any():
-                yield ids[keep], _wide(vectors[keep])
+                yield ids[keep], vectors[keep]
 
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if len(self._segments) > _SEGMENTS or len(self._removed) > len(self):
             self._join()
         self._segments = [s if s.files else self._write(s) for s in self._segments]
-        content: dict[str, Any] = {
-            "shape": self.shape,
-            "precision": self.precision,
-            "written": self._written,
-        }
         segments = [dict(segment.files) for segment in self._segments]
+        content: dict[str, Any] = {"shape": self.shape, "written": self._written}
         content |= {"segments": segments, "removed": self._removed.tolist()}
         write_manifest(self.folder, _VERSION, content)
         kept = {name for files in segments for name in files}
@@ -183,9 +158,8 @@ class Exact(Backend):
         files = {}
         for name, array in (("ids", segment.ids), ("vectors", segment.vectors)):
             path = self.folder / f"{self._written:06d}.{name}.npy"
-            aside = aside_of(path, ".npy")
-            np.save(aside, array)
-            put_in_place(aside, path)
+            with written_aside(path, ".npy") as temporary:
+                np.save(temporary, array)
             files[path.name] = checksum(path)
         return _open(self.folder, files)
 
@@ -207,35 +181,17 @@ def _open(folder: Path, files: Mapping[str, str]) -> _Segment:
 
 
 def _scores(queries: np.ndarray, vectors: np.ndarray, streamed: bool) -> np.ndarray:
-    """The largest inner products (M, N) of queries (M, K', D) and items (N, K, D)."""
-    if vectors.dtype == np.float32:
-        return _products(queries, vectors, streamed)
-    size = _items(vectors.shape[1:], _CACHED)
-    parts = (widened(vectors[start : start + size]) for start in range(0, len(vectors), size))
-    return np.concatenate([_products(queries, part) for part in parts], axis=1)
-
-
-def _products(queries: np.ndarray, vectors: np.ndarray, streamed: bool = False) -> np.ndarray:
+    """Computes the largest inner products (M, N) of queries (M, K', D) and items (N, K, D)."""
     (many, query_rows, width), (items, rows, _) = queries.shape, vectors.shape
-    asked, searched = queries.reshape(-1, width), vectors.reshape(-1, width)
-    products = _streamed(asked, searched) if streamed else asked @ searched.T
+    flat_queries, flat_vectors = queries.reshape(-1, width), vectors.reshape(-1, width)
+    if streamed:
+        # Reads the vectors once per query, at twice the rate of the BLAS of NumPy.
+        products = np.stack([np.einsum("nd,d->n", flat_vectors, row) for row in flat_queries])
+    else:
+        products = flat_queries @ flat_vectors.T
     if query_rows == rows == 1:
         return products
     return products.reshape(many, query_rows, items, rows).max(axis=(1, 3))
-
-
-def _streamed(asked: np.ndarray, searched: np.ndarray) -> np.ndarray:
-    """Products that read the vectors once a query, at twice the rate of the BLAS of NumPy."""
-    return np.stack([np.einsum("nd,d->n", searched, row) for row in asked])
-
-
-def _items(shape: tuple[int, ...], numbers: int) -> int:
-    """How many items have so many numbers."""
-    return max(1, numbers // max(1, int(np.prod(shape))))
-
-
-def _wide(vectors: np.ndarray) -> np.ndarray:
-    return vectors if vectors.dtype == np.float32 else widened(vectors)
 
 
 def _merge(found: Found, ids: np.ndarray, scores: np.ndarray, k: int) -> Found:

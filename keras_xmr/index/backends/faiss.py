@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import faiss
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, aside_of, checksum, put_in_place, remove_asides
+from data_pipelines.files import NO_ARRAY, checksum, remove_asides, written_aside
 from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
@@ -34,11 +34,8 @@ class _Faiss(Backend):
     whole anew once half of them are.
     """
 
-    OPTIONS: ClassVar[tuple[str, ...]]
-
-    def __init__(self, folder: Path, shape: tuple[int, int]) -> None:
-        self.folder = folder
-        self.shape = shape
+    def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
+        super().__init__(folder, shape, **options)
         self._index: Any = None
         self._ids = np.empty(0, np.int64)
         self._kept = np.empty(0, bool)
@@ -132,10 +129,11 @@ class _Faiss(Backend):
         files: dict[str, str] = {}
         if self._index is not None:
             state = np.stack([self._ids, self._kept])
-            files |= self._put(f"{self._written:06d}.faiss", self._write_index)
-            files |= self._put(f"{self._written:06d}.npy", lambda aside: np.save(aside, state))
-        options = {name: getattr(self, name) for name in self.OPTIONS}
-        content = {"backend": self.NAME, "shape": self.shape, "options": options}
+            files |= self._put(
+                f"{self._written:06d}.faiss", lambda path: faiss.write_index(self._index, str(path))
+            )
+            files |= self._put(f"{self._written:06d}.npy", lambda path: np.save(path, state))
+        content = {"backend": self.NAME, "shape": self.shape, "options": self.options}
         write_manifest(self.folder, _VERSION, content | {"files": files, "written": self._written})
         for path in [*self.folder.glob("*.faiss"), *self.folder.glob("*.npy")]:
             if path.name not in files and not path.name.startswith("."):
@@ -146,13 +144,9 @@ class _Faiss(Backend):
         self._ids, self._kept = self._ids[:0], self._kept[:0]
 
     def _put(self, name: str, write: Any) -> dict[str, str]:
-        aside = aside_of(self.folder / name, Path(name).suffix)
-        write(aside)
-        put_in_place(aside, self.folder / name)
+        with written_aside(self.folder / name, Path(name).suffix) as temporary:
+            write(temporary)
         return {name: checksum(self.folder / name)}
-
-    def _write_index(self, aside: Path) -> None:
-        faiss.write_index(self._index, str(aside))
 
     def _read(self, files: dict[str, str]) -> None:
         for name, sha256 in files.items():
@@ -183,72 +177,44 @@ class _Faiss(Backend):
 class HNSW(_Faiss):
     """A graph in which every vector knows some near ones (Malkov and Yashunin 2018).
 
-    Args:
-        folder: Where it is saved.
-        shape: K rows of D numbers of an item.
-        neighbours: How many each vector knows.
-        construction: How many are looked at when one is added.
-        breadth: How many are looked at in a search, and at least as many as are asked for.
+    Options:
+        neighbours: Number of neighbours of a vector in the graph.
+        construction: Number of candidates when a vector is added.
+        breadth: Number of candidates in a search, at least the number of results.
     """
 
     NAME = "faiss_hnsw"
-    OPTIONS = ("neighbours", "construction", "breadth")
-
-    def __init__(
-        self,
-        folder: Path,
-        shape: tuple[int, int],
-        *,
-        neighbours: int = 32,
-        construction: int = 200,
-        breadth: int = 128,
-    ) -> None:
-        super().__init__(folder, shape)
-        self.neighbours = neighbours
-        self.construction = construction
-        self.breadth = breadth
+    DEFAULTS: ClassVar = {"neighbours": 32, "construction": 200, "breadth": 128}
 
     def _make(self, vectors: np.ndarray, count: int) -> Any:
         del vectors, count
-        index = faiss.IndexHNSWFlat(self.shape[1], self.neighbours, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = self.construction
+        index = faiss.IndexHNSWFlat(
+            self.shape[1], self.options["neighbours"], faiss.METRIC_INNER_PRODUCT
+        )
+        index.hnsw.efConstruction = self.options["construction"]
         return index
 
     def _parameters(self, selector: Any, wanted: int) -> Any:
-        return faiss.SearchParametersHNSW(efSearch=max(self.breadth, wanted), sel=selector)
+        return faiss.SearchParametersHNSW(
+            efSearch=max(self.options["breadth"], wanted), sel=selector
+        )
 
 
 class IVFPQ(_Faiss):
     """Vectors in cells, compressed to a few bytes (Jegou et al. 2011).
 
-    Scores are those of the compressed vectors. Whoever searches asks for more than are wanted, and
-    scores them again.
+    Scores are those of the compressed vectors: a search requests more than it needs, and scores
+    them again.
 
-    Args:
-        folder: Where it is saved.
-        shape: K rows of D numbers of an item.
-        cells: In how many cells vectors are; 0 takes 4 square roots of what `begin` is told of,
-            or else of what is added first.
-        pieces: Into how many pieces a vector is cut, a byte each; 0 takes one for 4 numbers.
-        probed: How many cells a search looks at.
+    Options:
+        cells: Number of cells; 0 takes 4 square roots of the number of items of `begin`, or else
+            of those that are added first.
+        pieces: Number of pieces of a vector, one byte per piece; 0 takes one for 4 numbers.
+        probed: Number of cells that a search reads.
     """
 
     NAME = "faiss_ivf_pq"
-    OPTIONS = ("cells", "pieces", "probed")
-
-    def __init__(
-        self,
-        folder: Path,
-        shape: tuple[int, int],
-        *,
-        cells: int = 0,
-        pieces: int = 0,
-        probed: int = 32,
-    ) -> None:
-        super().__init__(folder, shape)
-        self.cells = cells
-        self.pieces = pieces
-        self.probed = probed
+    DEFAULTS: ClassVar = {"cells": 0, "pieces": 0, "probed": 32}
 
     def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
         some = sample(min(count, _MOST_TRAINING // self.shape[0]))
@@ -257,9 +223,9 @@ class IVFPQ(_Faiss):
     def _make(self, vectors: np.ndarray, count: int) -> Any:
         width = self.shape[1]
         # Faiss wants 39 vectors for a cell, and 256 for the 256 values of a byte.
-        cells = self.cells or max(1, min(int(4 * math.sqrt(count)), count // 39))
+        cells = self.options["cells"] or max(1, min(int(4 * math.sqrt(count)), count // 39))
         bits = min(8, max(1, int(math.log2(max(2, len(vectors) / 39)))))
-        pieces = self.pieces or -(-width // 4)
+        pieces = self.options["pieces"] or -(-width // 4)
         padded = -(-width // pieces) * pieces
         described = f"Pad{padded},IVF{cells},PQ{pieces}x{bits}"
         index = faiss.index_factory(width, described, faiss.METRIC_INNER_PRODUCT)
@@ -270,5 +236,5 @@ class IVFPQ(_Faiss):
         return index
 
     def _parameters(self, selector: Any, wanted: int) -> Any:
-        inner = faiss.SearchParametersIVF(nprobe=self.probed, sel=selector)
+        inner = faiss.SearchParametersIVF(nprobe=self.options["probed"], sel=selector)
         return faiss.SearchParametersPreTransform(index_params=inner)

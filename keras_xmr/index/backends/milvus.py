@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
@@ -48,34 +48,18 @@ class Milvus(Backend):
     Milvus Lite lets one process at a time look at a folder. A server has no such bound; its token,
     if it wants one, is read from the environment variable MILVUS_TOKEN.
 
-    Args:
-        folder: Where the manifest is, and without a server all else.
-        shape: K rows of D numbers of an item.
-        uri: Of a server, such as http://localhost:19530; empty for Milvus Lite.
-        neighbours: How many each vector knows.
-        construction: How many are looked at when one is added.
-        breadth: How many are looked at in a search, and at least as many as are asked for.
+    Options:
+        uri: Address of a server, such as http://localhost:19530; empty for Milvus Lite.
+        neighbours: Number of neighbours of a vector in the graph.
+        construction: Number of candidates when a vector is added.
+        breadth: Number of candidates in a search, at least the number of results.
     """
 
     NAME = "milvus"
-    OPTIONS = ("uri", "neighbours", "construction", "breadth")
+    DEFAULTS: ClassVar = {"uri": "", "neighbours": 32, "construction": 200, "breadth": 128}
 
-    def __init__(
-        self,
-        folder: Path,
-        shape: tuple[int, int],
-        *,
-        uri: str = "",
-        neighbours: int = 32,
-        construction: int = 200,
-        breadth: int = 128,
-    ) -> None:
-        self.folder = folder
-        self.shape = shape
-        self.uri = uri
-        self.neighbours = neighbours
-        self.construction = construction
-        self.breadth = breadth
+    def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
+        super().__init__(folder, shape, **options)
         self._saves = 0
         self._name = f"photos_{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
         self._client: Any = None
@@ -159,12 +143,16 @@ class Milvus(Backend):
         self, queries: np.ndarray, limit: int, items: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
         many = len(queries)
+        breadth = max(self.options["breadth"], limit)
         found = self._client.search(
             self._name,
             data=list(np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)),
             filter="" if items is None else self._filter(items),
             limit=limit,
-            search_params={"metric_type": "IP", "params": {"ef": max(self.breadth, limit)}},
+            search_params={
+                "metric_type": "IP",
+                "params": {"ef": breadth},
+            },
             consistency_level="Strong",
         )
         ids = np.full((len(found), limit), -1, np.int64)
@@ -208,7 +196,7 @@ class Milvus(Backend):
             self._client.insert(self._name, told)
         if len(keys):
             self._client.flush(self._name)
-            if not self.uri:
+            if not self.options["uri"]:
                 # Milvus Lite makes the graph of what is new when a collection is loaded.
                 self._client.release_collection(self._name)
                 self._load()
@@ -231,10 +219,9 @@ class Milvus(Backend):
                 time.sleep(_PAUSE * attempt)
 
     def _content(self, items: int) -> dict[str, Any]:
-        options = {name: getattr(self, name) for name in self.OPTIONS}
         content = {"backend": self.NAME, "name": self._name, "shape": self.shape, "items": items}
         return content | {
-            "options": options,
+            "options": self.options,
             "saves": self._saves,
             "removed": self._removed.tolist(),
         }
@@ -246,20 +233,20 @@ class Milvus(Backend):
         self._client = None
         with _OPENING:
             _OPEN[self._place] -= 1
-            if not self.uri and not _OPEN[self._place]:
+            if not self.options["uri"] and not _OPEN[self._place]:
                 from milvus_lite import server_manager_instance
 
                 server_manager_instance.release_server(self._place)
 
     @property
     def _place(self) -> str:
-        return self.uri or str((self.folder / "milvus.db").resolve())
+        return self.options["uri"] or str((self.folder / "milvus.db").resolve())
 
     def _connect(self) -> None:
         """Opens the collection, and makes it if it is not there."""
         if self._client is not None:
             return
-        if not self.uri and find_spec("milvus_lite") is None:
+        if not self.options["uri"] and find_spec("milvus_lite") is None:
             raise BackendError(
                 "the backend milvus without a server needs Milvus Lite: "
                 "pip install 'keras-xmr[milvus]'"
@@ -273,7 +260,7 @@ class Milvus(Backend):
             self._load()
         except MilvusException as error:
             why = str(error.message)
-            if not self.uri:
+            if not self.options["uri"]:
                 why = (
                     "Milvus Lite lets one process at a time look at a folder, and another may. End "
                     "it, or take a server of Milvus, or the backend exact or faiss_hnsw"
@@ -286,7 +273,7 @@ class Milvus(Backend):
         schema.add_field("save", DataType.INT64)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.shape[1])
         index = MilvusClient.prepare_index_params()
-        made = {"M": self.neighbours, "efConstruction": self.construction}
+        made = {"M": self.options["neighbours"], "efConstruction": self.options["construction"]}
         index.add_index("vector", index_type="HNSW", metric_type="IP", params=made)
         self._client.create_collection(self._name, schema=schema, index_params=index)
 

@@ -11,7 +11,8 @@ import numpy as np
 from keras_xmr.evaluation import Evaluation
 from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.metrics import RetrievalMetrics, cell, verdict
+from keras_xmr.metrics import RetrievalMetrics, verdict
+from keras_xmr.reporting.metric_tables import cell
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.checkpoints import Checkpoints
 

@@ -6,7 +6,10 @@ import datasets
 import pytest
 from browser import Page, start_browser
 
-from keras_xmr.audit.annotation_page import Entry, Vote, thumbnail, write_annotation_page
+from keras_xmr.audit.annotation_page import Entry, write_annotation_page
+from keras_xmr.audit.candidates import Vote
+from keras_xmr.index.photos import thumbnail
+from keras_xmr.reporting.pages import data_url
 
 pytestmark = pytest.mark.slow
 
@@ -17,8 +20,9 @@ WORDS = "a caption with many words, and one_that_is_much_longer_than_any_that_pe
 def page(tmp_path_factory):
     """A page of eight pairs."""
     folder = tmp_path_factory.mktemp("page")
-    picture = thumbnail(datasets.encoded(datasets.picture(1, (600, 400)), "JPEG"), 480)
-    votes = {f"a_model_with_a_long_name_{n}": Vote(True, 0.5, 1, 4, 2, 9) for n in range(3)}
+    photo = datasets.encoded(datasets.picture(1, (600, 400)), "JPEG")
+    picture = data_url(thumbnail(photo, "photo", 480), "image/jpeg")
+    votes = {f"a_model_with_a_long_name_{n}": Vote(0.5, 1, 4, 2, 9) for n in range(3)}
     entries = [Entry(f"i{n}", f"c{n}", WORDS, [WORDS], 1.0, votes, picture) for n in range(8)]
     write_annotation_page(
         folder / "sheet.html", "mine: test", entries, "python main.py audit " + WORDS

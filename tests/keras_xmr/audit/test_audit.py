@@ -7,6 +7,7 @@ import html.parser
 import json
 import shutil
 import subprocess
+from importlib import resources
 
 import datasets
 import models
@@ -17,9 +18,10 @@ from command_line import start
 from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
-from keras_xmr.audit.annotation_page import _SCRIPT, Entry, Vote, thumbnail, write_annotation_page
+from keras_xmr.audit.annotation_page import Entry, write_annotation_page
 from keras_xmr.audit.audit import audit, merge_labels
-from keras_xmr.audit.candidates import Candidates, belief_matrix, find_candidates, opinion
+from keras_xmr.audit.candidate_precision import measure_precision, precision_table
+from keras_xmr.audit.candidates import Candidates, Vote, belief_matrix, find_candidates, vote
 from keras_xmr.audit.labels import (
     Label,
     judged_pairs,
@@ -28,11 +30,12 @@ from keras_xmr.audit.labels import (
     write_judgements,
     write_labels,
 )
-from keras_xmr.audit.precision import measure_precision, precision_table
 from keras_xmr.config.loader import ConfigError, dump_config
+from keras_xmr.index.photos import thumbnail
 from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
+from keras_xmr.reporting.pages import data_url
 from keras_xmr.run_folder import load_run
 
 IMAGES, CAPTIONS = ["a", "b", 'c,"1"'], ["0", "1", "2", "<3>"]
@@ -106,11 +109,12 @@ def test_belief_is_the_lead_over_what_is_right(some_models, random, combine):
     np.testing.assert_allclose(belief, expected, atol=1e-5)
     places = np.argwhere(np.isfinite(expected))
     for name, own in zip(some_models, each, strict=True):
-        said = opinion(some_models[name], found, *places.T)
-        leads = [np.log2(r.annotated / r.own) for r in (said.captions, said.images)]
+        votes = vote(some_models[name], found, *places.T)
+        scores, captions, right_captions, images, right_images = np.array(votes).T
+        leads = np.log2(right_captions / captions), np.log2(right_images / images)
         np.testing.assert_allclose(np.minimum(*leads), own[tuple(places.T)], atol=1e-6)
-        np.testing.assert_array_equal(said.agrees, own[tuple(places.T)] > 0)
-        np.testing.assert_array_equal(said.scores, some_models[name].image_to_text[tuple(places.T)])
+        assert [v.agrees for v in votes] == (own[tuple(places.T)] > 0).tolist()
+        np.testing.assert_array_equal(scores, some_models[name].image_to_text[tuple(places.T)])
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,8 @@ def test_a_model_that_tells_nothing_apart_believes_in_nothing(random):
     flat = {"flat": ScoreMatrices(np.zeros((12, 9), np.float32))}
     options = {"pairs": 20, "per_image": 2, "per_caption": 2, "combine": "mean"}
     candidates = find_candidates(flat, found, **options)
-    assert not opinion(flat["flat"], found, candidates.images, candidates.captions).agrees.any()
+    votes = vote(flat["flat"], found, candidates.images, candidates.captions)
+    assert not any(each.agrees for each in votes)
     everything = scipy.sparse.csr_array(np.ones((12, 9), np.float32))
     assert len(find_candidates(flat, everything, **options)) == 0
 
@@ -166,10 +171,10 @@ def test_a_hidden_label_is_found_and_a_near_miss_is_not(random):
     )
     assert (found.images[0], found.captions[0]) == (3, 7)
     assert found.belief[0] > 0
-    said = opinion(ScoreMatrices(scores), own, np.array([3, 11]), np.array([7, 12]))
-    assert said.agrees.tolist() == [True, False]
-    assert said.captions.own.tolist() == [1, 1]
-    assert said.images.annotated.tolist() == [2, 1]
+    first, second = vote(ScoreMatrices(scores), own, np.array([3, 11]), np.array([7, 12]))
+    assert (first.agrees, second.agrees) == (True, False)
+    assert (first.caption_rank, second.caption_rank) == (1, 1)
+    assert (first.annotated_image_rank, second.annotated_image_rank) == (2, 1)
 
 
 def test_scores_that_cannot_be_are_refused(random):
@@ -328,8 +333,9 @@ HOSTILE = '"><script>alert(1)</script><img src=x onerror="alert(2)">&amp;'
 
 
 def test_the_annotation_page_escapes_all_text_and_loads_nothing(tmp_path):
-    votes = {HOSTILE: Vote(True, 0.5, 1, 4, 2, 9), "other": Vote(False, -3.25, 1200, 1, 1, 1)}
-    picture = thumbnail(datasets.encoded(datasets.picture(1, (300, 200)), "PNG"), 64)
+    votes = {HOSTILE: Vote(0.5, 1, 4, 2, 9), "other": Vote(-3.25, 1200, 1, 1, 1)}
+    photo = datasets.encoded(datasets.picture(1, (300, 200)), "PNG")
+    picture = data_url(thumbnail(photo, "photo", 64), "image/jpeg")
     entries = [
         Entry(HOSTILE, "7" + HOSTILE, "8" + HOSTILE, ["9" + HOSTILE], 1.5, votes, picture),
         Entry("plain", "1", "two", [], -0.5, votes),
@@ -363,7 +369,7 @@ def test_the_annotation_page_escapes_all_text_and_loads_nothing(tmp_path):
 def test_thumbnails_are_small_jpegs_of_any_picture():
     for kind, mode in (("JPEG", "CMYK"), ("PNG", "RGBA"), ("PNG", "P")):
         image = datasets.picture(3, (90, 50)).convert(mode)
-        small = thumbnail(datasets.encoded(image, kind), 30)
+        small = thumbnail(datasets.encoded(image, kind), "image", 30)
         with datasets.Image.open(datasets.io.BytesIO(small)) as found:
             assert found.format == "JPEG"
             assert found.size == (30, 17)
@@ -377,12 +383,13 @@ def test_what_the_button_saves_can_be_read(tmp_path):
         {"image": "a", "caption": "1", "label": None, "grade": "1"},
         {"image": "b", "caption": "1", "label": "unsure", "grade": ""},
     ]
+    script = (resources.files("keras_xmr.reporting") / "templates/annotation.js").read_text("utf-8")
     program = (
         "const nothing = {addEventListener() {}};"
         "globalThis.document = "
         "  {...nothing, getElementById: () => nothing, querySelectorAll: () => []};"
         "globalThis.window = nothing; globalThis.location = {};"
-        f"(0, eval)({json.dumps(_SCRIPT)} + ';globalThis.marksFile = marksFile;');"
+        f"(0, eval)({json.dumps(script)} + ';globalThis.marksFile = marksFile;');"
         f"const pairs = {json.dumps(pairs)}.map((p) => ({{"
         "  dataset: p,"
         "  querySelector: (q) => q.includes('number') ? {value: p.grade}"
@@ -405,7 +412,7 @@ def test_a_folder_that_holds_no_run_is_told_before_tensorflow_is_imported(tmp_pa
     assert done.returncode == 2
     assert "holds no run" in done.stderr
     done = start("audit", "--labels=x.csv", cwd=tmp_path)
-    assert "which run? Give --run" in done.stderr
+    assert "no run: use --run" in done.stderr
 
 
 def test_a_run_is_read_from_its_folder_and_keeps_its_name(tmp_path):

@@ -122,7 +122,7 @@ def test_help_and_list_show_every_config(tmp_path):
     assert done.returncode == 0
     for word in ("--set", "scenes_pcme", *command_names()):
         assert word in done.stdout
-    lines = done.stdout.partition("configs that come along (")[2]
+    lines = done.stdout.partition("packaged configs (")[2]
     assert all(len(line) <= 100 for line in lines.splitlines())
     shown, data_set = set(), ""
     for line in lines.splitlines()[1:]:
@@ -145,9 +145,9 @@ def test_help_and_list_show_every_config(tmp_path):
         (["--set", "train.batchsize=3"], "Did you mean 'batch_size'?"),
         (["--config", "configs/nothing.yaml"], "no file"),
         (["--set=model.matcher=cosine"], "log-odds"),
-        (["trian"], "there is no command 'trian'. Did you mean 'train'?"),
-        (["--config=scenes_pcme", "train"], "'train' is a command, and commands stand first"),
-        (["train", "--config=scenes_pcme", "now"], "train does not take the word 'now'"),
+        (["trian"], "unknown command 'trian'. Did you mean 'train'?"),
+        (["--config=scenes_pcme", "train"], "'train' is a command, and the command comes first"),
+        (["train", "--config=scenes_pcme", "now"], "train does not accept 'now'"),
         (["--modus=train"], "run has no option --modus. There are: --config, --set, --yes."),
         (["train", "--config=--"], "--config: '--' is not a value"),
         (["train", "--confg=x"], "train has no option --confg. Did you mean '--config'?"),
@@ -158,8 +158,8 @@ def test_help_and_list_show_every_config(tmp_path):
         (["export", "--run=x", "--config=y"], "--config: not allowed with argument --run"),
         (["tune", "--run=saved_models/x"], "saved_models/x holds no run"),
         (["list", "nothing_*"], "list: there is no config that 'nothing_*' names"),
-        (["relevance", "--output=x.npz"], "--output goes with --captions"),
-        (["evaluate"], "which run? Give --run=saved_models/NAME"),
+        (["relevance", "--output=x.npz"], "--output needs --captions"),
+        (["evaluate"], "no run: use --run=saved_models/NAME"),
         (["evaluate", "--config=scenes_pcme", "--output=x"], "--output is for several runs"),
     ],
 )

@@ -22,15 +22,15 @@ from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
 from keras_xmr import cli, external_scores
 from keras_xmr.commands._steps import do
-from keras_xmr.comparison import compare
+from keras_xmr.comparison.runs import compare
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
-from keras_xmr.ensemble.evaluate import _claim
-from keras_xmr.evaluation.report import _save_array
+from keras_xmr.ensemble import _claim
+from keras_xmr.export import export_keras
 from keras_xmr.relevance.write import relevance_of_file
-from keras_xmr.reporting.plots import save_plot
+from keras_xmr.reporting.evaluation_report import _save_array
+from keras_xmr.reporting.pictures import save_plot
 from keras_xmr.run_folder import RunFolder
-from keras_xmr.serving import export_keras
 
 
 @pytest.fixture

@@ -20,10 +20,11 @@ ROOT = Path(__file__).parents[3]
 
 WITHOUT_TENSORFLOW = """
 import importlib.util, sys
-import keras_xmr, keras_xmr.metrics, keras_xmr.relevance, keras_xmr.rerank, keras_xmr.judgements
+import keras_xmr, keras_xmr.metrics, keras_xmr.relevance, keras_xmr.judgements
+import keras_xmr.reranking
 assert keras_xmr.__version__ and "losses" in dir(keras_xmr)
 assert keras_xmr.metrics.recall([[1.0, 0.0], [0.0, 1.0]])["i2t_recall_1"] == 1.0
-assert keras_xmr.rerank.fast([[1.0, 0.0]]).image_to_text.shape == (1, 2)
+assert keras_xmr.reranking.FastReranking()([[1.0, 0.0]]).image_to_text.shape == (1, 2)
 assert importlib.util.find_spec("keras")  # as those do who only ask whether it is there
 assert not {"tensorflow", "keras"} & sys.modules.keys()
 import keras
@@ -39,7 +40,7 @@ assert type(made).__module__ == "keras_xmr.model.objective", type(made)
 WITH_NUMPY_AND_SCIPY = """
 import sys
 import keras_xmr.metrics, keras_xmr.judgements, keras_xmr.relevance
-import keras_xmr.reranking, keras_xmr.rerank
+import keras_xmr.reranking
 loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
 assert {"numpy", "scipy"} <= loaded
 absent = {"tensorflow", "keras", "pydantic", "tqdm", "rich", "yaml", "PIL", "matplotlib"}

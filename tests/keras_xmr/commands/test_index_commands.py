@@ -26,7 +26,7 @@ def call(monkeypatch, tmp_path, capsys):
         found.folder = SimpleNamespace(path=run)
         return found
 
-    for module in ("model", "build", "embed_folder"):
+    for module in ("run_model", "build", "embed_folder"):
         monkeypatch.setattr(f"keras_xmr.index.{module}.RunModel", stub)
     monkeypatch.setattr("keras_xmr.commands._options.load_run", lambda run: None)
     monkeypatch.chdir(tmp_path)
@@ -51,9 +51,9 @@ def indexed(call, tmp_path):
 def test_index_says_what_was_done_and_what_is_next(indexed):
     first, *rest = indexed.told.splitlines()
     assert first == "15 photos (15 new) in run/index"
-    assert "passed over, since they cannot be read: 1" in rest
+    assert "skipped, since they cannot be read: 1" in rest
     assert any("cut.jpg is" in line for line in rest)
-    assert rest[-1] == "try next: keras-xmr search --index=run/index 'what you look for'"
+    assert rest[-1] == "try next: keras-xmr search --index=run/index 'your query'"
     again = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
     assert again.startswith("15 photos (nothing new)")
 
@@ -70,7 +70,7 @@ def test_index_says_that_the_data_of_the_training_have_changed(
 def test_a_damaged_part_is_named(indexed, tmp_path):
     (tmp_path / "run/index/parts/000000/mean.npy").write_bytes(b"")
     told = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
-    assert "damaged files of the index, replaced or taken out: 1\n  run/index/parts/000000" in told
+    assert "damaged files of the index, replaced or removed: 1\n  run/index/parts/000000" in told
 
 
 def test_search_prints_a_table_and_json(indexed):
@@ -94,7 +94,7 @@ def test_search_says_that_photos_have_changed_since(indexed, tmp_path, caplog):
     folder = tmp_path / "photos"
     assert caplog.messages[-1] == (
         f"Photos of {folder} since the index was made: 1 new, 1 changed, 1 gone. "
-        f"`keras-xmr index --run={tmp_path}/run --images={folder}` takes them over"
+        f"To update the index: `keras-xmr index --run={tmp_path}/run --images={folder}`"
     )
 
 
@@ -130,7 +130,7 @@ def test_a_query_that_is_none_is_named_and_the_others_are_answered(indexed, tmp_
         "queries.txt:3: the text '!?' has no words",
         r"queries.txt:5: the text '\udcff' is not UTF-8",
         "queries.txt:7: a text has at most 2,000 characters, not 3,000",
-        "3 of 6 queries passed over",
+        "3 of 6 queries skipped",
     ]
     (tmp_path / "queries.txt").write_text("\n!\n?\n")
     with pytest.raises(UserError, match=r"--queries: queries.txt:2: the text '!' has no words"):
@@ -158,7 +158,7 @@ def test_what_no_photo_has_is_said(indexed, tmp_path):
     told = indexed.call(
         index, "--run=run", "--images=photos", "--no-answer-sets", "--tags=tags.csv"
     )
-    assert "named in the tags, but no photos of the index: 1\n  nowhere.jpg" in told
+    assert "in the tags, but not in the index: 1\n  nowhere.jpg" in told
     told = indexed.call(search, "--index=run/index", "red", "--tag=worm", "--folder=rad")
     assert "No photo has the tag 'worm'. Did you mean 'warm'?" in told
     assert "No photo is in the folder 'rad'. Did you mean 'red'?" in told
@@ -218,4 +218,4 @@ def test_mistakes_are_sentences_at_once(tmp_path):
 def test_days_are_checked(call, day, capsys):
     with pytest.raises(SystemExit):
         call(search, "--index=nowhere", "a dog", f"--since={day}")
-    assert f"'{day}' is no day" in capsys.readouterr().err
+    assert f"invalid date '{day}': use YYYY-MM-DD" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def call(monkeypatch, folder, capsys):
         found.folder = SimpleNamespace(path=run)
         return found
 
-    monkeypatch.setattr("keras_xmr.index.model.RunModel", stub)
+    monkeypatch.setattr("keras_xmr.index.run_model.RunModel", stub)
     monkeypatch.chdir(folder)
 
     def run(*arguments):
@@ -87,5 +87,5 @@ def test_marks_of_other_photos_are_passed_over(call, folder):
 def test_what_is_wrong_with_the_arguments_is_said(call):
     with pytest.raises(UserError, match=r"there are no marks at index/judgements\.csv: mark"):
         call()
-    with pytest.raises(ConfigError, match="leave --marks out"):
+    with pytest.raises(ConfigError, match="remove --marks"):
         call("--undo", "--marks=marks.csv")

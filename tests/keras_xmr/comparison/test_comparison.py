@@ -24,12 +24,13 @@ from tiny_runs import RECURRENT, copy_of
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import prepare
 from keras_xmr import cli
-from keras_xmr.comparison import compare, execute
+from keras_xmr.comparison import execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.report import Comparison
 from keras_xmr.comparison.resampling import resample, resamples_for
 from keras_xmr.comparison.results import ComparisonError, read_runs
+from keras_xmr.comparison.runs import compare
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.figures_file import read_figures_file
@@ -582,7 +583,7 @@ def test_another_evaluation_is_done_again(tmp_path):
             ["evaluate", "--configs=scenes_pcme"],
             "has no option --configs. Did you mean '--config'?",
         ),
-        (["compare", "--configs=scenes_pcme", "--seeds=0,x"], "'x' is not a whole number"),
+        (["compare", "--configs=scenes_pcme", "--seeds=0,x"], "'x' is not a valid integer"),
         (["compare", "--runs=a", "--seeds=1"], "--seeds needs --configs"),
         (["compare", "--config=scenes_pcme"], "Did you mean '--configs'?"),
         (["compare", "--runs=saved_models/a"], "saved_models/a holds no run"),

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from finished_runs import CAPTIONS, IMAGES, OWNER, finished_run
 
-from keras_xmr.comparison.compare import compare
 from keras_xmr.comparison.pairs import signed, wins
 from keras_xmr.comparison.results import read_runs
+from keras_xmr.comparison.runs import compare
 from keras_xmr.comparison.side_by_side import side_by_side
 from keras_xmr.evaluation.answers import RIGHT, TRUE, write_answers
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure
 from keras_xmr.metrics.score_matrices import ScoreMatrices
+from keras_xmr.reporting.pages import TEMPLATES
 
 
 def answers_of(folder, seed):
@@ -44,18 +45,21 @@ def runs(tmp_path_factory):
 def test_the_answers_of_both_models_to_what_one_wins(runs):
     methods = read_runs([path for path, _ in runs.values()])["test"]
     found = wins(methods)
-    parts = side_by_side(methods, found)
-    page = "".join(parts)
-    assert "<h2>Won by a, lost by b</h2>" in page
+    duel = side_by_side(methods, found)[0]
+    assert (duel["winner"], duel["loser"]) == ("a", "b")
     first = next(win for win in found if (win.direction, win.winner) == ("t2i", "a"))
     query = int(first.query.split()[1])
-    part = next(part for part in parts if first.text in part)
-    names = re.findall(r"<span>image (\d+)</span>", part)
+    shown = next(own for own in duel["queries"] if own["text"] == first.text)
     expected = [arrays["t2i"][query] for _, arrays in runs.values()]
+    part = TEMPLATES.get_template("parts.html").module.duel(shown)
+    names = re.findall(r"<span>image (\d+)</span>", part)
     assert list(map(int, names)) == [int(n) for row in expected for n in row]
     assert part.count('<div class="answers">') == 2
     kinds = re.findall(r'<div class="(wrong|true|right)"', part)
     assert kinds[:6] == [("wrong", "true", "right")[k] for k in runs["a"][1]["t2i_kind"][query]]
+    images = next(own for own in duel["queries"] if own["photo"])
+    part = TEMPLATES.get_template("parts.html").module.duel(images)
+    assert part.count('<li class="') == 12
 
 
 @pytest.mark.slow

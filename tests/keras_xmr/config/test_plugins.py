@@ -24,8 +24,9 @@ from keras_xmr.config.schema import rebuild
 from keras_xmr.config.yaml_file import ConfigError
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics import measure, measured_tables
+from keras_xmr.metrics import measure
 from keras_xmr.model.build import build_model
+from keras_xmr.reporting.metric_tables import measured_tables
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.training.trial import try_parts
 
@@ -281,7 +282,7 @@ def test_the_command_of_the_page_runs(package, capsys):
     assert "Counts the words of a text." in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["main.py", ".my_methods"])
-    assert "my_methods is not a command: it has no add_arguments" in capsys.readouterr().err
+    assert "my_methods is not a command: it lacks add_arguments" in capsys.readouterr().err
 
 
 def test_installed_packages_bring_commands(package, monkeypatch, capsys):

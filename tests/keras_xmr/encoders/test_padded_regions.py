@@ -14,10 +14,10 @@ from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import InputSpec
 from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.embed import embed_batches
+from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.layers import MaskedBatchNormalization
 from keras_xmr.matchers import SAF, SGR, SGRAF
 from keras_xmr.model.towers import image_tower
-from keras_xmr.serving.export import export_saved_model
 
 COUNTS = (3, 6, 1, 4)
 WIDTH = 5

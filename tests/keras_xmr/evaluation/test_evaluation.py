@@ -20,11 +20,11 @@ from data_pipelines.tables import table
 from keras_xmr import matchers
 from keras_xmr.evaluation import embed_split, evaluate_split, score_matrix
 from keras_xmr.evaluation.sets import set_similarity
-from keras_xmr.evaluation.tables import result_tables
 from keras_xmr.evaluation.uncertainty import bins, rank_correlation
 from keras_xmr.external_scores import ExternalScores
 from keras_xmr.external_scores import run as run_external_scores
 from keras_xmr.pipeline import Run
+from keras_xmr.reporting.result_tables import result_tables
 
 PICTURES = {
     "recall",
@@ -197,7 +197,11 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     for word in ("<dt>R@K</dt>", "<dt>t2i</dt>", "<dt>AURC</dt>", "<dt>wasserstein</dt>"):
         assert word in page
     # What it means comes first, then photos, then tables; uncertainty that tells nothing is folded.
-    begins = ["A caption as the query", "Captions and the images found", "annotated answers</h2>"]
+    begins = [
+        "A caption as the query",
+        "Captions and the images retrieved",
+        "annotated answers</h2>",
+    ]
     places = [page.index(text) for text in [*begins, "<h2>Uncertainty"]]
     assert places == sorted(places)
     tells = any(found["informative"] for found in figures["uncertainty"].values())

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from keras_xmr.evaluation import linear
-from keras_xmr.evaluation.tables import plain_lines, summary_table
 from keras_xmr.judgements import GroundTruth, judge
 from keras_xmr.metrics import ScoreMatrices, measure, rsum_difference
+from keras_xmr.reporting.result_tables import plain_lines, summary_table
 
 
 class Split(SimpleNamespace):
@@ -22,13 +22,13 @@ class Split(SimpleNamespace):
 
 def split_of(random, count: int, noise: float, maps) -> Split:
     """Images and their two captions, which are linear maps of what they have in common."""
-    image_of = np.repeat(np.arange(count), 2)
+    image_ids = np.repeat(np.arange(count), 2)
     common = random.normal(size=(count, 8))
     images = common @ maps[0] + noise * random.normal(size=(count, maps[0].shape[1]))
-    captions = common[image_of] @ maps[1]
+    captions = common[image_ids] @ maps[1]
     captions += noise * random.normal(size=captions.shape)
     return Split(
-        caption_image=image_of, labels=None, num_captions=2 * count, vectors=(images, captions)
+        caption_image=image_ids, labels=None, num_captions=2 * count, vectors=(images, captions)
     )
 
 

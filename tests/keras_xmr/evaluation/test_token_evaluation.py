@@ -13,8 +13,8 @@ from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.embed import _GRAPHS, embed_batches, embed_captions
 from keras_xmr.evaluation.ragged import Ragged
+from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.matchers import SAF, SGRAF
-from keras_xmr.serving.export import export_saved_model
 
 TINY = {"similarity_dimension": 4, "captions_at_once": 2}
 TOKENS = (

@@ -12,7 +12,7 @@ from command_line import start
 
 from data_pipelines.errors import UserError
 from keras_xmr import cli
-from keras_xmr.comparison import compare
+from keras_xmr.comparison.runs import compare
 from keras_xmr.evaluation.core import evaluate_known
 from keras_xmr.external_scores import (
     ExternalScores,
@@ -256,11 +256,11 @@ def test_the_command_line_needs_no_tensorflow(folder):
         (["evaluate", "--scores=scores.npy"], "--ground-truth is needed"),
         (
             ["evaluate", "--ground-truth=g.csv", "--set", "seed=1"],
-            "--set and --ground-truth do not mix: --set is for trained models",
+            "--set and --ground-truth exclude each other: --set is for trained models",
         ),
         (
             ["evaluate", "--runs=a,b", "--rerank=fast_reranking"],
-            "--runs and --rerank do not mix",
+            "--runs and --rerank exclude each other",
         ),
         (
             ["evaluate", "--ground-truth=g.csv", "--rerank=fast_rernking"],
@@ -270,7 +270,10 @@ def test_the_command_line_needs_no_tensorflow(folder):
             ["evaluate", "--ground-truth=g.csv", "--rerank={name: fast_reranking, presett: cub}"],
             "presett: unknown key. Did you mean 'preset'?",
         ),
-        (["evaluate", "--ground-truth=g.csv", "--folds=-1"], "--folds: '-1' is not a whole number"),
+        (
+            ["evaluate", "--ground-truth=g.csv", "--folds=-1"],
+            "'-1' is not a valid integer",
+        ),
         (["evaluate", "--ground-truth=none.csv"], "none.csv does not exist"),
         (
             ["evaluate", "--ground-truth=g.csv", "--scores=s.npy", "--similarity=dot"],

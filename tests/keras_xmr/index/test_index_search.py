@@ -20,9 +20,9 @@ from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.backends import Exact
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
-from keras_xmr.index.pages import lines, results_table
 from keras_xmr.index.query import sentence
-from keras_xmr.index.rerank import Reranking
+from keras_xmr.index.query_reranking import Reranking
+from keras_xmr.index.results_page import lines, results_table
 from keras_xmr.index.verdict import Count, Logistic, VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
 from keras_xmr.reranking import FastReranking
@@ -340,42 +340,23 @@ def test_candidates_are_widened_until_the_bound_proves_them(folder, monkeypatch,
         assert result.hits[0].id == index.ids[exact]
 
 
-@pytest.mark.parametrize(
-    ("precision", "apart", "certified"),
-    [("float16", 0.1, True), ("float16", 1e-3, False), ("float32", 1e-3, True)],
-)
-def test_photos_that_float16_cannot_tell_apart_are_not_certified(
-    folder, monkeypatch, precision, apart, certified
-):
-    monkeypatch.setattr(search, "_FEW", 4)
-    monkeypatch.setattr(search, "_MOST", 4)
-    index, model = PhotoIndex.open(folder / "index"), StubEmbedder()
-    vectors = model.embed_texts(["red"])["mean"] + apart * np.outer(np.arange(15), (0, 1, -1))
-    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    index.vectors = Exact(folder / "not_saved", (1, 3), precision=precision)
-    index.vectors.add(index.ids, vectors[:, None].astype(np.float32))
-    found = Searcher(index, embedder=model).search(Query(texts=("red",)), count=1)
-    assert found.certified is certified
-    assert ("others may be better" in " ".join(found.notes)) is not certified
-
-
-def with_vectors_that_look_alike(folder, monkeypatch, captions=None, **options):
-    """A searcher of whose photos the first is far from all others, which float16 takes for one."""
+def with_a_bound_between_photos(folder, monkeypatch, captions=None, **options):
+    """A searcher whose bound on the photos that were not scored lies above the second photo."""
     for name in ("_FEW", "_MOST"):
         monkeypatch.setattr(search, name, 12)
     monkeypatch.setattr(search, "FIRST", 3)
     searcher = with_answer_sets(folder, captions, **options)
-    apart = np.array([0.0] + [0.5] * 14)[:, None] * (0, 1, -1)
-    vectors = StubEmbedder().embed_texts(["red"])["mean"] + apart
-    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    searcher.index.vectors = Exact(folder / "not_saved", (1, 3), precision="float16")
-    searcher.index.vectors.add(searcher.index.ids, vectors[:, None].astype(np.float32))
+    searcher.index.reduces = False
+    searcher.model.score_bound = lambda *_: np.array([-np.inf])
+    first, second, *_ = searcher.search(Query(texts=("red",))).hits
+    assert first.score > second.score
+    searcher.model.score_bound = lambda *_: np.array([(first.score + second.score) / 2])
     return searcher
 
 
 def test_what_is_reranked_is_certified_with_all_that_may_be_shown(folder, monkeypatch):
     captions = StubEmbedder().embed_texts(["red", "blue"])["mean"]
-    searcher = with_vectors_that_look_alike(folder, monkeypatch, captions, cutoff=99.0)
+    searcher = with_a_bound_between_photos(folder, monkeypatch, captions, cutoff=99.0)
     red = Query(texts=("red",))
     assert searcher.search(red, count=1).certified is True
     found = searcher.search(red, count=1, rerank="fast_reranking")
@@ -384,7 +365,7 @@ def test_what_is_reranked_is_certified_with_all_that_may_be_shown(folder, monkey
 
 
 def test_an_answer_set_that_may_lack_photos_is_not_certified(folder, monkeypatch):
-    searcher = with_vectors_that_look_alike(folder, monkeypatch)
+    searcher = with_a_bound_between_photos(folder, monkeypatch)
     found = searcher.search(Query(texts=("red",)), count=1)
     assert 1 < found.answer.size < 12
     assert found.certified is False

@@ -13,7 +13,7 @@ from keras_xmr.losses import SphericalLikelihood
 from keras_xmr.losses.asymvlm import power_spherical_normalizer, von_mises_fisher_normalizer
 
 KAPPA = np.array([0.5, 3.0, 20.0, 90.0], np.float32)
-IMAGE_OF = np.array([0, 0, 2, 1])
+IMAGE_IDS = np.array([0, 0, 2, 1])
 
 
 def log_normalizer(kappa, dimension):
@@ -52,7 +52,7 @@ def oracle(images, caption):
     units = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (images, caption["mean"])]
     cosine = (units[0] @ units[1].T).astype(np.float64)
     own = np.array([log_normalizer(float(kappa), images.shape[1]) for kappa in KAPPA])
-    likelihood, right = KAPPA * np.log1p(cosine) + own, np.arange(3)[:, None] == IMAGE_OF
+    likelihood, right = KAPPA * np.log1p(cosine) + own, np.arange(3)[:, None] == IMAGE_IDS
     total = 0.0
     for scores, matches in ((likelihood, right), (likelihood.T, right.T)):
         means = []
@@ -65,7 +65,7 @@ def oracle(images, caption):
 
 def test_value_is_that_of_a_slow_reading(random):
     images, caption = random.normal(size=(3, 5)).astype(np.float32), captions(random)
-    found = SphericalLikelihood(learnable=False).compute(images, caption, IMAGE_OF)
+    found = SphericalLikelihood(learnable=False).compute(images, caption, IMAGE_IDS)
     assert float(found) == pytest.approx(oracle(images, caption), rel=1e-3)
 
 
@@ -85,7 +85,7 @@ def test_gradients_equal_central_differences_and_are_finite_far_away(random, dis
     loss = SphericalLikelihood(distribution=distribution)
 
     def value(image, mean, log_variance):
-        return loss.compute(image, {"mean": mean, "log_variance": log_variance}, IMAGE_OF)
+        return loss.compute(image, {"mean": mean, "log_variance": log_variance}, IMAGE_IDS)
 
     inputs = [random.normal(size=(count, 5)) for count in (3, 4, 4)]
     inputs[2] -= 2.0

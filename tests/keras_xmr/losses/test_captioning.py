@@ -91,10 +91,10 @@ def test_a_caption_is_told_from_its_own_image(golden):
     case = golden("vsrn_captions")
     loss = reference_loss(case)
     features, ids = tf.constant(case.f32("in_features")), case["in_ids"]
-    image_of = np.array([2, 0, 0, 1])
-    positives = np.arange(3)[:, None] == image_of[None]
+    image_ids = np.array([2, 0, 0, 1])
+    positives = np.arange(3)[:, None] == image_ids[None]
     found = call(loss, features, ids[[0, 1, 2, 0]], positives)
-    expected = call(loss, tf.gather(features, image_of), ids[[0, 1, 2, 0]])
+    expected = call(loss, tf.gather(features, image_ids), ids[[0, 1, 2, 0]])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras_xmr import losses, matchers
 from keras_xmr.errors import ArgumentError
 
-IMAGE_OF = np.array([0, 0, 1, 2, 3, 3])
-POSITIVES = np.arange(4)[:, None] == IMAGE_OF
+IMAGE_IDS = np.array([0, 0, 1, 2, 3, 3])
+POSITIVES = np.arange(4)[:, None] == IMAGE_IDS
 
 
 def points(count: int, seed: int) -> np.ndarray:
@@ -52,7 +52,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "images", "captions", "more"), CASES, ids=[c[0] for c in CASES])
 def test_every_loss_has_a_value_for_embeddings(name, images, captions, more):
     loss = getattr(losses, name)()
-    given = loss.compute(images, captions, IMAGE_OF, **more)
+    given = loss.compute(images, captions, IMAGE_IDS, **more)
     assert given.shape == ()
     assert np.isfinite(given)
     np.testing.assert_allclose(loss.compute(images, captions, positives=POSITIVES, **more), given)
@@ -70,7 +70,7 @@ def test_it_is_the_value_that_a_model_minimises():
     scores = tf.constant(unit[0] @ unit[1].T)
     parts = loss(scores, {}, {}, {"positives": tf.constant(POSITIVES)})
     expected = sum(float(part) for part in parts.values())
-    np.testing.assert_allclose(loss.compute(IMAGES, CAPTIONS, IMAGE_OF), expected, rtol=1e-5)
+    np.testing.assert_allclose(loss.compute(IMAGES, CAPTIONS, IMAGE_IDS), expected, rtol=1e-5)
 
 
 def test_without_image_ids_rows_belong_together():
@@ -85,32 +85,32 @@ def test_it_has_gradients_in_a_graph_too():
     loss = losses.NTXent()
 
     @tf.function
-    def gradient(images, captions, image_of):
+    def gradient(images, captions, image_ids):
         with tf.GradientTape() as tape:
             tape.watch(images)
-            value = loss.compute(images, captions, image_of)
+            value = loss.compute(images, captions, image_ids)
         return tape.gradient(value, images)
 
-    found = gradient(tf.constant(IMAGES), tf.constant(CAPTIONS), tf.constant(IMAGE_OF))
+    found = gradient(tf.constant(IMAGES), tf.constant(CAPTIONS), tf.constant(IMAGE_IDS))
     assert np.abs(found).min() > 0
 
 
 ONE_WRONG = {
     "6 captions: give image_ids": (IMAGES, CAPTIONS),
-    r"shape \(6,\), not int64 of shape \(5,\)": (IMAGES, CAPTIONS, IMAGE_OF[:5]),
-    r"whole numbers of shape \(6,\), not float64": (IMAGES, CAPTIONS, IMAGE_OF / 1),
+    r"shape \(6,\), not int64 of shape \(5,\)": (IMAGES, CAPTIONS, IMAGE_IDS[:5]),
+    r"whole numbers of shape \(6,\), not float64": (IMAGES, CAPTIONS, IMAGE_IDS / 1),
     r"image_ids\[5\] is 4, but there are 4 images": (IMAGES, CAPTIONS, [0, 0, 1, 2, 3, 4]),
-    r"image_ids\[0\] is -1": (IMAGES, CAPTIONS, IMAGE_OF - 1),
-    "images: embeddings are float tensors, not texts": (["a dog"] * 4, CAPTIONS, IMAGE_OF),
-    "captions: embeddings are float tensors, not texts": (IMAGES, np.array(["a"] * 6), IMAGE_OF),
-    "not int64": (IMAGES, np.ones((6, 6), np.int64), IMAGE_OF),
-    "6 dimensions and captions in 5": (IMAGES, CAPTIONS[:, :5], IMAGE_OF),
-    r"captions: 'mean' has the shape \(6,\), not \(N, D\)": (IMAGES, CAPTIONS[:, 0], IMAGE_OF),
-    "no kind of embedding has the keys": (IMAGES, {"vector": CAPTIONS}, IMAGE_OF),
+    r"image_ids\[0\] is -1": (IMAGES, CAPTIONS, IMAGE_IDS - 1),
+    "images: embeddings are float tensors, not texts": (["a dog"] * 4, CAPTIONS, IMAGE_IDS),
+    "captions: embeddings are float tensors, not texts": (IMAGES, np.array(["a"] * 6), IMAGE_IDS),
+    "not int64": (IMAGES, np.ones((6, 6), np.int64), IMAGE_IDS),
+    "6 dimensions and captions in 5": (IMAGES, CAPTIONS[:, :5], IMAGE_IDS),
+    r"captions: 'mean' has the shape \(6,\), not \(N, D\)": (IMAGES, CAPTIONS[:, 0], IMAGE_IDS),
+    "no kind of embedding has the keys": (IMAGES, {"vector": CAPTIONS}, IMAGE_IDS),
     "of as many items": (
         {"mean": IMAGES, "log_variance": IMAGES[:3]},
         CAPTIONS,
-        IMAGE_OF,
+        IMAGE_IDS,
     ),
 }
 
@@ -153,7 +153,7 @@ def test_a_wrong_call_says_what_is_right(says):
 )
 def test_a_loss_says_what_it_needs(name, images, more, says):
     with pytest.raises(ArgumentError, match=says):
-        getattr(losses, name)().compute(images, CAPTIONS, IMAGE_OF, **more)
+        getattr(losses, name)().compute(images, CAPTIONS, IMAGE_IDS, **more)
 
 
 def test_a_loss_that_is_called_like_one_of_keras_says_how():

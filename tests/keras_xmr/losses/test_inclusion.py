@@ -55,10 +55,10 @@ def test_released_reading_is_what_the_released_code_computes(random):
 
 def test_each_caption_is_held_against_its_own_image(random):
     images, captions = gaussians(random, 3), gaussians(random, 5)
-    image_of = np.array([0, 0, 2, 1, 2])
-    own = {key: value[image_of] for key, value in images.items()}
+    image_ids = np.array([0, 0, 2, 1, 2])
+    own = {key: value[image_ids] for key, value in images.items()}
     expected = np.logaddexp(0.0, -2.0 * np.asarray(inclusion(own, captions))).mean()
-    found = Inclusion(scale=2.0).compute(images, captions, image_of)
+    found = Inclusion(scale=2.0).compute(images, captions, image_ids)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 

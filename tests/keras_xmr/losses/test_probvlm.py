@@ -12,7 +12,7 @@ from keras_xmr.heads.generalized_gaussian import log_variance
 from keras_xmr.losses import GeneralizedGaussianLikelihood
 from keras_xmr.losses.probvlm import negative_log_likelihood
 
-IMAGE_OF = np.array([0, 0, 2, 1, 2])
+IMAGE_IDS = np.array([0, 0, 2, 1, 2])
 
 
 def adapted(random, count):
@@ -49,10 +49,10 @@ def oracle(image, caption, absolute, likelihood, cross):
         return np.mean([of(item, n, mean) for n, mean in enumerate(item["mean"])])
 
     to_captions = [
-        np.mean([of(image, i, caption["mean"][c]) for c in np.flatnonzero(i == IMAGE_OF)])
+        np.mean([of(image, i, caption["mean"][c]) for c in np.flatnonzero(i == IMAGE_IDS)])
         for i in range(3)
     ]
-    to_images = [of(caption, c, image["mean"][i]) for c, i in enumerate(IMAGE_OF)]
+    to_images = [of(caption, c, image["mean"][i]) for c, i in enumerate(IMAGE_IDS)]
     crossed = cross * (np.mean(to_captions) + np.mean(to_images))
     return {"image": own(image), "caption": own(caption), "cross": crossed}
 
@@ -60,7 +60,7 @@ def oracle(image, caption, absolute, likelihood, cross):
 def test_parts_are_those_of_a_slow_reading(random):
     weights = {"absolute": 0.7, "likelihood": 0.3, "cross": 0.5}
     image, caption = adapted(random, 3), adapted(random, 5)
-    positives = np.arange(3)[:, None] == IMAGE_OF
+    positives = np.arange(3)[:, None] == IMAGE_IDS
     found = GeneralizedGaussianLikelihood(**weights)(
         tf.zeros((3, 5)), image, caption, {"positives": tf.constant(positives)}
     )
@@ -73,7 +73,7 @@ def test_a_side_of_points_has_no_distribution_and_is_still_a_target(random):
     image = {"mean": adapted(random, 3)["mean"]}
     with tf.GradientTape() as tape:
         reconstruction = tf.Variable(caption["reconstruction"])
-        value = loss.compute(image, caption | {"reconstruction": reconstruction}, IMAGE_OF)
+        value = loss.compute(image, caption | {"reconstruction": reconstruction}, IMAGE_IDS)
     assert np.abs(tape.gradient(value, reconstruction)).max() > 0
 
 

@@ -10,7 +10,8 @@ import pytest
 from finished_runs import IMAGES, OWNER, scores
 
 import keras_xmr
-from keras_xmr.metrics import Table, paired_bootstrap, retrieval
+from keras_xmr.metrics import paired_bootstrap, retrieval
+from keras_xmr.reporting.table import Table
 
 
 def test_what_is_better_is_found_and_what_is_not_is_not():
@@ -55,7 +56,7 @@ def test_seeds_make_an_interval_wider():
 def test_captions_with_several_right_images_need_to_say_whose_they_are():
     right = np.eye(IMAGES)[:, OWNER] + np.roll(np.eye(IMAGES)[:, OWNER], 1, axis=0)
     pair = scores(1.5, 1), scores(3.0, 2)
-    together = keras_xmr.compare(*pair, right, image_of=OWNER, resamples=300)
+    together = keras_xmr.compare(*pair, right, image_ids=OWNER, resamples=300)
     alone = keras_xmr.compare(*pair, right, resamples=300)
     both = [found.metrics["t2i_recall_1"].difference for found in (together, alone)]
     assert both[0].value == both[1].value
@@ -65,9 +66,9 @@ def test_captions_with_several_right_images_need_to_say_whose_they_are():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(keras_xmr.ArgumentError, match="the same images and captions"):
         keras_xmr.compare(scores(1.0, 1), scores(1.0, 1)[:, :-1], OWNER)
-    for image_of in (OWNER[:-1], OWNER / 1):
-        with pytest.raises(keras_xmr.ArgumentError, match="image_of names a row"):
-            keras_xmr.compare(scores(1.0, 1), scores(1.0, 1), OWNER, image_of=image_of)
+    for image_ids in (OWNER[:-1], OWNER / 1):
+        with pytest.raises(keras_xmr.ArgumentError, match="image_ids names a row"):
+            keras_xmr.compare(scores(1.0, 1), scores(1.0, 1), OWNER, image_ids=image_ids)
     for options, says in (
         ({"resamples": 0}, "resamples is a whole number from 1 on, not 0"),
         ({"resamples": 1.5}, "resamples is a whole number"),

@@ -16,12 +16,12 @@ from keras_xmr.metrics import (
     bpref,
     evaluate_scores,
     measure,
-    measured_tables,
     ndcg,
     recall,
     retrieval,
 )
 from keras_xmr.metrics.names import CHOSEN
+from keras_xmr.reporting.metric_tables import measured_tables
 
 SHAPE = (23, 31)
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 from folds import evaluate_folds
 
-from keras_xmr import rerank
+from keras_xmr import reranking
 from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
@@ -25,15 +25,15 @@ from keras_xmr.metrics import (
     by_positives,
     evaluate_scores,
     measure,
-    measured_tables,
     metric_names,
     positive_ranks,
     recall,
     retrieval,
 )
-from keras_xmr.metrics.glossary import glossary
 from keras_xmr.metrics.names import CHOSEN
 from keras_xmr.metrics.reciprocal_rank import ReciprocalRank
+from keras_xmr.reporting.glossary import glossary
+from keras_xmr.reporting.metric_tables import measured_tables
 
 GOLDEN_NAMES = {
     "r_precision": ("eccv_rprecision", "r_precision"),
@@ -232,7 +232,7 @@ def test_nan_and_wrong_shapes_are_refused():
         (lambda: Judgements(np.eye(2), np.ones(3, bool)), "not one of 2 queries"),
         (lambda: recall([[1, 2], [3]], [0, 1]), "scores: .*inhomogeneous"),
         (lambda: recall(np.eye(2), [[0, 1], [1]]), "judgements: .*inhomogeneous"),
-        (lambda: rerank.fast([[1, 2], [3]]), "scores: .*inhomogeneous"),
+        (lambda: reranking.FastReranking()([[1, 2], [3]]), "scores: .*inhomogeneous"),
     ],
 )
 def test_judgements_and_scores_that_are_none_are_refused(make, says):
@@ -305,7 +305,7 @@ def test_recall_leaves_out_a_direction_without_queries():
 
 def test_recall_takes_what_a_reranker_returns(random):
     scores = random.normal(size=(6, 6))
-    reranked = rerank.fast(scores)
+    reranked = reranking.FastReranking()(scores)
     found = recall(reranked, k=[1, 5])
     assert found.items() <= retrieval(reranked).items()
     assert found == recall(ScoreMatrices.of(reranked), k=[1, 5])

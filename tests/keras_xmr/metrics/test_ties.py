@@ -9,9 +9,9 @@ import pytest
 from finished_runs import CAPTIONS, IMAGES, ground_truth, scores
 
 from keras_xmr.evaluation.core import evaluate_known
-from keras_xmr.evaluation.tables import verdict_line
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.metrics.ties import tied_share
+from keras_xmr.reporting.result_tables import verdict_line
 
 
 def saturated(share: float) -> np.ndarray:

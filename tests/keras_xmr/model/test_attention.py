@@ -10,7 +10,6 @@ import tensorflow as tf
 from keras_xmr.config.abilities import attends, further_matchers
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
-from keras_xmr.evaluation.attention_plots import attention_picture
 from keras_xmr.evaluation.results import Attention
 from keras_xmr.heads import (
     AttentivePoint,
@@ -23,6 +22,7 @@ from keras_xmr.heads import (
 from keras_xmr.model.attention import ImageAttention
 from keras_xmr.pooling import Attention as AttentionPooling
 from keras_xmr.pooling import Mean
+from keras_xmr.reporting.attention_plots import attention_picture
 from keras_xmr.reporting.heat import overlay
 
 SLOTS = {"set_size": 3, "heads": 2, "head_dimension": 4}

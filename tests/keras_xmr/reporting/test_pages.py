@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from keras_xmr.metrics import Table, best_cell
-from keras_xmr.reporting.pages import definitions, figure, folded, gallery, html_table, joined, page
+from markupsafe import Markup
 
+from keras_xmr.reporting.metric_tables import best_cell
+from keras_xmr.reporting.pages import TEMPLATES, joined, page
+from keras_xmr.reporting.table import Table
+
+PARTS = TEMPLATES.get_template("parts.html").module
 HOSTILE = '"><script>alert(1)</script>'
 
 
@@ -21,17 +25,28 @@ def test_the_best_of_each_column_is_bold():
     assert best_cell("t2i_mean_rank", [2.0, 1.5]) == "1.5"
     assert best_cell("rsum", [1.0001, 1.0002]) is None
     rows = [[name, f"{100 * value:.1f}"] for name, value in measured.items()]
-    found = html_table(Table("title", ["", "i2t\nR-P"], [*rows, ["chance", "1.0"]], {1: "50.0"}))
+    found = PARTS.table(Table("title", ["", "i2t\nR-P"], [*rows, ["chance", "1.0"]], {1: "50.0"}))
     assert "<th>i2t<br>R-P</th>" in found
     assert "<tr><td></td>" in found
     assert found.count("<b>50.0</b>") == found.count("<b>") == 2
 
 
 def test_all_text_is_escaped():
-    parts = [figure(b"png", HOSTILE, HOSTILE), definitions({HOSTILE: HOSTILE})]
-    parts += [folded(HOSTILE, ""), html_table(Table(HOSTILE, [HOSTILE], [[HOSTILE]]))]
-    assert "<script>" not in gallery(parts)
-    assert "<figcaption>" not in figure(b"png", "name")
+    picture = {"title": HOSTILE, "see": HOSTILE, "url": HOSTILE}
+    answers = [{"kind": "wrong", "text": HOSTILE}]
+    models = [{"name": HOSTILE, "rank": 1.0, "answers": answers}]
+    found = [
+        PARTS.gallery([picture]),
+        PARTS.definitions({HOSTILE: HOSTILE}),
+        PARTS.table(Table(HOSTILE, [HOSTILE], [[HOSTILE]])),
+        PARTS.folded(HOSTILE, caller=lambda: ""),
+        PARTS.photo({"key": HOSTILE}),
+        PARTS.duel({"text": HOSTILE, "photo": {"key": HOSTILE, "url": HOSTILE}, "models": models}),
+    ]
+    for part in found:
+        assert "alert(1)" in part
+        assert "<script>" not in part
+    assert "<figcaption>" not in PARTS.gallery([{"title": "name", "url": ""}])
 
 
 def test_a_page_follows_the_scheme_of_the_system():
@@ -41,8 +56,10 @@ def test_a_page_follows_the_scheme_of_the_system():
 
 
 def test_what_is_folded_may_be_open():
-    assert folded("a & b", "<p>c</p>") == (
+    assert PARTS.folded("a & b", caller=lambda: Markup("<p>c</p>")) == (
         "<details><summary>a &amp; b</summary><p>c</p></details>"
     )
-    assert folded("a", "", is_open=True).startswith("<details open><summary><h2>a</h2>")
-    assert folded("a", "", is_open=False).startswith("<details><summary><h2>a</h2>")
+    opened = PARTS.folded("a", is_open=True, caller=lambda: "")
+    assert opened.startswith("<details open><summary><h2>a</h2>")
+    closed = PARTS.folded("a", is_open=False, caller=lambda: "")
+    assert closed.startswith("<details><summary><h2>a</h2>")

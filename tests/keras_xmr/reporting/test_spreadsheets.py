@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_xmr.audit.audit import _write_candidates
-from keras_xmr.audit.candidates import Candidates, Opinion, PairRanks
+from keras_xmr.audit.candidates import Candidates, Vote
 from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.report import _win_rows
 from keras_xmr.reporting.pages import page
@@ -40,11 +40,10 @@ def test_wins_hold_no_formula():
 
 
 def test_candidates_hold_no_formula(tmp_path):
-    one = np.array([1])
     found = Candidates(np.array([0]), np.array([0]), np.array([-0.25]))
-    opinions = {"=model": Opinion(np.array([-3.0]), PairRanks(one, one), PairRanks(one, one))}
+    votes = {"=model": [Vote(-3.0, 1, 1, 1, 1)]}
     truth = SimpleNamespace(image_ids=["-1.jpg"], caption_ids=["@c"], texts=["=HYPERLINK(1)"])
-    _write_candidates(tmp_path / "candidates.csv", found, opinions, truth)
+    _write_candidates(tmp_path / "candidates.csv", found, votes, truth)
     header, row = cells((tmp_path / "candidates.csv").read_bytes())
     assert row[:4] == ["'-1.jpg", "'@c", "'=HYPERLINK(1)", "-0.2500"]
     assert header[5] == "'=model: score"

@@ -20,14 +20,14 @@ from small_index import StubEmbedder, small_index
 
 from keras_xmr.index import PhotoIndex, Searcher
 from keras_xmr.index.build import build_with
-from keras_xmr.index.rerank import Reranking
+from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.judgements.files import read_csv, read_judgements
 from keras_xmr.server import service as service_module
 from keras_xmr.server.app import create_app
 from keras_xmr.server.batching import Batcher, BatchingEmbedder
 from keras_xmr.server.errors import OverloadedError
-from keras_xmr.server.marks import Marks
-from keras_xmr.server.requests import SearchRequest
+from keras_xmr.server.relevance_feedback import RelevanceFeedback
+from keras_xmr.server.request_models import SearchRequest
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
@@ -377,7 +377,7 @@ def test_marks_become_judgements(client, service):
     "name", ["a\rb.jpg", "a\nb.jpg", " a.jpg", "a.jpg\u00a0", 'a,"b".jpg', "a.jpg "]
 )
 def test_marks_keep_odd_names_of_photos(tmp_path, name):
-    marks = Marks(tmp_path / "judgements.csv")
+    marks = RelevanceFeedback(tmp_path / "judgements.csv")
     marks.set("a.jpg", "two dogs", 0.0)
     marks.set(name, "two dogs", 1.0)
     assert marks.of_caption("two dogs") == {"a.jpg": 0.0, name: 1.0}

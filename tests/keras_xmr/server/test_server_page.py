@@ -17,11 +17,11 @@ from small_index import StubEmbedder, photo, small_index
 
 from keras_xmr.index import Answer, PhotoIndex, Searcher
 from keras_xmr.index.backends import Exact
-from keras_xmr.index.rerank import Reranking
+from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import Count
 from keras_xmr.judgements.files import read_csv
 from keras_xmr.server.app import create_app
-from keras_xmr.server.run import listen
+from keras_xmr.server.process import listen
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
@@ -393,7 +393,7 @@ def many(service, browser, monkeypatch):
     vectors = Exact(index.path / "many", (1, 3))
     vectors.add(np.arange(MANY), means[:, None])
     monkeypatch.setitem(index.__dict__, "vectors", vectors)
-    monkeypatch.setattr(service, "_searcher", Searcher(index, embedder=service.embedder))
+    monkeypatch.setattr(service, "searcher", Searcher(index, embedder=service.embedder))
     yield service
     browser.get("about:blank")  # It asks for no more thumbnails of this index.
 

@@ -21,7 +21,7 @@ from small_index import StubEmbedder, small_index
 
 from data_pipelines.errors import UserError
 from keras_xmr.commands import serve as serve_command
-from keras_xmr.server.run import address, is_loopback, listen, serve
+from keras_xmr.server.process import address, is_loopback, listen, serve
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
@@ -83,14 +83,14 @@ def test_idle_connections_are_kept_for_longer_than_clients_keep_them(index, monk
         while server._service.state == "loading":
             time.sleep(0.01)
 
-    monkeypatch.setattr("keras_xmr.server.run._Server.run", run)
+    monkeypatch.setattr("keras_xmr.server.process._Server.run", run)
     serve(Service(index, Settings(), load=StubEmbedder), "127.0.0.1", 0, lambda address: None)
     assert kept[0] > 60  # httpx keeps them for 5 s, aiohttp for 15, proxies for 60.
 
 
 def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch):
-    monkeypatch.setattr("keras_xmr.server.run.DRAIN", 0.1)
-    monkeypatch.setattr("keras_xmr.server.run._ON_ITS_WAY", 0.0)
+    monkeypatch.setattr("keras_xmr.server.process.DRAIN", 0.1)
+    monkeypatch.setattr("keras_xmr.server.process._ON_ITS_WAY", 0.0)
     answered, texts = threading.Event(), []
 
     class Stuck(StubEmbedder):
@@ -180,7 +180,7 @@ def command(*words: str) -> None:
 
 
 def test_a_port_that_is_none_is_told():
-    with pytest.raises(UserError, match="--port: 70000 is no port"):
+    with pytest.raises(UserError, match="--port: 70000 is not a valid port"):
         command("--port=70000")
 
 
@@ -190,7 +190,9 @@ def test_a_port_that_is_none_is_told():
 )
 def test_others_get_no_files_unless_they_may(index, monkeypatch, words, given):
     served = []
-    monkeypatch.setattr("keras_xmr.server.run.serve", lambda *arguments: served.append(arguments))
+    monkeypatch.setattr(
+        "keras_xmr.server.process.serve", lambda *arguments: served.append(arguments)
+    )
     command(f"--index={index}", *words)
     command(f"--index={index}", *words, "--originals", "--watch")
     assert [arguments[0].settings.originals for arguments in served] == [given, True]
@@ -198,6 +200,6 @@ def test_others_get_no_files_unless_they_may(index, monkeypatch, words, given):
 
 
 def test_packages_that_are_missing_are_told(monkeypatch):
-    monkeypatch.setitem(sys.modules, "keras_xmr.server.run", None)
+    monkeypatch.setitem(sys.modules, "keras_xmr.server.process", None)
     with pytest.raises(UserError, match=r"pip install 'keras-xmr\[serve\]'"):
         command()

@@ -12,12 +12,12 @@ from keras_xmr.training.cca import CanonicalCorrelations, Projections
 def pairs(random, images: int, widths: tuple[int, int] = (5, 4)):
     """Images with 0 to 3 captions that tell of two of their numbers; the first has two."""
     counts = np.concatenate([[2], random.integers(0, 4, images - 1)])
-    image_of = np.repeat(np.arange(images), counts)
+    image_ids = np.repeat(np.arange(images), counts)
     found = random.normal(size=(images, widths[0])) * np.geomspace(1, 3, widths[0]) + 2
-    captions = random.normal(size=(len(image_of), widths[1])) - 1
-    captions[:, :2] += 2 * found[image_of, :2]
-    order = random.permutation(len(image_of))
-    return found, captions[order], image_of[order]
+    captions = random.normal(size=(len(image_ids), widths[1])) - 1
+    captions[:, :2] += 2 * found[image_ids, :2]
+    order = random.permutation(len(image_ids))
+    return found, captions[order], image_ids[order]
 
 
 def one(correlations, dimension, *, image_ridge=0.1, caption_ridge=0.3, exponent=1.0):
@@ -33,10 +33,10 @@ def scores(correlations, found: Projections, images, captions) -> np.ndarray:
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
 def test_maps_solve_the_generalised_eigenproblem(random, exponent):
-    images, captions, image_of = pairs(random, 40)
-    values, left, right = oracle(images, captions, image_of, 0.1, 0.3)
-    correlations = CanonicalCorrelations(images, captions, image_of)
-    np.testing.assert_allclose(correlations.image_mean, images[image_of].mean(axis=0))
+    images, captions, image_ids = pairs(random, 40)
+    values, left, right = oracle(images, captions, image_ids, 0.1, 0.3)
+    correlations = CanonicalCorrelations(images, captions, image_ids)
+    np.testing.assert_allclose(correlations.image_mean, images[image_ids].mean(axis=0))
     np.testing.assert_allclose(correlations.caption_mean, captions.mean(axis=0))
     found = one(correlations, 3, exponent=exponent)
     # Both maps of a direction may have the other sign.
@@ -48,12 +48,12 @@ def test_maps_solve_the_generalised_eigenproblem(random, exponent):
 
 
 def test_without_ridges_the_correlations_are_those_of_the_projections(random):
-    images, captions, image_of = pairs(random, 60)
-    correlations = CanonicalCorrelations(images, captions, image_of)
+    images, captions, image_ids = pairs(random, 60)
+    correlations = CanonicalCorrelations(images, captions, image_ids)
     found = one(correlations, 4, image_ridge=1e-12, caption_ridge=1e-12, exponent=0.0)
-    left, right = images[image_of] @ found.image, captions @ found.caption
+    left, right = images[image_ids] @ found.image, captions @ found.caption
     both = np.corrcoef(left.T, right.T)
-    values, _, _ = oracle(images, captions, image_of, 1e-12, 1e-12)
+    values, _, _ = oracle(images, captions, image_ids, 1e-12, 1e-12)
     np.testing.assert_allclose(both[:4, :4], np.eye(4), atol=1e-6)
     np.testing.assert_allclose(both[4:, 4:], np.eye(4), atol=1e-6)
     np.testing.assert_allclose(both[:4, 4:], np.diag(values), atol=1e-6)
@@ -62,7 +62,7 @@ def test_without_ridges_the_correlations_are_those_of_the_projections(random):
 
 @pytest.mark.parametrize("widths", [(30, 4), (5, 90), (30, 90)])
 def test_fewer_items_than_numbers_give_the_scores_of_as_many(random, widths):
-    images, captions, image_of = pairs(random, 20)
+    images, captions, image_ids = pairs(random, 20)
     assert len(images) < 30
     assert len(captions) < 90
     wide = []
@@ -70,16 +70,16 @@ def test_fewer_items_than_numbers_give_the_scores_of_as_many(random, widths):
         # A rotation into more dimensions, the ridge as large in each.
         rotation = np.linalg.qr(random.normal(size=(width, width)))[0][: vectors.shape[1]]
         wide.append(vectors @ rotation)
-    narrow = CanonicalCorrelations(images, captions, image_of)
+    narrow = CanonicalCorrelations(images, captions, image_ids)
     expected = scores(narrow, one(narrow, 3), images, captions)
-    correlations = CanonicalCorrelations(*wide, image_of)
+    correlations = CanonicalCorrelations(*wide, image_ids)
     found = one(correlations, 3, image_ridge=0.1 * widths[0] / 5, caption_ridge=0.3 * widths[1] / 4)
     np.testing.assert_allclose(scores(correlations, found, *wide), expected, rtol=1e-6, atol=1e-9)
 
 
 def test_directions_that_are_not_there_are_zeros(random):
-    images, captions, image_of = pairs(random, 30)
-    correlations = CanonicalCorrelations(images, captions, image_of)
+    images, captions, image_ids = pairs(random, 30)
+    correlations = CanonicalCorrelations(images, captions, image_ids)
     found, whole = one(correlations, 9), one(correlations, 4)
     assert found.image.shape == (5, 9)
     assert found.caption.shape == (4, 9)
@@ -90,12 +90,12 @@ def test_directions_that_are_not_there_are_zeros(random):
 
 @pytest.mark.parametrize("widths", [(5, 4), (30, 90)])
 def test_rounding_does_not_choose_the_signs_of_directions(random, widths):
-    images, captions, image_of = pairs(random, 20, (5, 4))
+    images, captions, image_ids = pairs(random, 20, (5, 4))
     images = images @ random.normal(size=(5, widths[0]))
     captions = captions @ random.normal(size=(4, widths[1]))
-    first = one(CanonicalCorrelations(images, captions, image_of), 3)
+    first = one(CanonicalCorrelations(images, captions, image_ids), 3)
     rounded = [vectors.astype(np.float32) for vectors in (images, captions)]
-    again = one(CanonicalCorrelations(*rounded, image_of), 3)
+    again = one(CanonicalCorrelations(*rounded, image_ids), 3)
     np.testing.assert_allclose(again.image, first.image, rtol=1e-2, atol=1e-3)
     np.testing.assert_allclose(again.caption, first.caption, rtol=1e-2, atol=1e-3)
 

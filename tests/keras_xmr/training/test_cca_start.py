@@ -83,7 +83,7 @@ def averages(model, run, tokenizer, split):
         ids=ids,
         images=unit(images),
         captions=unit(captions),
-        image_of=records.caption_image,
+        image_ids=records.caption_image,
     )
 
 
@@ -94,10 +94,10 @@ def unit(vectors):
 def cosines(train, split, image_ridge, caption_ridge):
     """Those of the projections by CCA of one split, of the items of another."""
     values, left, right = oracle(
-        train.images, train.captions, train.image_of, image_ridge, caption_ridge
+        train.images, train.captions, train.image_ids, image_ridge, caption_ridge
     )
     left, right = (maps[:, :5] * values[:5] ** 0.5 for maps in (left, right))
-    images = (split.images - train.images[train.image_of].mean(axis=0)) @ left
+    images = (split.images - train.images[train.image_ids].mean(axis=0)) @ left
     return unit(images) @ unit((split.captions - train.captions.mean(axis=0)) @ right).T
 
 
@@ -152,7 +152,7 @@ def test_ridges_are_chosen_on_validation_or_the_first_taken(photos, caplog):
         first = started(one, replace(one.records, manifest=manifest | {"splits": only}))
     split = start.seen["val"]
     found = {r: cosines(start.seen["train"], split, r, 0.5) for r in (100, 0.01)}
-    rsums = {ridge: rsum(values, split.image_of) for ridge, values in found.items()}
+    rsums = {ridge: rsum(values, split.image_ids) for ridge, values in found.items()}
     best = max(rsums, key=rsums.get)
     chosen, without = (r.getMessage() for r in caplog.records if "start: CCA" in r.getMessage())
     assert f"CCA of 16 images and 40 captions, ridges {best:g} and 0.5" in chosen
@@ -162,10 +162,10 @@ def test_ridges_are_chosen_on_validation_or_the_first_taken(photos, caplog):
     np.testing.assert_allclose(scores(first.model, split), found[100], atol=5e-3)
 
 
-def rsum(values, image_of) -> float:
+def rsum(values, image_ids) -> float:
     """The sum of R@1, R@5 and R@10 both ways, of a few items."""
     total = 0.0
-    match = np.arange(len(values))[:, None] == image_of
+    match = np.arange(len(values))[:, None] == image_ids
     for rows, right in ((values, match), (values.T, match.T)):
         order = np.argsort(-rows, axis=1)
         ranked = np.take_along_axis(right, order, axis=1)

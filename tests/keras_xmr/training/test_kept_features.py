@@ -22,7 +22,7 @@ from keras_xmr.evaluation import embed_split
 from keras_xmr.evaluation.linear import LINEAR, add_linear_model
 from keras_xmr.index.calibration import calibrate_run
 from keras_xmr.index.embed_folder import embed_folder
-from keras_xmr.index.model import RunModel
+from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline import Run
 from keras_xmr.training.kept_features import with_features
 

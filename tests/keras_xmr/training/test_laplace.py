@@ -75,11 +75,11 @@ def test_moments_of_cosines_are_those_of_products_over_mean_norms(random):
 
 
 def averages(random):
-    hidden, image_of = random.normal(size=(40, 3)), np.repeat(np.arange(40), 2)
+    hidden, image_ids = random.normal(size=(40, 3)), np.repeat(np.arange(40), 2)
     images = hidden @ random.normal(size=(3, 8)) + 0.3 * random.normal(size=(40, 8))
-    captions = hidden[image_of] @ random.normal(size=(3, 6)) + 0.3 * random.normal(size=(80, 6))
+    captions = hidden[image_ids] @ random.normal(size=(3, 6)) + 0.3 * random.normal(size=(80, 6))
     sides = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (images, captions)]
-    return Averages(*sides, image_of, Judgements.from_pairs(image_of, 40))
+    return Averages(*sides, image_ids, Judgements.from_pairs(image_ids, 40))
 
 
 def heads():

@@ -159,7 +159,7 @@ def test_what_is_the_work_of_one_process_is_refused(tmp_path):
     environment = {TF_CONFIG: cluster("worker", 1, worker=HOSTS)}
     found = command_line.start("compare", cwd=tmp_path, environment=environment)
     assert found.returncode == 2
-    assert "compare is the work of one process; start it without TF_CONFIG" in found.stderr
+    assert "compare runs in one process; start it without TF_CONFIG" in found.stderr
 
 
 def test_workers_must_share_a_batch_evenly_before_they_wait_for_each_other():

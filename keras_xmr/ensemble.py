@@ -1,0 +1,171 @@
+"""Evaluates several finished runs as one, by the mean of their scores."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import atomic_write
+from data_pipelines.folders import check_folder
+from data_pipelines.records import SplitRecords
+from keras_xmr.config.loader import ConfigError, dump_config
+from keras_xmr.config.schema import Config
+from keras_xmr.evaluation import embed_split, score_tiles
+from keras_xmr.evaluation.evaluate import evaluate_matrices
+from keras_xmr.evaluation.plan import check_time
+from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.pipeline import Run, report
+from keras_xmr.run_folder import RunFolder, load_run
+
+_LOGGER = logging.getLogger(__name__)
+_MEMBERS = "ensemble.json"
+
+
+def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None = None) -> Path:
+    """Evaluates the mean of the scores of runs, with the metrics and re-rankers of one config.
+
+    SGRAF as Diao et al. 2021 report it is that of a run with SAF and a run with SGR. Every run
+    scores with its own matcher; `evaluation.matchers` are not asked, as they could not all be
+    asked of all runs.
+
+    Args:
+        config: The config that says what is measured, and on which splits; that of a run.
+        runs: Folders of the runs.
+        output: Where the reports go, in the layout of a run, so that the command `compare` takes
+            the folder as one; `ensemble-<run>-<run>` beside the first run by default.
+
+    Returns:
+        The folder of the reports.
+
+    Raises:
+        ConfigError: If there are fewer than two runs, or the folder holds something else.
+        UserError: If a run is not trained or given twice, or has other images or captions.
+    """
+    if len(runs) < 2:
+        raise ConfigError("--runs: an ensemble has two runs or more; give them with commas between")
+    members = [Run(load_run(run)) for run in runs]
+    names = [str(member.folder.path) for member in members]
+    if output is None:
+        output = runs[0].parent / "-".join(["ensemble", *(m.config.name for m in members)])
+    own = config.model_copy(update={"name": output.name, "output": output.parent})
+    folder = RunFolder(own)
+    _claim(folder, names)
+    _warn_of_scales(members)
+    main = Run(config)
+    for split in config.evaluation.splits:
+        part = main.records.split(split)
+        limit = config.evaluation.time_limit
+        scores = mean_scores(found for _, found in scores_of_runs(main, members, part, limit))
+        _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
+        evaluation = evaluate_matrices([("ensemble", scores)], main.records, part, own)
+        atomic_write(folder.config, dump_config(own).encode("utf-8"))
+        print("\n" + report(evaluation, part, own, folder.evaluation(split)) + "\n", flush=True)
+    return folder.path
+
+
+def scores_of_runs(
+    main: Run, runs: Sequence[Run], split: SplitRecords, time_limit: float | None = None
+) -> Iterator[tuple[str, ScoreMatrices]]:
+    """Yields the scores of every run with its own matcher, one after another.
+
+    Args:
+        main: The run whose records the split is of.
+        runs: The runs.
+        split: The split.
+        time_limit: The most hours that scoring with one of them may take; None for any time.
+
+    Yields:
+        The name of the run, or its folder where two have one name, and its scores.
+
+    Raises:
+        UserError: If a run is not trained or given twice, or has other images or captions.
+    """
+    names = [run.config.name for run in runs]
+    folders = [run.folder.path.resolve() for run in runs]
+    for run, folder in zip(runs, folders, strict=True):
+        if folders.count(folder) > 1:
+            raise UserError(f"--runs: {run.folder.path} is given twice")
+    for run in runs:
+        _LOGGER.info("== scores of %s", run.folder.path)
+        part = split if run is main else run.records.split(split.split)
+        if part.image_keys != split.image_keys or part.captions != split.captions:
+            raise UserError(
+                f"{run.folder.path} has other images or captions in the split {split.split!r} "
+                f"than {main.folder.path}; models are asked together about the same pairs"
+            )
+        options = run.config.evaluation
+        embedded = embed_split(
+            run.model,
+            run.embedded_records.split(split.split),
+            run.tokenizer,
+            run.config.data.image,
+            options.batch_size,
+        )
+        unique = names.count(run.config.name) == 1
+        name = run.config.name if unique else str(run.folder.path)
+        scores = score_tiles(run.model.matcher, embedded.images, embedded.captions, options.tile)
+        check_time(name, scores, part.caption_image, False, time_limit)
+        yield name, scores.dense()
+
+
+def mean_scores(scores: Iterable[ScoreMatrices]) -> ScoreMatrices:
+    """The mean of scores of the same pairs, which are read one after another.
+
+    Args:
+        scores: Scores (images, captions).
+
+    Raises:
+        ValueError: If there are no scores.
+    """
+    remaining = iter(scores)
+    first = next(remaining, None)
+    if first is None:
+        raise ValueError("no scores: their mean needs at least one matrix")
+    i2t = np.array(first.image_to_text)
+    t2i = None if first.other is None else np.array(first.other)
+    count = 1
+    for matrices in remaining:
+        count += 1
+        if matrices.other is not None and t2i is None:
+            t2i = i2t.copy()
+        i2t += matrices.image_to_text
+        if t2i is not None:
+            t2i += matrices.text_to_image
+    i2t /= count
+    if t2i is not None:
+        t2i /= count
+    return ScoreMatrices(i2t, t2i)
+
+
+def _claim(folder: RunFolder, runs: list[str]) -> None:
+    """Makes the folder of an ensemble, unless it is that of something else."""
+    check_folder(folder.path)
+    path = folder.path / _MEMBERS
+    content = json.dumps({"runs": runs}, indent=2)
+    if folder.config.exists() and not path.exists():
+        raise ConfigError(f"{folder.path} holds a run; choose another folder with --output")
+    if path.exists() and json.loads(path.read_bytes()) != json.loads(content):
+        raise ConfigError(
+            f"{folder.path} holds the ensemble of other runs: {path.read_text('utf-8')}; choose "
+            "another folder with --output"
+        )
+    folder.path.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, content.encode("utf-8"))
+
+
+def _warn_of_scales(members: Sequence[Run]) -> None:
+    """Says so where scores of some runs are log-odds and of others are not."""
+    logits = {run.config.model.matcher.name: run.model.matcher.contract.log_odds for run in members}
+    if len(set(logits.values())) > 1:
+        odds = ", ".join(name for name, is_logit in logits.items() if is_logit)
+        others = ", ".join(name for name, is_logit in logits.items() if not is_logit)
+        _LOGGER.warning(
+            "scores of %s are log-odds and larger than those of %s: they weigh more in the mean",
+            odds,
+            others,
+        )

@@ -1,1 +1,0 @@
-"""Several finished runs as one."""

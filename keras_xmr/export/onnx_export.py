@@ -1,0 +1,122 @@
+"""Writes the towers of a model as ONNX, for runtimes without TensorFlow."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import written_aside
+from keras_xmr.export.saved_model import ExportError
+from keras_xmr.layers.gru import loops_of_keras
+from keras_xmr.model.retriever import Retriever
+
+INPUTS = {"image": "images", "text": "captions"}
+"""The towers, and what each calls its input."""
+
+_TOLERANCE = 1e-4
+
+
+def check_packages() -> None:
+    """Checks that what ONNX needs is there, before anything is loaded.
+
+    Raises:
+        UserError: If a package is missing.
+    """
+    missing = [name for name in ("onnx", "onnxruntime", "tf2onnx") if find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"ONNX needs {', '.join(missing)}, which is not installed: pip install "
+            "'keras-xmr[onnx]'"
+        )
+
+
+def export_onnx(model: Retriever, samples: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
+    """Writes `image_tower.onnx` and `text_tower.onnx`, each compared with its tower.
+
+    They take what the towers take: `images`, pixels uint8 (N, size, size, 3) or regions float32
+    (N, R, F), and `captions`, word ids int32 (N, L); and give the tensors of the embedding.
+
+    Args:
+        model: The model, in float32.
+        samples: By "image" and "text", some inputs of which both must make the same.
+        folder: Where the files go; each appears whole or not at all.
+
+    Returns:
+        The files.
+
+    Raises:
+        ExportError: If a tower has operations that ONNX lacks, computes in half precision, or what
+            was written does not give the same numbers.
+        UserError: If a package is missing.
+    """
+    check_packages()
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for side, tower in (("image", model.image_tower), ("text", model.text_tower)):
+        path = folder / f"{side}_tower.onnx"
+        with written_aside(path, ".onnx") as aside:
+            _write(tower, side, aside)
+            _compare(tower, side, samples[side], aside)
+        written.append(path)
+    return written
+
+
+def _write(tower: keras.Model, side: str, path: Path) -> None:
+    halves = {layer.compute_dtype for layer in tower.layers} & {"float16", "bfloat16"}
+    if halves:
+        raise ExportError(
+            f"the {side} tower computes in {halves.pop()}, and ONNX is written of float32 alone; "
+            "train with train.precision=float32"
+        )
+    spec = tf.TensorSpec(tower.input.shape, tower.input.dtype, name=INPUTS[side])
+    with _quiet(), loops_of_keras():
+        tower.export(str(path), format="onnx", input_signature=[spec], verbose=False)
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ExportError(f"the {side} tower cannot be written as ONNX: {reason}") from None
+
+
+def _compare(tower: keras.Model, side: str, sample: np.ndarray, path: Path) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    for items in (sample[:1], sample):
+        found = dict(zip(names, session.run(None, {INPUTS[side]: items}), strict=True))
+        for name, value in tower(items, training=False).items():
+            expected = np.asarray(value)
+            gap = float(np.max(np.abs(expected - found[name]), initial=0.0))
+            if not gap <= _TOLERANCE * float(np.max(np.abs(expected), initial=1.0)):
+                raise ExportError(
+                    f"the {side} tower in ONNX is not equal to the model: {name} differs by "
+                    f"{gap:.3g}"
+                )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the tracebacks that tf2onnx logs before it goes on: what is wrong is told once."""
+    loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

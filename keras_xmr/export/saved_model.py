@@ -1,0 +1,263 @@
+"""Writes a trained model as `model.keras`, and as a SavedModel that needs none of this project."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import aside_of, remove_asides, written_aside
+from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
+from data_pipelines.options import ImageOptions
+from data_pipelines.pixels import read_pixels
+from data_pipelines.text import Tokenizer
+from keras_xmr import embeddings
+from keras_xmr.export.samples import image_files, some_inputs
+from keras_xmr.export.warm_up import write_warm_up
+from keras_xmr.matchers import LogitMatcher
+from keras_xmr.model.retriever import Retriever
+
+Tensors = dict[str, tf.Tensor]
+
+_TOLERANCE = 1e-4
+
+# How many items the requests have by which a server warms up.
+_WARM_UP = (1, 8)
+
+# Pillow and TensorFlow may come with versions of libjpeg that round in different ways.
+_LEVELS = 2
+
+
+class ExportError(UserError):
+    """A model cannot be exported, or the export is not equal to it."""
+
+
+def export_keras(model: Retriever, path: Path) -> None:
+    """Writes `model.keras`, without the optimizer.
+
+    It loads with `keras.models.load_model(path)` after `import keras_xmr`, with safe mode on.
+
+    Args:
+        model: The model.
+        path: The file; it appears whole or not at all.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_aside(path, ".keras") as temporary:
+        model.without_optimizer().save(temporary)
+
+
+def export_saved_model(
+    model: Retriever, tokenizer: Tokenizer, options: ImageOptions, path: Path
+) -> None:
+    """Writes a SavedModel with the signatures `embed_image`, `embed_text`, `match`, `embed_pixels`.
+
+    Decoding, resizing, tokenizer and vocabulary are inside. With a tokenizer of KerasHub, whoever
+    loads the SavedModel has to `import tensorflow_text` before. `embed_image` takes the bytes of
+    JPEG, PNG, GIF or BMP files, string (N,), or region features, float (N, R, F). `embed_text`
+    takes captions, string (M,). Both return the tensors of the embedding that are scored, and
+    for Gaussian ones `log_sigma`, the uncertainty. `match` takes N images and captions for each,
+    string (N, M), and returns `scores` (N, M), with `probabilities` where scores are log-odds. If
+    the matcher scores by direction, the image is the query. A caption that comes more than once is
+    embedded once. `embed_pixels` is `embed_image` for who has decoded the photos already: pixels
+    uint8 (N, size, size, 3).
+
+    All have one first axis, the items, and what one item gets does not hang on the others: a server
+    may put the requests of several clients into one batch. Beside them lie requests by which a
+    server warms up; see `keras_xmr.export.warm_up`.
+
+    Args:
+        model: The model.
+        tokenizer: Makes word ids of captions.
+        options: How photos become pixels.
+        path: The folder, which ends in a version number for TF Serving. It appears whole or
+            not at all; what a killed export left beside it is removed.
+
+    Raises:
+        ExportError: If what was written does not give the same numbers as the model, or there
+            is a version of this number.
+    """
+    if path.exists():
+        raise ExportError(f"{path} exists; an export is never replaced by another")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_asides(path.parent)
+    aside = aside_of(path)
+    endpoints = _Endpoints(model, tokenizer, options)
+    served = _served(endpoints)
+    functions = {name: getattr(served, name) for name in endpoints.all()}
+    signatures = functions | {"serving_default": functions["embed_image"]}
+    try:
+        tf.saved_model.save(served, str(aside), signatures=signatures)
+        endpoints.compare(aside)
+        write_warm_up(aside, endpoints.warm_up())
+        os.replace(aside, path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+class _Endpoints:
+    """The functions of the SavedModel."""
+
+    def __init__(self, model: Retriever, tokenizer: Tokenizer, options: ImageOptions) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.options = options
+        self.takes_regions = model.image_tower.input.dtype != "uint8"
+        # Traced once for all endpoints, and never run operation by operation.
+        self.pixels = tf.function(
+            self._pixels, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+        )
+
+    def all(self) -> dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]]:
+        """Every endpoint: its function and what it takes."""
+        captions = tf.TensorSpec([None], tf.string, name="captions")
+        lists = tf.TensorSpec([None, None], tf.string, name="captions")
+        shape = self.model.image_tower.input_shape[1:]
+        if self.takes_regions:
+            images = tf.TensorSpec([None, *shape], tf.float32, name="regions")
+        else:
+            images = tf.TensorSpec([None], tf.string, name="image_bytes")
+        found: dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]] = {
+            "embed_image": (self.embed_image, [images]),
+            "embed_text": (self.embed_text, [captions]),
+            "match": (self.match, [images, lists]),
+        }
+        if not self.takes_regions:
+            pixels = tf.TensorSpec([None, *shape], tf.uint8, name="pixels")
+            found["embed_pixels"] = (self.embed_pixels, [pixels])
+        return found
+
+    def embed_image(self, images: tf.Tensor) -> Tensors:
+        """Embeddings of images."""
+        return self.embed_pixels(images if self.takes_regions else self.pixels(images))
+
+    def embed_pixels(self, pixels: tf.Tensor) -> Tensors:
+        """Embeddings of what the image tower takes."""
+        found = _with_uncertainty(self.model.image_tower(_at_least_one(pixels), training=False))
+        return {name: value[: tf.shape(pixels)[0]] for name, value in found.items()}
+
+    def embed_text(self, captions: tf.Tensor) -> Tensors:
+        """Embeddings of captions."""
+        found = self._embed_some_text(captions)
+        return {name: value[: tf.size(captions)] for name, value in found.items()}
+
+    def match(self, images: tf.Tensor, captions: tf.Tensor) -> Tensors:
+        """Scores, and probabilities, of the captions (N, M) of each of N images."""
+        tf.debugging.assert_equal(
+            tf.shape(captions)[0], tf.shape(images)[0], "match takes a list of captions per image"
+        )
+        different, places = tf.unique(tf.reshape(captions, [-1]))
+        scores = self.model.score(self.embed_image(images), self._embed_some_text(different))
+        scores = tf.gather(scores, tf.reshape(places, tf.shape(captions)), batch_dims=1)
+        if isinstance(self.model.matcher, LogitMatcher):
+            return {"scores": scores, "probabilities": self.model.matcher.probability(scores)}
+        return {"scores": scores}
+
+    def _pixels(self, files: tf.Tensor) -> tf.Tensor:
+        """Pixels uint8 (N, size, size, 3) of image files; an error names the file."""
+        numbers = tf.range(tf.size(files))
+        names = tf.strings.join(["image ", tf.strings.as_string(numbers), " (counted from 0)"])
+        size = self.options.size
+        return tf.map_fn(
+            lambda item: decode_any_for_evaluation(item[0], self.options, item[1]),
+            (files, names),
+            fn_output_signature=tf.TensorSpec([size, size, 3], tf.uint8),
+        )
+
+    def _embed_some_text(self, captions: tf.Tensor) -> Tensors:
+        """Like `embed_text`, but where there are no captions it embeds an empty one."""
+        one = tf.constant([""])
+        captions = tf.cond(tf.size(captions) > 0, lambda: captions, lambda: one)
+        return _with_uncertainty(self.model.text_tower(self.tokenizer(captions), training=False))
+
+    def compare(self, folder: Path) -> None:
+        """Checks that a SavedModel gives the same numbers as the model."""
+        loaded = tf.saved_model.load(str(folder))
+        captions = tf.constant(["a dog runs on the grass", "two men", "雪 ❄ snow", ""])
+        images = self._some_images()
+        inputs = {
+            "embed_image": [images],
+            "embed_text": [captions],
+            "match": [images, tf.tile(captions[None], [len(images), 1])],
+        }
+        if not self.takes_regions:
+            inputs["embed_pixels"] = [self.pixels(images)]
+        for name, arguments in inputs.items():
+            ours = getattr(self, name)(*arguments)
+            theirs = getattr(loaded, name)(*arguments)
+            for key, value in ours.items():
+                gap = float(np.max(np.abs(value.numpy() - theirs[key].numpy()), initial=0.0))
+                scale = float(np.max(np.abs(value.numpy()), initial=1.0))
+                if not gap <= _TOLERANCE * scale:
+                    raise ExportError(
+                        f"the exported {name} is not equal to the model: {key} differs by {gap:.3g}"
+                    )
+
+    def warm_up(self) -> Iterator[tuple[str, Tensors]]:
+        """Requests of every signature: of one item, and of as many as a small batch has."""
+        for name, (_, specs) in self.all().items():
+            for items in _WARM_UP:
+                yield name, {spec.name: self._some(spec, items) for spec in specs}
+
+    def _some(self, spec: tf.TensorSpec, items: int) -> tf.Tensor:
+        shape = [items, *(3 if size is None else size for size in spec.shape[1:])]
+        if spec.dtype != tf.string:
+            return tf.zeros(shape, spec.dtype)
+        word = b"a photo" if spec.name == "captions" else image_files()["plain JPEG"]
+        return tf.fill(shape, word)
+
+    def _some_images(self) -> tf.Tensor:
+        if self.takes_regions:
+            return tf.constant(some_inputs(self.model.image_tower))
+        files = image_files()
+        seen = self.pixels(tf.constant(list(files.values()))).numpy()
+        for (name, data), found in zip(files.items(), seen, strict=True):
+            expected = crop_for_evaluation(read_pixels(data, name), self.options).numpy()
+            gap = np.abs(found.astype(int) - expected).max()
+            if gap > _LEVELS:
+                raise ExportError(
+                    f"the exported model would not see the pixels of a {name} file that records "
+                    f"hold: they differ by up to {gap} of 255"
+                )
+        return tf.constant(list(files.values()))
+
+
+def _served(endpoints: _Endpoints) -> tf.Module:
+    """What a SavedModel holds: the endpoints, and the variables and tables that they read.
+
+    `keras.export.ExportArchive` holds the same, but traces all functions twice.
+    """
+    served, model = tf.Module(), endpoints.model
+    parts = (model.image_tower, model.text_tower, model.matcher)
+    variables = [variable for part in parts for variable in part.variables]
+    # What the matcher follows: of the losses no more, whose layers are not served.
+    variables += [
+        getattr(loss, name) for loss in model.objective.losses_ for name in loss.contract.shares
+    ]
+    served.read = [variable.value for variable in variables]
+    tables = tf.saved_model.experimental.TrackableResource
+    inside = tf.train.TrackableView(endpoints.tokenizer).descendants()
+    served.tables = [found for found in inside if isinstance(found, tables)]
+    for name, (function, signature) in endpoints.all().items():
+        setattr(served, name, tf.function(function, signature, autograph=False))
+    return served
+
+
+def _with_uncertainty(embedding: Tensors) -> Tensors:
+    found = embeddings.for_matching(embedding)
+    if "log_variance" in embedding:
+        found["log_sigma"] = embeddings.log_sigma(embedding)
+    return found
+
+
+def _at_least_one(items: tf.Tensor) -> tf.Tensor:
+    """The items, or one of zeros: convolutions of TensorFlow refuse a batch without items."""
+    shape = tf.shape(items)
+    missing = tf.cast(tf.equal(shape[0], 0), tf.int32)
+    # Regions may be of any number, so that not all of the shape is known before.
+    zeros = tf.zeros(tf.concat([[missing], shape[1:]], axis=0), items.dtype)
+    return tf.concat([items, zeros], axis=0)

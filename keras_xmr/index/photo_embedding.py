@@ -1,0 +1,139 @@
+"""Reads, decodes and embeds the photos of a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from data_pipelines.options import MANIFEST
+from data_pipelines.processors import processor_count
+from data_pipelines.progress import Progress
+from data_pipelines.records import Records, SplitRecords
+from data_pipelines.sources import SPLITS, UnreadableError
+from keras_xmr.index.embedding_arrays import concatenate
+from keras_xmr.index.photos import read_photo
+from keras_xmr.training.kept_features import kept_image_features
+
+if TYPE_CHECKING:
+    from keras_xmr.index.run_model import RunModel
+
+_LOGGER = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+
+
+class PhotoEmbedder:
+    """Embeds photos of a folder, which threads read. A context manager.
+
+    A photo with the same bytes as one of the records of the run is embedded by the features that
+    are stored there, where they are.
+
+    Args:
+        root: The folder of the photos.
+        model: The model of the run.
+    """
+
+    def __init__(self, root: Path, model: RunModel) -> None:
+        self._root, self._model = root, model
+        self._stored = _stored_features(model)
+        self._pool = ThreadPoolExecutor(max(2, processor_count()))
+
+    def embed(
+        self,
+        paths: Sequence[str],
+        bar: Progress,
+        describe: Callable[[str, bytes, np.ndarray], Item],
+    ) -> tuple[list[Item], dict[str, str], dict[str, np.ndarray]]:
+        """Embeds photos in order, and skips those that cannot be read.
+
+        Args:
+            paths: Paths of the photos.
+            bar: Progress, updated per batch.
+            describe: Describes a photo by its path, its bytes and the pixels of the model. A photo
+                for which it raises `UnreadableError` is skipped.
+
+        Returns:
+            The descriptions of the embedded photos, the reasons for skipped ones by path, and the
+            embeddings, which are empty if no photo could be read.
+        """
+        size = self._model.config.evaluation.batch_size
+        items: list[Item] = []
+        broken: dict[str, str] = {}
+        embeddings = []
+        for start in range(0, len(paths), size):
+            batch = paths[start : start + size]
+            files, pixels = [], []
+            for path, photo in zip(batch, self._pool.map(self._read, batch), strict=True):
+                try:
+                    if isinstance(photo, UnreadableError):
+                        raise photo
+                    items.append(describe(path, *photo))
+                except UnreadableError as error:
+                    broken[path] = str(error)
+                    continue
+                files.append(photo[0])
+                pixels.append(photo[1])
+            if files:
+                embeddings.append(self._embed(files, pixels))
+            bar.update(len(batch))
+        return items, broken, concatenate(embeddings) if embeddings else {}
+
+    def _read(self, path: str) -> tuple[bytes, np.ndarray] | UnreadableError:
+        try:
+            data = read_photo(self._root, path)
+            return data, self._model.pixels(data, path)
+        except UnreadableError as error:
+            return error
+
+    def _embed(self, files: Sequence[bytes], pixels: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Embeds photos, by stored features those that have them, in order."""
+        rows: dict[SplitRecords | None, list[tuple[int, int]]] = {}
+        for row, data in enumerate(files):
+            split, number = self._stored.get(_digest(data), (None, row))
+            rows.setdefault(split, []).append((row, number))
+        parts, order = [], []
+        for split, places in rows.items():
+            numbers = np.array([number for _, number in places])
+            if split is None:
+                parts.append(self._model.embed_pixels(np.stack([pixels[n] for n in numbers])))
+            else:
+                parts.append(self._model.embed_records(split, numbers))
+            order += [row for row, _ in places]
+        back = np.argsort(order)
+        return {name: values[back] for name, values in concatenate(parts).items()}
+
+    def __enter__(self) -> PhotoEmbedder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _stored_features(model: RunModel) -> dict[int, tuple[SplitRecords, int]]:
+    """Splits with stored features, and the number of the image there, by digest of the image."""
+    places: dict[int, tuple[SplitRecords, int]] = {}
+    try:
+        if not (model.config.data.records / MANIFEST).exists():
+            return places
+        records = Records.open(model.config.data.records)
+        features = kept_image_features(records, model, model.config)
+        for name in SPLITS if features is not None else ():
+            if features is not None and name in features.splits:
+                digests = records.split(name).index.columns["digest"].tolist()
+                split = features.split(name)
+                places |= {digest: (split, number) for number, digest in enumerate(digests)}
+    except UserError as error:
+        _LOGGER.warning("photos of the records are embedded from their pixels: %s", error)
+    return places
+
+
+def _digest(data: bytes) -> int:
+    """Digest of the bytes of an image, as records store it."""
+    return int(hashlib.sha256(data).hexdigest()[:16], 16)

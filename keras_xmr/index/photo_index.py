@@ -1,0 +1,424 @@
+"""An index of photos, as it lies on the disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import NO_ARRAY, checksum
+from data_pipelines.locks import has_lock
+from data_pipelines.sources import UnreadableError
+from data_pipelines.sources.base import inside
+from keras_xmr.index.answer_sets import AnswerSets
+from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
+from keras_xmr.index.backends import Backend, backend_class
+from keras_xmr.index.embedding_arrays import select
+from keras_xmr.index.learned import Learned, status
+from keras_xmr.index.manifests import MANIFEST, read_manifest
+from keras_xmr.index.photos import Photo, find_photos, read_photo, thumbnail
+from keras_xmr.index.query_reranking import Reranking
+from keras_xmr.index.verdict import VerdictModel
+from keras_xmr.index.vocabulary import Vocabulary
+
+VERSION = 1
+
+PARTS, VECTORS, ITEMS = "parts", "vectors", "photos.json"
+REFERENCE, CAPTIONS, WORDS = "reference.npz", "captions.npz", "words.npz"
+
+UNFINISHED = "`index` has not come to its end: run it again unless it is still at work."
+
+_SAMPLE = 4096
+
+
+class PhotoIndex:
+    """Photos of a folder, embedded by a model. It is only read, and needs no TensorFlow.
+
+    Args:
+        path: The folder of the index.
+        content: Its manifest.
+
+    Attributes:
+        path: The folder of the index.
+        root: The folder of the photos.
+        run: The run whose model has embedded them.
+        fingerprint: Of that model.
+        matcher: The name of its matcher.
+        kind: The kind of its embeddings of images.
+        backend: The name of the backend.
+        reduces: Whether the vectors rank exactly as the matcher does.
+        answer_sets: What makes answers with a promise; None if it was not calibrated.
+        verdict: How many of the first photos are right, and whether any is; None if it was not
+            calibrated.
+        reranking: How queries are re-ranked; None if it was not calibrated.
+    """
+
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        self.path = path
+        self.content = content
+        self.root = Path(content["root"])
+        self.run = Path(content["run"])
+        self.fingerprint: str = content["fingerprint"]
+        self.matcher: str = content["matcher"]
+        self.kind: str = content["kind"]
+        self.backend: str = content["backend"]
+        self.reduces: bool = content["reduces"]
+        found = content["answer_sets"]
+        self.answer_sets = None if found is None else AnswerSets.from_dict(found)
+        verdict = content.get("verdict")
+        self.verdict = None if verdict is None else VerdictModel.from_dict(verdict)
+        told = content.get("reranking")
+        self.reranking = None if told is None else Reranking.from_dict(told)
+        self._learned_status = status(path)
+
+    @classmethod
+    def open(cls, path: Path) -> PhotoIndex:
+        """Opens an index.
+
+        Raises:
+            UserError: If there is none yet, or it was damaged.
+        """
+        if has_lock(path) and not (path / MANIFEST).exists():
+            raise UserError(f"{path} has no photos yet. {UNFINISHED}")
+        return cls(path, read_manifest(path, VERSION, "parts"))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """How its embeddings became vectors."""
+        return AUGMENTATIONS[self.content["augmentation"]]
+
+    @cached_property
+    def vectors(self) -> Backend:
+        """The backend that searches.
+
+        Raises:
+            UserError: If the index was never finished, so that there is none.
+        """
+        if not self.is_finished and not (self.path / VECTORS / MANIFEST).exists():
+            raise UserError(
+                f"{self.path} is not finished; run `index` again unless it is still at work: it "
+                "goes on where it stopped"
+            )
+        opened: Backend = backend_class(self.backend).open(self.path / VECTORS)
+        return opened
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What the photos were added in."""
+        # An index of an earlier version has none until `index` is run again.
+        checksums = self.content.get("checksums", {})
+        folder = self.path / PARTS
+        return [Part(folder / name, checksums.get(name, {})) for name in self.content["parts"]]
+
+    @cached_property
+    def _rows(self) -> dict[int, tuple[int, int, Photo]]:
+        """Of every photo that is there, by id: its part, its row in it, and what is known."""
+        removed, touched = set(self.content["removed"]), self.content["touched"]
+        found = {}
+        for number, part in enumerate(self.parts):
+            for row, photo in enumerate(part.items):
+                if photo.id not in removed:
+                    changes = touched.get(str(photo.id))
+                    found[photo.id] = (number, row, replace(photo, **changes) if changes else photo)
+        return found
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """The ids of all photos, int64 (photos,), ascending."""
+        return np.array(sorted(self._rows), np.int64)
+
+    def photos(self) -> Sequence[Photo]:
+        """All photos, in the order of their ids."""
+        return [self._rows[i][2] for i in self.ids.tolist()]
+
+    def photo(self, number: int) -> Photo:
+        """A photo by its id.
+
+        Raises:
+            KeyError: If there is none.
+        """
+        return self._rows[number][2]
+
+    def embeddings(self, ids: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of some photos, in the order of the ids, float32.
+
+        Raises:
+            KeyError: If there is none of an id.
+        """
+        places = [self._rows[int(i)][:2] for i in ids]
+        numbers = np.array([part for part, _ in places], np.int64)
+        rows = np.array([row for _, row in places], np.int64)
+        found: dict[str, np.ndarray] = {}
+        for number in np.unique(numbers):
+            here = numbers == number
+            for name, values in self.parts[number].arrays.items():
+                empty = np.empty((len(rows), *values.shape[1:]), values.dtype)
+                found.setdefault(name, empty)[here] = values[rows[here]]
+        return found
+
+    @cached_property
+    def reference(self) -> dict[str, np.ndarray]:
+        """Embeddings of the photos that scores are held against.
+
+        Where nothing was calibrated, those of the index itself.
+        """
+        if self.answer_sets is None:
+            return select(self.sample, slice(256))
+        return self._calibrated(REFERENCE)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the vectors are those of all photos: `index` came to its end."""
+        return bool(self.content.get("finished", True))
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether it has all that validation tells; an older index may have answer sets alone."""
+        return "reranking" in self.content
+
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether it knows the words of the captions of training."""
+        return WORDS in self.content.get("calibration_checksums", {})
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words of the captions of training.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        return Vocabulary.from_arrays(self._calibrated(WORDS))
+
+    @cached_property
+    def captions(self) -> dict[str, np.ndarray]:
+        """Embeddings of training captions; none where nothing was calibrated."""
+        return self._calibrated(CAPTIONS) if self.is_calibrated else {}
+
+    def has_calibration(self, name: str) -> bool:
+        """Whether a file that calibration has written is there and whole."""
+        try:
+            self._calibrated(name)
+        except UserError:
+            return False
+        return True
+
+    def _calibrated(self, name: str) -> dict[str, np.ndarray]:
+        """The embeddings of a file that calibration has written.
+
+        Raises:
+            UserError: If it is damaged.
+        """
+        path = self.path / name
+        # An index of an earlier version has no checksums.
+        expected = self.content.get("calibration_checksums", {}).get(name)
+        try:
+            if expected is not None and checksum(path) != expected:
+                raise ValueError("it does not have its checksum")
+            with np.load(path) as arrays:
+                return dict(arrays)
+        except (*NO_ARRAY, TypeError) as error:
+            raise UserError(
+                f"{path} is damaged ({error}); run `index` again, which calibrates again"
+            ) from None
+
+    @cached_property
+    def learned(self) -> Learned | None:
+        """What was learned from marks; None if nothing was, or for another model.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        found = Learned.open(self.path)
+        return found if found is not None and found.fingerprint == self.fingerprint else None
+
+    @property
+    def log_sigma(self) -> np.ndarray | None:
+        """Uncertainties of training captions, ascending; None where they are not informative."""
+        told = self.content["log_sigma"] if self.is_calibrated else None
+        return None if told is None else np.array(told)
+
+    @cached_property
+    def sample(self) -> dict[str, np.ndarray]:
+        """The embeddings of some photos, the same in every search."""
+        step = max(1, len(self.ids) // _SAMPLE)
+        return self.embeddings(self.ids[::step])
+
+    def photo_path(self, number: int) -> Path:
+        """The file of a photo.
+
+        Raises:
+            KeyError: If there is none of this id.
+            UserError: If it is not there any more, or lies outside of the root.
+        """
+        try:
+            path = inside(self.root, self.photo(number).path)
+        except UnreadableError as error:
+            raise UserError(str(error)) from None
+        if not path.is_file():
+            raise UserError(f"{path} is not there any more; run `index` again")
+        return path
+
+    def thumbnail(self, number: int, size: int = 256) -> bytes:
+        """A small JPEG of a photo, the right way up and on white.
+
+        Args:
+            number: The id of the photo.
+            size: The longer side, in pixels.
+
+        Raises:
+            KeyError: If there is none of this id.
+            UserError: If its file cannot be read any more.
+        """
+        path = self.photo(number).path
+        try:
+            return thumbnail(read_photo(self.root, path), path, size)
+        except UnreadableError as error:
+            raise UserError(f"{error}; run `index` again") from None
+
+    def duplicate_of(self, number: int) -> int | None:
+        """The id of the first photo that a photo looks like, or None."""
+        found: int | None = self.content["duplicates"].get(str(number))
+        return found
+
+    def tags_of(self, number: int) -> tuple[str, ...]:
+        """The tags of a photo."""
+        return tuple(self.content["tags"].get(self.photo(number).path, ()))
+
+    def tags(self) -> list[str]:
+        """All tags that a photo has."""
+        tagged = self.content["tags"]
+        return sorted({t for p in self.photos() for t in tagged.get(p.path, ())} if tagged else ())
+
+    def folders(self) -> list[str]:
+        """All folders that a photo is in, under the root."""
+        return list(self._folders)
+
+    @cached_property
+    def _folders(self) -> list[str]:
+        return sorted({photo.folder for _, _, photo in self._rows.values()})
+
+    def broken(self) -> dict[str, str]:
+        """Photos that could not be read, and why, by path."""
+        return {path: told["why"] for path, told in self.content["broken"].items()}
+
+    def changes(self) -> str:
+        """How the folder of the photos differs from the index, in a sentence; empty if not.
+
+        Files are compared by their size and time; nothing of them is read. Of a folder that is not
+        there, nothing is said.
+        """
+        if not self.root.is_dir():
+            return ""
+        there = dict(find_photos(self.root, self.path.resolve()))
+        known = {photo.path: (photo.bytes, photo.modified) for photo in self.photos()}
+        known |= {path: tuple(told["status"]) for path, told in self.content["broken"].items()}
+        now = {path: (status.st_size, status.st_mtime_ns) for path, status in there.items()}
+        counts = {
+            "new": len(now.keys() - known.keys()),
+            "changed": sum(known[path] != now[path] for path in now.keys() & known.keys()),
+            "gone": len(known.keys() - now.keys()),
+        }
+        changed = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+        return changed and f"Photos of {self.root} since the index was made: {changed}."
+
+    def is_current(self) -> bool:
+        """Whether nothing newer was written since it was opened."""
+        try:
+            content = read_manifest(self.path, VERSION, "parts")
+        except UserError:
+            return False
+        return content == self.content and status(self.path) == self._learned_status
+
+    def load(self) -> None:
+        """Opens every file that searches read, so that a later build takes none of them away.
+
+        Raises:
+            UserError: If one is damaged.
+        """
+        for part in self.parts:
+            part.verify()
+        _ = self.ids, self.sample, self.reference, self.captions, self.learned
+        if self.is_finished and len(self):
+            _ = self.vectors
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        if "vectors" in self.__dict__:
+            self.vectors.close()
+
+
+class Part:
+    """Photos that were added together: what is known of them, and their embeddings.
+
+    Args:
+        folder: Holds `photos.json` and an array for each tensor of the embedding.
+        checksums: The SHA-256 of these files by name; empty if they are not known.
+    """
+
+    def __init__(self, folder: Path, checksums: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._checksums = checksums
+
+    @cached_property
+    def items(self) -> list[Photo]:
+        """What is known of each photo.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        self._check(ITEMS)
+        try:
+            return [Photo(**fields) for fields in json.loads((self.folder / ITEMS).read_bytes())]
+        except (OSError, ValueError, TypeError) as error:
+            raise self._damaged(error) from None
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The tensors of the embedding by name, memory-mapped, with a row for each photo.
+
+        Raises:
+            UserError: If a file is damaged.
+        """
+        there = {path.name for path in self.folder.glob("*.npy")}
+        names = sorted(there | self._checksums.keys() - {ITEMS})
+        self._check(*names)
+        try:
+            arrays = {name: np.load(self.folder / name, mmap_mode="r") for name in names}
+        except NO_ARRAY as error:
+            raise self._damaged(error) from None
+        if {len(values) for values in arrays.values()} != {len(self.items)}:
+            raise self._damaged(f"it has no embeddings of its {len(self.items):,} photos")
+        return {name.removesuffix(".npy"): values for name, values in arrays.items()}
+
+    def verify(self) -> None:
+        """Reads all files.
+
+        Raises:
+            UserError: If one is damaged.
+        """
+        _ = self.items, self.arrays
+
+    def _check(self, *names: str) -> None:
+        """Compares files with their checksums, where these are known."""
+        for name in names if self._checksums else ():
+            try:
+                is_whole = checksum(self.folder / name) == self._checksums.get(name)
+            except OSError as error:
+                raise self._damaged(error) from None
+            if not is_whole:
+                raise self._damaged(f"{name} does not have its checksum")
+
+    def _damaged(self, reason: object) -> UserError:
+        return UserError(
+            f"{self.folder} is damaged ({reason}); run `index` again, which embeds its photos again"
+        )

@@ -1,0 +1,93 @@
+"""Results of a search, for the terminal and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import atomic_write
+from data_pipelines.tables import table
+from keras_xmr.index.photo_index import PhotoIndex
+from keras_xmr.index.query import Hit, SearchResult
+from keras_xmr.reporting.pages import TEMPLATES, data_url
+
+Titled = tuple[str, SearchResult]
+"""The title of a query and its result."""
+
+
+def results_table(title: str, result: SearchResult) -> str:
+    """Formats a result as a table for the terminal."""
+    hits = result.hits
+    columns = {
+        "photo": [hit.path for hit in hits],
+        "score": [f"{hit.score:.3f}" for hit in hits],
+        "match": [part for hit in hits for part in _percent(hit)],
+        "right": [f"{100 * hit.right:.0f} %" for hit in hits if hit.right is not None],
+        "taken": [hit.taken[:10] for hit in hits] if any(hit.taken for hit in hits) else [],
+        "": [_like(hit) for hit in hits],
+    }
+    shown = {name: cells for name, cells in columns.items() if cells}
+    rows = list(map(list, zip(*shown.values(), strict=True)))
+    return "\n".join([title, "", *([table(list(shown), rows), ""] if hits else []), *lines(result)])
+
+
+def lines(result: SearchResult) -> list[str]:
+    """All sentences on a result: the verdict first, if there is one."""
+    verdict, notes = _sentences(result)
+    return [verdict, *notes] if verdict else notes
+
+
+def _sentences(result: SearchResult) -> tuple[str, list[str]]:
+    """The verdict, which may be empty, and the notes."""
+    notes = []
+    if result.unknown_words:
+        notes.append(f"Words that the model does not know: {', '.join(result.unknown_words)}.")
+    if result.uncertainty is not None:
+        notes.append(
+            f"The query is more uncertain than {result.uncertainty:.0f} % of the captions of "
+            "training."
+        )
+    return result.answer.sentence if result.answer else "", [*notes, *result.notes]
+
+
+def write_page(path: Path, index: PhotoIndex, answers: Sequence[Titled]) -> None:
+    """Writes a page with small versions of the photos, which loads nothing.
+
+    Args:
+        path: The file.
+        index: The index of the photos.
+        answers: The results on the page.
+    """
+    shown = [
+        (title, *_sentences(result), [_figure(index, hit) for hit in result.hits])
+        for title, result in answers
+    ]
+    page = TEMPLATES.get_template("search_results.html").render(title="Search", answers=shown)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, page.encode("utf-8", "surrogateescape"))
+
+
+def _figure(index: PhotoIndex, hit: Hit) -> dict[str, str]:
+    """The values of a photo on the page."""
+    image = problem = ""
+    try:
+        image = data_url(index.thumbnail(hit.id, 200), "image/jpeg")
+    except UserError as error:
+        problem = str(error)
+    match = [f"match {part}" for part in _percent(hit)]
+    facts = [f"score {hit.score:.3f}", *match, hit.taken[:10], _like(hit), *hit.tags]
+    return {
+        "path": hit.path,
+        "image": image,
+        "problem": problem,
+        "facts": ", ".join(filter(None, facts)),
+    }
+
+
+def _percent(hit: Hit) -> list[str]:
+    return [] if hit.probability is None else [f"{100 * hit.probability:.1f} %"]
+
+
+def _like(hit: Hit) -> str:
+    return "" if hit.duplicate_of is None else "near-duplicate"

@@ -1,0 +1,331 @@
+"""The model of a finished run, as an index needs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import checksum
+from data_pipelines.images import decode_for_evaluation, to_jpeg
+from data_pipelines.records import SplitRecords
+from data_pipelines.text import Tokenizer, split_words
+from keras_xmr import embeddings
+from keras_xmr.config.abilities import why_not_indexed
+from keras_xmr.config.registry import components
+from keras_xmr.evaluation.embed import tower_graph
+from keras_xmr.evaluation.evaluate import further_matcher
+from keras_xmr.index.embedding_arrays import Arrays
+from keras_xmr.index.partial_loading import (
+    load_image_tower,
+    load_matcher,
+    load_text_tower,
+    stands_alone,
+)
+from keras_xmr.matchers.base import Matcher, Side
+from keras_xmr.model.attention import ImageAttention
+from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
+from keras_xmr.model.retriever import Retriever
+from keras_xmr.model.towers import tower_on_features
+from keras_xmr.run_folder import RunFolder, load_run
+from keras_xmr.training.train import load_trained
+
+
+class RunModel:
+    """Embeds photos and texts by the model of a finished run, and scores them.
+
+    Each tower is loaded when it is first needed, and so is the matcher: a text asks for no image
+    tower. Several threads may use it.
+
+    Args:
+        run: The folder of the run.
+        compiled: Whether towers and matcher are compiled, which takes longer than one query.
+
+    Raises:
+        UserError: If the run is not finished, or its model does not look at photos.
+    """
+
+    def __init__(self, run: Path, compiled: bool = True) -> None:
+        self.config = load_run(run)
+        self.folder = RunFolder(self.config)
+        if not self.folder.done.exists():
+            raise UserError(f"{run} holds no finished training; train it first")
+        if reason := why_not_indexed(self.config):
+            raise UserError(f"{run}: {reason}")
+        self.matcher_name: str = self.config.model.matcher.name
+        matcher = components("matcher")[self.matcher_name]
+        self.search: Any = matcher.search
+        self.log_odds: bool = matcher.contract.log_odds
+        self._compiled = compiled
+        self._lock = RLock()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What another model, other pixels or other words would change."""
+        self.folder.verify_tokenizer()
+        weights = self.folder.trained_weights(self.config)
+        if not weights.is_file():
+            self.folder.verify(weights)
+        told = self.config.model_dump(mode="json")
+        seen, words = self.config.data.image.seen, told["data"]["text"]
+        kept = [told["model"]["matcher"], told["model"]["dimension"], seen, words]
+        content = json.dumps([checksum(weights), kept], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that the model was trained with."""
+        return restore_tokenizer(self.config, self.folder.path)
+
+    @cached_property
+    def image_tower(self) -> Any:
+        """The trained image tower."""
+        if "_whole" in self.__dict__:
+            return self._whole.image_tower
+        return load_image_tower(self.config, self.folder)
+
+    @cached_property
+    def text_tower(self) -> Any:
+        """The trained text tower."""
+        if "_whole" in self.__dict__:
+            return self._whole.text_tower
+        return load_text_tower(self.config, self.folder, self.tokenizer)
+
+    @cached_property
+    def matcher(self) -> Matcher:
+        """The trained matcher."""
+        if stands_alone(self.config):
+            return load_matcher(self.config, self.folder)
+        return self._whole.matcher
+
+    @cached_property
+    def _whole(self) -> Retriever:
+        model = build_model(self.config, PHOTOS, self.tokenizer, pretrained=False)
+        load_trained(model.without_optimizer(), self.config, self.folder)
+        return model
+
+    @property
+    def kind(self) -> str:
+        """The kind of its embeddings of images."""
+        head = self.config.model.image.head.name
+        return str(components("head")[head].contract.kind)
+
+    def load(self) -> None:
+        """Loads all that a query needs."""
+        with self._lock:
+            self.embed_texts(["a photo"])
+
+    def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """The embeddings of texts, a row each."""
+        with self._lock:
+            return _arrays(self._text_graph(self._ids(tf.constant(list(texts), tf.string))))
+
+    def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
+        """The embeddings of image files, a row each.
+
+        Raises:
+            UnreadableError: If one is broken; they are named by their place, from 1.
+        """
+        pixels = [self.pixels(f, f"photo {n}") for n, f in enumerate(files, start=1)]
+        return self.embed_pixels(np.stack(pixels))
+
+    def embed_pixels(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of pixels uint8 (N, size, size, 3)."""
+        with self._lock:
+            return _arrays(self._image_graph(tf.constant(pixels)))
+
+    def embed_records(self, part: SplitRecords, images: np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of images of a split, by their features where the split has these."""
+        if part.holds == "images":
+            return self.embed_pixels(self.pixels_of(part, images))
+        features = part.regions(images)
+        with self._lock:
+            return _arrays(self._image_feature_graph(tf.constant(features)))
+
+    def embed_caption_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
+        """The embeddings of captions of which the text encoder has made features (N, L, F)."""
+        with self._lock:
+            return _arrays(self._caption_feature_graph(tf.constant(features)))
+
+    def pixels(self, data: bytes, name: str) -> np.ndarray:
+        """What the model sees of an image file, as evaluation does: uint8 (size, size, 3).
+
+        Raises:
+            UnreadableError: If it is broken.
+        """
+        found: np.ndarray = self._decode(to_jpeg(data, name)).numpy()
+        return found
+
+    def pixels_of(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
+        """What the model sees of some images of a split."""
+        return np.stack([self._decode(part.encoded(int(i))).numpy() for i in images])
+
+    def unknown_words(self, text: str) -> tuple[str, ...]:
+        """The words of a text that the model does not know, each once."""
+        if self.tokenizer.unknown is None:
+            return ()
+        with self._lock:
+            words, are_unknown = self._words(tf.constant([text]))
+        found = (word.decode() for word in words.numpy()[are_unknown.numpy()])
+        return tuple(dict.fromkeys(found))
+
+    def score(self, gallery: Arrays, query: Arrays) -> np.ndarray:
+        """Scores float32 (images, queries) by the model's own matcher."""
+        with self._lock:
+            return np.asarray(self._score(_tensors(gallery), _tensors(query)))
+
+    def prepare(self, embedding: Arrays, side: Side) -> dict[str, np.ndarray]:
+        """An embedding with what the matcher draws from it."""
+        with self._lock:
+            return _arrays(self.matcher.prepare(_tensors(embedding), side))
+
+    def with_matcher(self, name: str) -> RunModel:
+        """This model, scoring by another matcher, with what was trained of it if it has some.
+
+        Args:
+            name: One of `keras_xmr.config.abilities.further_matchers`.
+        """
+        with self._lock:
+            losses = () if stands_alone(self.config) else self._whole.objective.losses_
+            choice = components("matcher")[name].options(name=name)
+            other = copy(self)
+            other.__dict__.pop("_score", None)
+            other.matcher = further_matcher(choice, self.matcher, losses)
+            # A scale that was learned for other distances says nothing of probabilities.
+            other.matcher_name, other.log_odds = name, False
+        return other
+
+    def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
+        """Where the image tower looks in pixels uint8 (N, size, size, 3); see `ImageAttention`."""
+        with self._lock:
+            return self._attention(tf.constant(pixels))
+
+    def search_constants(self) -> dict[str, float]:
+        """The numbers of the matcher that searches need."""
+        with self._lock:
+            return dict(self.matcher.search_constants())
+
+    def score_bound(
+        self, similarity: np.ndarray, gallery: Arrays, query: Arrays
+    ) -> np.ndarray | None:
+        """The largest score of what has no larger similarity (queries,); None if none is known."""
+        with self._lock:
+            image, caption = (
+                _tensors(found)
+                for found in (self.prepare(gallery, "image"), self.prepare(query, "caption"))
+            )
+            similar = tf.constant(similarity, tf.float32)
+            bound = self.matcher.score_bound(similar, image, caption)
+            return None if bound is None else np.array(bound)
+
+    def probability(self, scores: np.ndarray) -> np.ndarray | None:
+        """Probabilities of a match, where scores are their log-odds."""
+        if not self.log_odds:
+            return None
+        return np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
+
+    @cached_property
+    def _decode(self) -> Any:
+        return tf.function(
+            lambda jpeg: decode_for_evaluation(jpeg, self.config.data.image),
+            input_signature=[tf.TensorSpec([], tf.string)],
+        )
+
+    @cached_property
+    def _image_graph(self) -> Any:
+        return self._function(self.image_tower)
+
+    @cached_property
+    def _image_rest(self) -> Any:
+        """What of the image tower comes after its encoder. A graph does not keep it."""
+        return tower_on_features(self.image_tower)
+
+    @cached_property
+    def _caption_rest(self) -> Any:
+        return tower_on_features(self.text_tower)
+
+    @cached_property
+    def _image_feature_graph(self) -> Any:
+        return self._function(self._image_rest)
+
+    @cached_property
+    def _caption_feature_graph(self) -> Any:
+        return self._function(self._caption_rest)
+
+    @cached_property
+    def _attention(self) -> ImageAttention:
+        return ImageAttention(self.image_tower)
+
+    @cached_property
+    def _text_graph(self) -> Any:
+        return self._function(self.text_tower)
+
+    @cached_property
+    def _ids(self) -> Any:
+        return self._of_texts(self.tokenizer)
+
+    @cached_property
+    def _words(self) -> Any:
+        """From texts to all of their words, and which of them are not known."""
+        tokenizer = self.tokenizer
+
+        def words(texts: Any) -> Any:
+            found = split_words(texts).flat_values
+            return found, tf.reduce_any(tf.equal(tokenizer.pieces(found), tokenizer.unknown), 1)
+
+        return self._of_texts(words)
+
+    def _of_texts(self, function: Any) -> Any:
+        """A function of texts as a graph: operations on strings are slow one by one."""
+        spec = tf.TensorSpec([None], tf.string)
+        return tf.function(function, input_signature=[spec]) if self._compiled else function
+
+    @cached_property
+    def _score(self) -> Any:
+        matcher = self.matcher
+        options = {"query": "caption"} if matcher.contract.directed else {}
+
+        def score(gallery: Any, query: Any) -> Any:
+            image, caption = matcher.prepare(gallery, "image"), matcher.prepare(query, "caption")
+            return matcher(image, caption, **options)
+
+        return _traced_once(score) if self._compiled else score
+
+    def _function(self, tower: Any) -> Any:
+        """A tower, to what is scored of its embeddings."""
+        if self._compiled:
+            return tower_graph(tower, tf.TensorSpec(tower.input.shape, tower.input.dtype))
+        return lambda inputs: embeddings.for_matching(tower(inputs, training=False))
+
+
+def _traced_once(score: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph of a score for any number of items, where each number would be traced anew."""
+    function = tf.function(score, reduce_retracing=True)
+
+    def call(gallery: Mapping[str, Any], query: Mapping[str, Any]) -> Any:
+        function.get_concrete_function(_any_number(gallery), _any_number(query))
+        return function(gallery, query)
+
+    return call
+
+
+def _any_number(embedding: Mapping[str, Any]) -> dict[str, Any]:
+    """What tensors of more or fewer items look like."""
+    return {n: tf.TensorSpec([None, *t.shape[1:]], t.dtype) for n, t in embedding.items()}
+
+
+def _arrays(embedding: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(values) for name, values in embedding.items()}
+
+
+def _tensors(embedding: Arrays) -> dict[str, Any]:
+    return {name: tf.constant(values) for name, values in embedding.items()}

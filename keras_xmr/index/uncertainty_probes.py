@@ -1,0 +1,86 @@
+"""What an evaluation tells of a model only by embedding again: damaged items, another split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from data_pipelines.records import Records
+from keras_xmr.evaluation.damage import Probes, drop_from_captions, erase_images
+from keras_xmr.evaluation.mixtures import mix_images
+from keras_xmr.evaluation.results import EmbeddedSplit
+from keras_xmr.index.calibration import in_batches
+from keras_xmr.index.coverage import measure_coverage
+from keras_xmr.index.embedding_arrays import select
+from keras_xmr.index.run_model import RunModel
+from keras_xmr.model.retriever import Retriever
+
+ITEMS = 200
+"""So many images, and as many captions, are damaged, drawn with a seed."""
+
+
+def probe(
+    run: Path, model: Retriever, records: Records, split: Any, embedded: EmbeddedSplit | None = None
+) -> Probes:
+    """Damages some items of a split, and looks at how answer sets that val calibrated hold on it.
+
+    Args:
+        run: The folder of the run.
+        model: Its model.
+        records: Its records, with the features of its frozen encoders where they are kept.
+            Damaged items have none.
+        split: The split.
+        embedded: Its embeddings, if they are there.
+
+    Returns:
+        What was found; nothing of a model that looks at regions, of one without sigma, or without
+        a validation split.
+    """
+    if "log_variance" not in model.text_tower.output:
+        return Probes()
+    try:
+        again = RunModel(run)
+    except UserError:
+        return Probes()
+    again.image_tower, again.text_tower = model.image_tower, model.text_tower
+    again.matcher = model.matcher
+    plain = records.without_features().split(split)
+    images, captions = _some(len(plain)), _some(plain.num_captions)
+    whole_images = whole_captions = None
+    if embedded is not None:
+        whole_images = select(embedded.images, images)
+        whole_captions = select(embedded.captions, captions)
+    embedder, pixels = _InBatches(again), again.pixels_of(plain, images)
+    texts = [plain.texts[int(caption)] for caption in captions]
+    found = {
+        "image": erase_images(embedder, pixels, whole=whole_images),
+        "caption": drop_from_captions(embedder, texts, whole=whole_captions),
+    }
+    damage = {side: growth for side, growth in found.items() if growth is not None}
+    other = split != "val" and len(records.split("val")) > 0
+    return Probes(
+        damage=damage,
+        coverage=measure_coverage(again, records, split, embedded) if other else None,
+        mixtures=mix_images(embedder, pixels, whole_images),
+    )
+
+
+class _InBatches:
+    """Embeds by a model, so many at once as in evaluation."""
+
+    def __init__(self, model: RunModel) -> None:
+        self._model = model
+
+    def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
+        return in_batches(self._model.embed_pixels, pixels, self._model)
+
+    def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
+        return in_batches(self._model.embed_texts, texts, self._model)
+
+
+def _some(count: int) -> np.ndarray:
+    return np.sort(np.random.default_rng(0).permutation(count)[:ITEMS])

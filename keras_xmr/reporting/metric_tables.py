@@ -1,0 +1,192 @@
+"""Tables of metrics, and their cells and titles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from keras_xmr.metrics.breakdown import SHOWN, by_positives
+from keras_xmr.metrics.chance import chance
+from keras_xmr.metrics.measure import Measured
+from keras_xmr.metrics.names import CHOSEN, METRICS, RSUM, find_metric, metric_title
+from keras_xmr.metrics.retrieval import RetrievalMetrics
+from keras_xmr.reporting.table import Table
+
+CHANCE = "chance"
+"""The row of what a random ranking has."""
+
+CONDENSED = "condensed lists"
+"""The addition to titles of figures for which unjudged pairs are left out."""
+
+_NAMES = {
+    "truth": "exhaustive truth",
+    "eccv_caption": "ECCV Caption",
+    "cxc": "CxC",
+    "experts": "judged by experts",
+    "crowd": "judged by the crowd",
+    "crowd_pool": "judged by the crowd, unjudged pairs of its pool wrong",
+    "ExpertAnnotations": "judged by experts",
+    "CrowdFlowerAnnotations": "judged by the crowd",
+}
+
+
+def judgements_title(name: str, metrics: RetrievalMetrics | None = None) -> str:
+    """Title of judgements, which says where unjudged pairs are left out.
+
+    Args:
+        name: Their name.
+        metrics: What was measured against them, if that is known.
+    """
+    title = _NAMES.get(name, name)
+    return title if metrics is None or metrics.fully_judged else f"{title}, {CONDENSED}"
+
+
+def reranked_title(title: str, reranker: str) -> str:
+    """The title of tables of re-ranked scores: it says that they are."""
+    return f"{title}: re-ranked by {reranker}, all queries at once (transductive)"
+
+
+def measured_tables(title: str, measured: Mapping[str, Measured], first: str) -> list[Table]:
+    """Tables of all that was measured of some score matrices.
+
+    Recalls, precisions and RSUM are in percent; ranks and found@K are counts.
+
+    Args:
+        title: What was measured on.
+        measured: What was measured, by the name of the matrix.
+        first: Title of the first column.
+    """
+    plain = {name: m.metrics for name, m in measured.items()}
+    tables = _tables(f"{title}, annotated answers", plain, first)
+    if folds := {name: m.folds for name, m in measured.items() if m.folds}:
+        fold_title = f"{title}, mean over folds, annotated answers"
+        tables.insert(1, _main_table(fold_title, folds, first))
+        tables.insert(2, _many_table(fold_title, folds, first))
+    for kind in next(iter(measured.values())).extra:
+        extra = {name: m.extra[kind] for name, m in measured.items()}
+        known = next(iter(extra.values()))
+        tables += _tables(f"{title}, {judgements_title(kind, known)}", extra, first)
+    return tables
+
+
+def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> list[Table]:
+    summaries = {name: m.summary for name, m in metrics.items()}
+    with_chance = summaries | {CHANCE: chance(next(iter(metrics.values())))}
+    tables = [_main_table(title, with_chance, first), _many_table(title, with_chance, first)]
+    if curve := _titles("curve", summaries):
+        tables.append(_curve_table(f"{title}: ASP of the first N by relevance", summaries, curve))
+    name, best = next(iter(metrics.items()))
+    if breakdown := _breakdown(f"{title}, by number of right answers: {name}", best):
+        tables.append(breakdown)
+    return tables
+
+
+def _main_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
+    table = _table(title, summaries, _titles("main", summaries), first)
+    place = len(table.header)
+    table.header.append(metric_title(RSUM))
+    for row, found in zip(table.rows, summaries.values(), strict=True):
+        row.append(cell(RSUM, found[RSUM]))
+    best = best_cell(RSUM, _compared(summaries, RSUM))
+    return replace(table, best={**table.best, **({} if best is None else {place: best})})
+
+
+def _many_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
+    titles = _titles("many", summaries)
+    return _table(f"{title}: many right answers", summaries, titles, first)
+
+
+def _table(
+    title: str,
+    summaries: Mapping[str, Mapping[str, float]],
+    labels: Mapping[str, str],
+    first: str,
+) -> Table:
+    header = [first]
+    for direction in ("i2t", "t2i"):
+        header += [f"{direction}\n{label}" for label in labels.values()]
+    rows = [
+        [name]
+        + [cell(key, found.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
+        for name, found in summaries.items()
+    ]
+    columns = [f"{side}_{key}" for side in ("i2t", "t2i") for key in labels]
+    best = {n: best_cell(c, _compared(summaries, c)) for n, c in enumerate(columns, 1)}
+    return Table(title, header, rows, {n: text for n, text in best.items() if text is not None})
+
+
+def _compared(summaries: Mapping[str, Mapping[str, float]], metric: str) -> list[float]:
+    return [own[metric] for name, own in summaries.items() if name != CHANCE and metric in own]
+
+
+def best_cell(metric: str, values: Sequence[float]) -> str | None:
+    """The best of some figures, as it stands in tables; None where all look alike there.
+
+    Args:
+        metric: Its name, with or without the direction.
+        values: The figure of each row.
+    """
+    shown = {cell(metric, value): value for value in values}
+    if len(shown) < 2:
+        return None
+    return (min if _unit(metric) == "rank" else max)(shown, key=lambda text: shown[text])
+
+
+def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Names and titles of the metrics of a table that were measured in any direction."""
+    known = set().union(*summaries.values())
+    return {
+        name: metric.title
+        for name, metric in (METRICS | CHOSEN).items()
+        if metric.table == table and {f"i2t_{name}", f"t2i_{name}"} & known
+    }
+
+
+def _curve_table(
+    title: str, summaries: Mapping[str, Mapping[str, float]], curve: Mapping[str, str]
+) -> Table:
+    """Both directions under each other: there are many columns."""
+    rows = [
+        [f"{name} {side}", *(cell(key, found.get(f"{side}_{key}")) for key in curve)]
+        for name, found in summaries.items()
+        for side in ("i2t", "t2i")
+    ]
+    return Table(title, ["", *curve.values()], rows)
+
+
+def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
+    """Recalls by the number of right answers; None where every query has about as many."""
+    both = (metrics.image_to_text, metrics.text_to_image)
+    sides = {s: by_positives(queries) for s, queries in zip(("i2t", "t2i"), both, strict=True)}
+    if max(map(len, sides.values())) < 2:
+        return None
+    images, captions = (len(queries.positives) for queries in both)
+    candidates, rows = {"i2t": captions, "t2i": images}, []
+    for side, bins in sides.items():
+        for part in bins:
+            answers = f"{part.least} to {part.most}" if part.least < part.most else str(part.most)
+            cells = [cell(name, part.means[name]) for name in SHOWN]
+            by_chance = part.positives / candidates[side] if metrics.fully_judged else None
+            rows.append([side, answers, f"{part.queries:,}", *cells, cell("recall_1", by_chance)])
+    titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]
+    return Table(title, ["", "right answers", "queries", *titles], rows)
+
+
+def cell(metric: str, value: float | None) -> str:
+    """A figure as it stands in tables: in percent, if it is a fraction.
+
+    Args:
+        metric: Its name, with or without the direction: `i2t_recall_1` or `recall_1`.
+        value: The figure; None if there is none.
+    """
+    if value is None:
+        return "-"
+    unit = _unit(metric)
+    if unit == "fraction":
+        return f"{100 * value:.1f}"
+    return f"{value:.1f}" if unit == "rank" else f"{value:.2f}"
+
+
+def _unit(metric: str) -> str:
+    known = find_metric(metric) or find_metric(metric.partition("_")[2])
+    return known.unit if known else "fraction"

@@ -1,0 +1,87 @@
+"""Tables and pictures of the scales of fast re-ranking (Wei et al. 2023, Fig. 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from keras_xmr.evaluation.tuning import ScaleSearch, Setting
+from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.reporting.pictures import Picture, panel
+from keras_xmr.reporting.table import Table
+
+_SHOWN = 5
+_SIDES = {"gamma": "image-to-text", "lambda": "text-to-image"}
+
+
+def scale_pictures(search: ScaleSearch) -> Iterator[Picture]:
+    """A heat map for each direction: the gain of each pair of scales over no re-ranking."""
+    for name, direction in _SIDES.items():
+        yield _heat_map(name, direction, search.settings[name], search.plain[name])
+
+
+def _heat_map(name: str, direction: str, settings: list[Setting], plain: Setting) -> Picture:
+    scales = sorted({setting.sum_scale for setting in settings if setting.sum_scale is not None})
+    place = {scale: number for number, scale in enumerate(scales)}
+    gain = np.full((len(scales), len(scales)), np.nan)
+    rows = []
+    for setting in settings:
+        value = 100 * (sum(setting.recalls) - sum(plain.recalls))
+        if setting.sum_scale is not None and setting.own_scale is not None:
+            gain[place[setting.sum_scale], place[setting.own_scale]] = value
+        rows.append((setting.sum_scale, setting.own_scale, *setting.recalls, value))
+    drawing, axis = panel(direction, f"{name}2", f"{name}1")
+    axis.grid(visible=False)
+    most = max(float(np.nanmax(np.abs(gain))), 0.1)
+    shown = axis.imshow(gain, origin="lower", cmap="RdBu_r", vmin=-most, vmax=most)
+    drawing.colorbar(shown, label="gain in R@1 + R@5 + R@10")
+    ticks = range(0, len(scales), 3)
+    labels = [f"{scales[tick]:g}" for tick in ticks]
+    axis.set_xticks(ticks, labels, fontsize=7)
+    axis.set_yticks(ticks, labels, fontsize=7)
+    see = (
+        f"Scales of fast re-ranking, {direction}: red gains over no re-ranking, blue loses "
+        "(transductive, on validation). A broad red field is a choice that will hold elsewhere; a "
+        "single red spot is chance."
+    )
+    header = (f"{name}1", f"{name}2", "recall_1", "recall_5", "recall_10", "gain")
+    title = f"scales of fast re-ranking, {direction}"
+    return Picture(f"rerank_scales_{name}", title, see, drawing, header, rows)
+
+
+def search_tables(search: ScaleSearch, title: str) -> list[Table]:
+    """A table for each direction: the best settings, and what stands without re-ranking."""
+    tables = []
+    for name, direction in _SIDES.items():
+        settings = search.settings[name]
+        header = [f"{name}1", f"{name}2", *(f"R@{k}" for k in RECALL_AT), "sum", "MRR"]
+        rows = [_row(setting) for setting in (*settings[:_SHOWN], search.plain[name])]
+        heading = f"{title}, {direction}, the best of {len(settings)} settings (transductive)"
+        tables.append(Table(heading, header, rows))
+    return tables
+
+
+def search_lines(search: ScaleSearch) -> list[str]:
+    """What goes into the config, and what the grid may have missed."""
+    options, remarks = [], []
+    for name in _SIDES:
+        best = search.settings[name][0]
+        grid = sorted(setting.sum_scale or 0 for setting in search.settings[name])
+        for number, scale in ((1, best.sum_scale), (2, best.own_scale)):
+            options.append(f"{name}{number}: {scale:g}")
+            if scale in (grid[0], grid[-1]):
+                remarks.append(f"{name}{number} = {scale:g} is an end of the grid.")
+        if best.worth <= search.plain[name].worth:
+            remarks.append(f"No {name}1 and {name}2 does better than no re-ranking.")
+    lines = ["evaluation:", "  rerankers:", f"    - {{name: fast_reranking, {', '.join(options)}}}"]
+    return ["in the config:", "", *lines, *(["", *remarks] if remarks else [])]
+
+
+def _row(setting: Setting) -> list[str]:
+    scales = [
+        "none" if scale is None else f"{scale:g}"
+        for scale in (setting.sum_scale, setting.own_scale)
+    ]
+    percent = [f"{100 * value:.1f}" for value in (*setting.recalls, sum(setting.recalls))]
+    return [*scales, *percent, f"{setting.reciprocal_rank:.3f}"]

@@ -1,0 +1,153 @@
+"""Tables and lines of an evaluation."""
+
+from __future__ import annotations
+
+from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.uncertainty import correlation_interval
+from keras_xmr.metrics import (
+    DIRECTIONS,
+    RSUM,
+    Measured,
+    RetrievalMetrics,
+    chance,
+    metric_title,
+    rsum_difference,
+    verdict,
+)
+from keras_xmr.metrics.ranking import RECALL_AT
+from keras_xmr.metrics.ties import tie_warning
+from keras_xmr.reporting.metric_tables import (
+    CHANCE,
+    cell,
+    judgements_title,
+    measured_tables,
+    reranked_title,
+)
+from keras_xmr.reporting.reported_tables import reported_tables
+from keras_xmr.reporting.table import Table
+
+
+def result_tables(evaluation: Evaluation) -> list[Table]:
+    """Tables of all metrics: against the judgements, over folds, and against the truth.
+
+    Where the config quotes a paper, its figures stand in tables beside ours, which come last.
+    Each re-ranker has tables of its own, so that re-ranked figures never stand beside plain ones.
+    """
+    size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
+    measured = evaluation.measured | evaluation.baselines
+    tables = measured_tables(f"{evaluation.split}: {size}", measured, "matcher")
+    for name in dict.fromkeys(found.reranker for found in evaluation.reranked):
+        measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
+        tables += measured_tables(reranked_title(evaluation.split, name), measured, "matcher")
+    if evaluation.paper is not None:
+        tables += reported_tables(evaluation, evaluation.paper)
+    return tables
+
+
+def summary_tables(evaluation: Evaluation) -> list[Table]:
+    """What a run ends with: its summary, and the figures of the paper that its config quotes."""
+    paper = evaluation.paper
+    return [
+        summary_table(evaluation),
+        *(reported_tables(evaluation, paper) if paper is not None else ()),
+    ]
+
+
+def summary_table(evaluation: Evaluation) -> Table:
+    """The recalls of the model's own matcher, and those of chance, against all that is known."""
+    own = evaluation.matchers[0].measured
+    names = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
+    names.append(RSUM)
+    rows = []
+    for kind in (None, *own.extra):
+        title = "annotated answers" if kind is None else judgements_title(kind)
+        metrics = _against(own, kind)
+        shown = {title: metrics.summary}
+        for name, simpler in evaluation.baselines.items():
+            shown[f"  {name}"] = _against(simpler, kind).summary
+        shown[f"  {CHANCE}"] = chance(metrics)
+        for first, found in shown.items():
+            rows.append([first, *(cell(name, found.get(name)) for name in names)])
+    size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
+    title = f"{evaluation.split}: {size}, {evaluation.matchers[0].name}"
+    return Table(title, ["in percent", *(metric_title(name) for name in names)], rows)
+
+
+def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
+    """Metrics against some judgements; None for those of the data set."""
+    return measured.metrics if kind is None else measured.extra[kind]
+
+
+def plain_lines(evaluation: Evaluation) -> list[str]:
+    """What the recalls of the model's own matcher mean, and what simpler models reach, in words."""
+    own, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
+    random, known = chance(own), own.summary
+    sides = ("t2i", "A caption", "image", "images"), ("i2t", "An image", "caption", "captions")
+    counts = {"images": evaluation.images, "captions": evaluation.captions}
+    lines = []
+    for side, query, answer, answers in sides:
+        (first, by_chance), (ten, ten_by_chance) = (
+            [cell(name, found[name]) for found in (known, random)]
+            for name in (f"{side}_recall_1", f"{side}_recall_10")
+        )
+        lines.append(
+            f"{query} as the query: the first {answer} of {counts[answers]:,} is right for {first} "
+            f"% of the queries, and one of the first ten for {ten} %; in a random order for "
+            f"{by_chance} % and {ten_by_chance} %."
+        )
+    for name, simpler in evaluation.baselines.items():
+        found, rsum = rsum_difference(own, simpler.metrics, image_of), simpler.metrics.summary[RSUM]
+        place = "above" if found.low > 0 else "below" if found.high < 0 else "level with"
+        lines.append(
+            f"The model is {place} a {name} on the same features, whose RSUM is {cell(RSUM, rsum)} "
+            f"(difference {100 * found.value:+.1f}, 95 % interval {100 * found.low:+.1f} to "
+            f"{100 * found.high:+.1f})."
+        )
+    return lines
+
+
+def verdict_line(evaluation: Evaluation) -> str:
+    """Whether the model's own matcher is better than chance, in a sentence.
+
+    By the annotated answers; and where all that is right is known, and says otherwise, by that too.
+    Matchers that tie many pairs are named.
+    """
+    own, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
+    found = verdict(own.metrics, images)
+    line = f"{own.name}: {found}"
+    if (truth := own.measured.extra.get("truth")) is not None:
+        known = verdict(truth, images)
+        if known.is_better_than_chance != found.is_better_than_chance:
+            line += f" By the {judgements_title('truth')}: {known}"
+    warnings = (tie_warning(matcher.name, matcher.tied) for matcher in evaluation.matchers)
+    return " ".join([line, *filter(None, warnings)])
+
+
+def embedding_lines(evaluation: Evaluation) -> list[str]:
+    """What the uncertainty of the embeddings tells, and how alike those of a set are, in words."""
+    lines = []
+    for side, found in evaluation.uncertainty_bins.items():
+        low, high = found.interval
+        line = (
+            f"rank correlation of {side} uncertainty and {side} R@1: {found.correlation:+.3f} "
+            f"(95 % interval {low:+.3f} to {high:+.3f})"
+        )
+        if not found.is_informative:
+            line += f". This model's uncertainty of {side}s is not informative."
+        lines.append(line)
+    if evaluation.uncertainty_of_truth is not None:
+        low, high = correlation_interval(evaluation.uncertainty_of_truth, evaluation.images)
+        line = (
+            "rank correlation of caption uncertainty and the number of images that a caption is "
+            f"true of: {evaluation.uncertainty_of_truth:+.3f} (95 % interval {low:+.3f} to "
+            f"{high:+.3f})"
+        )
+        if evaluation.fewness_of_truth is not None:
+            fewness = f"{evaluation.fewness_of_truth:+.3f}"
+            line += f". Of how few words it has, which takes no model: {fewness}"
+        lines.append(line)
+    if evaluation.embedded is not None and "log_variance" not in evaluation.embedded.captions:
+        lines.append("This model has no sigma, so nothing is said of how uncertain it is.")
+    for side, similarity in evaluation.set_similarity.items():
+        lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
+    return lines

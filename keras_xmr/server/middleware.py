@@ -1,0 +1,153 @@
+"""Looks at every request before anything reads it, and at every answer before it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from keras_xmr.server.errors import error_response
+from keras_xmr.server.service import Service
+
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class RequestGuard:
+    """Turns away requests of other pages and of too many bytes; adds headers; counts.
+
+    A page of another site can make a browser ask a server on loopback, by a name of its own that
+    it lets point there (DNS rebinding) or by a form. So the name that was asked for has to be
+    ours, or an address, which nobody can rebind; and what is sent has to come from our page.
+
+    Args:
+        app: The application.
+        service: Has the names and limits, and the counts of requests.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app, self._service = app, service
+        self._settings, self._metrics = service.settings, service.metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            # Nothing here speaks another protocol; "lifespan" is the start and end of the server.
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        begin, status = time.perf_counter(), [0]
+
+        async def send_on(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status[0] = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                if self._service.state == "draining":
+                    headers["Connection"] = "close"
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, send_on)
+        except asyncio.CancelledError:
+            # The server ends, and has waited for long enough.
+            if status[0]:
+                raise
+            ended = "the server has ended before it could answer"
+            await error_response(503, ended)(scope, receive, send_on)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            self._metrics.count_request(route, status[0] or 500, time.perf_counter() - begin)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        limit = self._limit(headers)
+        if (refusal := self._refusal(scope, headers, limit)) is not None:
+            await error_response(*refusal)(scope, receive, send)
+            return
+        body = _Body(receive, send, limit)
+        await self._app(scope, body.receive, body.send)
+        if body.is_too_long:
+            await error_response(413, _too_large(limit))(scope, receive, send)
+
+    def _limit(self, headers: Headers) -> int:
+        kind = headers.get("content-type", "")
+        is_form = kind.startswith("multipart/form-data")
+        return self._settings.max_body if is_form else self._settings.max_json
+
+    def _refusal(self, scope: Scope, headers: Headers, limit: int) -> tuple[int, str] | None:
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return 421, (
+                f"this server is not called {host[:100]!r}; start it with --allow-host=NAME if "
+                "it is to be reached by that name"
+            )
+        origin = headers.get("origin")
+        if scope["method"] not in ("GET", "HEAD") and origin and origin_host(origin) != host:
+            return 403, "this request was sent by a page of another site"
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > 18 or int(length) > limit:
+            return 413, _too_large(limit)
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name = hostname(host)
+        if name == "localhost" or name in self._settings.names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+class _Body:
+    """Reads a request up to a limit; where there is more, what the application says is dropped."""
+
+    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
+        self._receive, self._send, self._left = receive, send, limit
+
+    @property
+    def is_too_long(self) -> bool:
+        return self._left < 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        return {"type": "http.disconnect"} if self.is_too_long else message
+
+    async def send(self, message: Message) -> None:
+        if not self.is_too_long:
+            await self._send(message)
+
+
+def hostname(host: str) -> str:
+    """The name or address in a `Host` header, without its port; empty if there is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def origin_host(origin: str) -> str:
+    """Name and port of an `Origin` header; empty if it is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
+def _too_large(limit: int) -> str:
+    return f"the request is too large: at most {limit:,} bytes are taken"

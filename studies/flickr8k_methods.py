@@ -1,0 +1,245 @@
+"""All methods of the papers on Flickr8K, beside plain baselines on the same features.
+
+Every method is a config of `csv_pretrained*` on the data of Flickr8K: the same frozen
+encoders, the same number of epochs, a rate that was chosen on the validation split (which is also
+what chooses the epoch). Baselines (benchmarks/baselines.py) see the averaged features and are tuned
+on the same split. Test is measured once per run: recalls by the annotated pairs, and what the crowd
+and the experts judged.
+
+A line per run is appended to `--results`; what has a line is not run again, so a study that was
+stopped goes on. Seeds come last: with fewer, all methods have as many. `--table` alone prints the
+table of the results, and `--csv` writes all figures of it.
+
+    python studies/flickr8k_methods.py --flickr8k data/raw/flickr8k --seeds 3
+    python studies/flickr8k_methods.py --table
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+from methods_table import JUDGED, SIDES, print_tables, read_lines, write_csv
+
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+from baselines import BASELINES, Pairs
+
+from data_pipelines.batches import caption_feature_batches, image_batches
+from data_pipelines.records import SplitRecords
+from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.schema import Config
+from keras_xmr.evaluation import evaluate_split
+from keras_xmr.evaluation.evaluate import evaluate_matrices
+from keras_xmr.evaluation.uncertainty import few_words
+from keras_xmr.metrics.functions import score_matrices_of
+from keras_xmr.pipeline import Run
+
+SHORTEST_FIRST = "shortest_first"
+WITHOUT_SEEDS = ("ridge", "cca", SHORTEST_FIRST)
+PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder")
+METHODS = (
+    "csv_pretrained",
+    *(
+        f"csv_pretrained_{name}"
+        for name in (
+            "nt_xent",
+            "vse0",
+            "vsepp",
+            "smooth_ap",
+            "mean_only",
+            "pcme",
+            "daa",
+            "pcmepp",
+            "msrm",
+            "msrm_literal",
+            "nt_xent_local",
+            "pvse",
+            "dvse",
+            "dive",
+            "vsrn_triplet",
+            "vsrn_hardest",
+            "vsrn_nt_xent",
+            "vsrn_smooth_ap",
+            "saf",
+            "saf_daa",
+            "sgr",
+            "sgr_daa",
+        )
+    ),
+)
+RESULTS = Path(__file__).parent / "results" / "flickr8k_methods.jsonl"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs what is missing, and prints the tables."""
+    options = _parser().parse_args(arguments)
+    if options.flickr8k:
+        _run_missing(options)
+    lines = read_lines(options.results)
+    print_tables(lines)
+    if options.csv:
+        write_csv(lines, options.csv)
+
+
+def _run_missing(options: argparse.Namespace) -> None:
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    done = {(line["method"], line["seed"]) for line in read_lines(options.results)}
+    for seed in range(options.seeds):
+        missing = [m for m in options.methods if (m, seed) not in done]
+        plain = [m for m in PLAIN if (m, seed) not in done and not (seed and m in WITHOUT_SEEDS)]
+        for line in _lines_of_baselines(plain, seed, options) if options.baselines else ():
+            _append(line, options.results)
+        for method in missing:
+            _append(_train(method, seed, options), options.results)
+
+
+def _append(line: dict[str, Any], path: Path) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    rsum = sum(100 * np.mean(np.array(r) <= k) for r in line["ranks"] for k in (1, 5, 10))
+    print(
+        f"{line['method']} seed {line['seed']}: val {line['val']:.1f}, test {rsum:.1f}", flush=True
+    )
+
+
+def _config(method: str, seed: int, options: argparse.Namespace) -> Config:
+    """The config of a method with the data and the judgements of Flickr8K."""
+    work = options.work
+    sets = [
+        f"data.source={{name: flickr8k, root: {json.dumps(str(options.flickr8k))}}}",
+        "evaluation.judgements=[crowd, experts]",
+        f"data.records={work / 'records'}",
+        f"output={work / 'runs'}",
+        f"name={method}-seed{seed}",
+        f"seed={seed}",
+        f"model.image.encoder.preset={options.image_preset}",
+        f"model.text.encoder.preset={options.text_preset}",
+        *options.set,
+    ]
+    return load_config(find_config(method), sets)
+
+
+def _prepared(config: Config) -> Run:
+    run = Run(config)
+    if not config.data.is_prepared:
+        run.prepare()
+    return run
+
+
+def _train(method: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Trains and measures a method."""
+    config = _config(method, seed, options)
+    run = _prepared(config)
+    begin = time.perf_counter(), time.process_time()
+    run.train()
+    wall, processor = time.perf_counter() - begin[0], time.process_time() - begin[1]
+    best = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
+    evaluation = evaluate_split(run.model, run.embedded_records, "test", run.tokenizer, config)
+    line = _line(method, seed, best, evaluation) | {"wall_s": wall, "processor_s": processor}
+    keras.backend.clear_session()
+    if not options.keep:
+        shutil.rmtree(config.folder)
+    return line
+
+
+def _lines_of_baselines(
+    names: Sequence[str], seed: int, options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Measures baselines on the features of `csv_pretrained`."""
+    if not names:
+        return
+    config = _config("csv_pretrained", seed, options)
+    config = config.model_copy(update={"name": f"features-seed{seed}"})
+    run = _prepared(config)
+    run.train()
+    splits = [run.embedded_records.split(name) for name in ("train", "val", "test")]
+    pairs = [_pairs(run, split) for split in splits]
+    for name in names:
+        begin = time.perf_counter(), time.process_time()
+        if name == SHORTEST_FIRST:
+            val, scores = float("nan"), _shortest_first(splits[2])
+        else:
+            val, scores = BASELINES[name](*pairs, seed)
+        wall, processor = time.perf_counter() - begin[0], time.process_time() - begin[1]
+        matrices = score_matrices_of(scores.astype(np.float32))
+        evaluation = evaluate_matrices([(name, matrices)], run.records, splits[2], config)
+        yield _line(name, seed, val, evaluation) | {"wall_s": wall, "processor_s": processor}
+    shutil.rmtree(config.folder)
+
+
+def _pairs(run: Run, split: SplitRecords) -> Pairs:
+    """What the poolings of both towers see: averages of the features that a run has kept."""
+    size = run.config.evaluation.batch_size
+    captions: Any = split.caption_features
+    batches = (
+        image_batches(split, run.config.data.image, size),
+        caption_feature_batches(captions, np.arange(split.num_captions), size),
+    )
+    images, texts = (
+        np.concatenate([tower.get_layer("head").global_pooling.average(batch) for batch in own])
+        for tower, own in zip((run.model.image_tower, run.model.text_tower), batches, strict=True)
+    )
+    return Pairs(images.astype(np.float64), texts.astype(np.float64), split.caption_image)
+
+
+def _shortest_first(split: SplitRecords) -> np.ndarray:
+    """The shortest captions first, whatever the photo; ties and photos by chance."""
+    ties = np.random.default_rng(0).random((len(split), split.num_captions)) / 2
+    return few_words(split.texts)[None, :] + ties
+
+
+def _line(method: str, seed: int, val: float, evaluation: Any) -> dict[str, Any]:
+    """What is kept of a run: ranks by the annotated pairs, and what people judged per query."""
+    own = evaluation.matchers[0].measured
+    sides = [(own.metrics.image_to_text, own.metrics.text_to_image)]
+    ranks = [side.values["rank"].astype(int).tolist() for side in sides[0]]
+    judged = {
+        people: {
+            metric: {
+                side: _rounded(getattr(own.extra[people], name).values[metric])
+                for side, name in SIDES.items()
+            }
+            for metric in JUDGED
+        }
+        for people in ("crowd", "experts")
+    }
+    return {"method": method, "seed": seed, "val": val, "ranks": ranks, "judged": judged}
+
+
+def _rounded(values: np.ndarray) -> list[float | None]:
+    return [None if np.isnan(value) else round(float(value), 4) for value in values]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--flickr8k", type=Path, help="folder of Flickr8K as released")
+    what.add_argument("--table", action="store_true", help="the table of finished runs alone")
+    parser.add_argument("--work", type=Path, default=Path("data/flickr8k_methods"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
+    parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--no-baselines", dest="baselines", action="store_false")
+    parser.add_argument("--keep", action="store_true", help="keeps the folders of runs")
+    parser.add_argument("--image-preset", default="efficientnet_lite0_ra_imagenet")
+    parser.add_argument("--text-preset", default="hf://sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--csv", type=Path, help="writes all figures of the table")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

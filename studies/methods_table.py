@@ -1,0 +1,170 @@
+"""Tables of what studies/flickr8k_methods.py has measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_xmr.metrics.bootstrap import Difference, Estimate, mean_of_runs, resampled_means
+
+JUDGED = ("r_precision", "map_at_r", "recall_1")
+SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
+RECALLS = tuple(f"{side} R@{k}" for side in SIDES for k in (1, 5, 10))
+_LABELS = {
+    "chance": "chance",
+    "shortest_first": "captions ordered by length (ignores the image)",
+    "ridge": "ridge regression",
+    "cca": "CCA",
+    "dual_encoder": "linear dual encoder, tuned",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """The runs of a method.
+
+    Attributes:
+        name: Its name.
+        lines: Its lines in the file of results, one per seed.
+    """
+
+    name: str
+    lines: Sequence[Mapping[str, Any]]
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return _LABELS.get(self.name, f"`{self.name.removeprefix('csv_pretrained_')}`")
+
+    @cached_property
+    def recalls(self) -> np.ndarray:
+        """R@1, R@5, R@10 of both directions and RSUM, in percent, (runs, 7)."""
+        hits = [
+            [100 * np.mean(r <= k) for r in _ranks(line) for k in (1, 5, 10)] for line in self.lines
+        ]
+        return np.c_[np.array(hits), np.sum(hits, axis=1)]
+
+    @cached_property
+    def rsum(self) -> Estimate:
+        """RSUM over photos that are resampled with their captions, and over seeds."""
+        resampled = np.stack([_resampled_rsum(line) for line in self.lines], axis=1)
+        return mean_of_runs(self.recalls[:, -1], resampled)
+
+    @property
+    def val(self) -> float:
+        """Mean RSUM on the validation split."""
+        return float(np.mean([line["val"] for line in self.lines]))
+
+    def mean(self, key: str) -> float:
+        """The mean over runs of a number of their lines."""
+        return float(np.mean([line[key] for line in self.lines]))
+
+    def judged(self, people: str, metric: str, side: str) -> float:
+        """The mean of a judged metric over queries and runs, in percent."""
+        values = [line["judged"][people][metric][side] for line in self.lines]
+        return 100 * float(np.nanmean(np.array(values, np.float64)))
+
+    @property
+    def interval(self) -> Difference:
+        """RSUM with its interval."""
+        return self.rsum.difference()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of results; none if there is no such file."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def methods_of(lines: Sequence[Mapping[str, Any]]) -> list[Method]:
+    """The methods of some lines, by their RSUM, the highest first."""
+    by_name: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for line in lines:
+        by_name[line["method"]].append(line)
+    methods = [Method(name, own) for name, own in by_name.items()]
+    return sorted(methods, key=lambda method: -method.rsum.value)
+
+
+def groups_of(methods: Sequence[Method]) -> list[int]:
+    """The group of each method, which are in the order of RSUM.
+
+    A method begins a new group if its difference from the first one of the group is significant.
+    """
+    groups, first = [], None
+    for method in methods:
+        if first is None or (first.rsum - method.rsum).difference().low > 0:
+            first = method
+            groups.append(groups[-1] + 1 if groups else 1)
+        else:
+            groups.append(groups[-1])
+    return groups
+
+
+def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
+    """A row per method, of cells by the title of their column."""
+    others = {method.name: method for method in methods}
+    for method, group in zip(methods, groups_of(methods), strict=True):
+        row = {"group": str(group), "method": method.label}
+        row |= dict(zip(RECALLS, (f"{v:.1f}" for v in method.recalls.mean(axis=0)), strict=False))
+        row["RSUM"] = _cell(method.interval)
+        for name in ("cca", "dual_encoder"):
+            if name in others and name != method.name:
+                row[f"to {_LABELS[name]}"] = _cell(
+                    (method.rsum - others[name].rsum).difference(), "+"
+                )
+        for people in ("crowd", "experts"):
+            for side in SIDES:
+                row[f"{people} {side} R-P"] = f"{method.judged(people, 'r_precision', side):.1f}"
+        row["val RSUM"] = f"{method.val:.1f}"
+        row["seconds"] = f"{method.mean('wall_s'):.0f}"
+        row["seeds"] = str(len(method.lines))
+        yield row
+
+
+def print_tables(lines: Sequence[Mapping[str, Any]]) -> None:
+    """Prints a table in Markdown."""
+    rows = list(rows_of(methods_of(lines)))
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    print(f"| {' | '.join(columns)} |")
+    print(f"| ---: | --- |{' ---: |' * (len(columns) - 2)}")
+    for row in rows:
+        print(f"| {' | '.join(row.get(column, '') for column in columns)} |")
+
+
+def write_csv(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Writes the table as CSV."""
+    rows = list(rows_of(methods_of(lines)))
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _cell(found: Difference, sign: str = "") -> str:
+    return f"{found.value:{sign}.1f} [{found.low:{sign}.1f}, {found.high:{sign}.1f}]"
+
+
+def _ranks(line: Mapping[str, Any]) -> list[np.ndarray]:
+    return [np.array(ranks) for ranks in line["ranks"]]
+
+
+def _resampled_rsum(line: Mapping[str, Any]) -> np.ndarray:
+    """RSUM, in percent, of resamples of photos with their captions."""
+    images, captions = _ranks(line)
+    photo = np.repeat(np.arange(len(images)), len(captions) // len(images))
+    sums = [100.0 * (ranks[:, None] <= [1, 5, 10]).sum(axis=1) for ranks in (images, captions)]
+    means = [
+        resampled_means(own[:, None], groups, len(images))[:, 0]
+        for own, groups in zip(sums, (np.arange(len(images)), photo), strict=True)
+    ]
+    return means[0] + means[1]

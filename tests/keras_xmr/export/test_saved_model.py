@@ -1,0 +1,395 @@
+"""Exports load without us: the Keras file with the package alone, the SavedModel without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import h5py
+import keras
+import models
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.tools import saved_model_cli
+from tiny_runs import copy_of, untrained
+
+from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
+from data_pipelines.pixels import read_pixels
+from keras_xmr.export import saved_model
+from keras_xmr.export.samples import image_files
+from keras_xmr.export.saved_model import ExportError, _Endpoints, export_saved_model
+from keras_xmr.export.versions import versions
+from keras_xmr.pipeline import Run
+
+pytestmark = pytest.mark.slow
+
+CAPTIONS = ["a red circle left of a small blue square", "nothing green", "Zwei Hunde 🐕", ""]
+
+LOAD = """
+import json, sys
+import numpy as np, tensorflow as tf
+folder, keras_file, batch, *images = sys.argv[1:]
+model = tf.saved_model.load(folder)
+images = [open(path, "rb").read() for path in images]
+captions = json.loads(sys.stdin.read())
+found = {
+    "image": model.signatures["embed_image"](image_bytes=tf.constant(images)),
+    "text": model.signatures["embed_text"](captions=tf.constant(captions)),
+    "match": model.signatures["match"](
+        image_bytes=tf.constant(images), captions=tf.constant([captions] * len(images))),
+}
+found = {n: {k: v.numpy().tolist() for k, v in f.items()} for n, f in found.items()}
+assert not {"keras_xmr", "data_pipelines", "tensorflow_probability"} & sys.modules.keys()
+
+import keras
+import keras_xmr
+model = keras.models.load_model(keras_file)
+batch = np.load(batch)
+embedded = model({"image": batch["image"], "caption": batch["caption"]})
+found["scores"] = np.asarray(model.score(embedded["image"], embedded["caption"])).tolist()
+print(json.dumps(found))
+"""
+
+
+def python(script: str, *arguments: str, stdin: str = "", cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script, *arguments],
+        input=stdin,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, trained):
+    """A trained run that was exported by another process than its own."""
+    run = copy_of(trained, tmp_path_factory.mktemp("run"))
+    run.export()
+    return run
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """The same picture as JPEG, PNG and grey JPEG."""
+    folder = tmp_path_factory.mktemp("pictures")
+    picture = datasets.picture(3, (70, 50))
+    for name, image, kind in (
+        ("a.jpg", picture, "JPEG"),
+        ("b.png", picture, "PNG"),
+        ("c.jpg", picture.convert("L"), "JPEG"),
+    ):
+        (folder / name).write_bytes(datasets.encoded(image, kind))
+    return sorted(folder.iterdir())
+
+
+def live(run, pictures):
+    """What the live model makes of pictures and captions."""
+    pixels = tf.stack(
+        [
+            decode_any_for_evaluation(tf.constant(path.read_bytes()), run.config.data.image)
+            for path in pictures
+        ]
+    )
+    return run.model.image_tower(pixels), run.model.text_tower(run.tokenizer(CAPTIONS))
+
+
+@pytest.fixture(scope="module")
+def batch(run):
+    """Pixels and word ids, as the model eats them."""
+    random = np.random.default_rng(0)
+    return {
+        "image": random.integers(0, 256, (3, 32, 32, 3), np.uint8),
+        "caption": run.tokenizer(CAPTIONS).numpy(),
+    }
+
+
+@pytest.fixture(scope="module")
+def found(run, pictures, batch, tmp_path_factory):
+    """What another process makes of the SavedModel without us, and then of the Keras file."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    np.savez(folder / "batch.npz", **batch)
+    files = (run.folder.serving / "1", run.folder.model, folder / "batch.npz", *pictures)
+    return json.loads(python(LOAD, *map(str, files), stdin=json.dumps(CAPTIONS), cwd=folder))
+
+
+def test_saved_model_needs_no_project_code(run, pictures, found):
+    image, caption = live(run, pictures)
+    scores = run.model.score(image, caption)
+    for key in ("mean", "log_variance"):
+        np.testing.assert_allclose(found["image"][key], image[key], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["text"][key], caption[key], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        found["text"]["log_sigma"], 0.5 * np.mean(caption["log_variance"], axis=1), rtol=1e-4
+    )
+    np.testing.assert_allclose(found["match"]["scores"], scores, rtol=1e-3, atol=1e-4)
+    probabilities = np.array(found["match"]["probabilities"])
+    np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-scores)), rtol=1e-3)
+    assert probabilities.shape == (3, 4)
+
+
+def test_saved_model_cli_runs_it(run, tmp_path):
+    feed = saved_model_cli.load_inputs_from_input_arg_string("", f"captions={CAPTIONS[:2]!r}", "")
+    saved_model_cli.run_saved_model_with_feed_dict(
+        str(run.folder.serving / "1"), "serve", "embed_text", feed, str(tmp_path), False
+    )
+    expected = run.model.text_tower(run.tokenizer(CAPTIONS[:2]))
+    for key, value in expected.items():
+        np.testing.assert_allclose(np.load(tmp_path / f"{key}.npy"), value, rtol=1e-4, atol=1e-5)
+
+
+def test_keras_model_loads_after_importing_the_package(run, batch, found):
+    embedded = run.model(batch)
+    expected = run.model.score(embedded["image"], embedded["caption"])
+    np.testing.assert_allclose(found["scores"], expected, rtol=1e-4, atol=1e-4)
+
+
+def save_nothing(served, path, signatures):
+    """Writes a version without a model in it."""
+    (Path(path) / "variables").mkdir(parents=True)
+
+
+@pytest.fixture
+def quick(run, monkeypatch):
+    """Exports that take no time; all that they leave is removed."""
+    monkeypatch.setattr(tf.saved_model, "save", save_nothing)
+    monkeypatch.setattr(_Endpoints, "compare", lambda self, folder: None)
+    yield run
+    for path in run.folder.serving.iterdir():
+        if path.name != "1":
+            shutil.rmtree(path)
+
+
+def test_every_export_is_the_next_version(quick):
+    before = (quick.folder.serving / "1" / "saved_model.pb").stat().st_ino
+    quick.export()
+    assert [path.name for path in versions(quick.folder.serving)] == ["1", "2"]
+    assert (quick.folder.serving / "1" / "saved_model.pb").stat().st_ino == before
+    assert not list(quick.folder.path.glob(".*"))
+    assert not list(quick.folder.serving.glob(".*"))
+
+
+def test_the_keras_file_is_the_same_whoever_exports(quick, tmp_path):
+    """The step of the weights is in it, too, whether the model was trained or loaded here."""
+    best = quick.folder.trained_weights(quick.config)
+    with h5py.File(best) as weights:
+        expected = int(weights["vars/0"][()])
+    assert expected > 0
+    again = Run(quick.config)
+    again.train()  # Loads what was trained.
+    for model in (again.model, Run(quick.config).model):
+        path = tmp_path / "model.keras"
+        saved_model.export_keras(model, path)
+        found = keras.models.load_model(path)
+        assert int(found.global_step) == expected
+
+
+def test_what_a_killed_export_left_is_removed_and_blocks_nothing(quick):
+    dead = f".2.{os.getpid()}.1"  # Of an earlier process of the same number, as in a container.
+    for left in (dead, ".1.old", ".2.old"):
+        (quick.folder.serving / left / "variables").mkdir(parents=True)
+    quick.export()
+    assert [path.name for path in versions(quick.folder.serving)] == ["1", "2"]
+    assert not (quick.folder.serving / dead).exists()
+
+
+@pytest.mark.parametrize("fails", [KeyboardInterrupt, ExportError])
+def test_an_export_that_ends_early_leaves_what_was_there(quick, monkeypatch, fails):
+    def ends(self, folder):
+        raise fails
+
+    before = sorted(quick.folder.serving.rglob("*"))
+    monkeypatch.setattr(_Endpoints, "compare", ends)
+    with pytest.raises(fails):
+        quick.export()
+    assert sorted(quick.folder.serving.rglob("*")) == before
+
+
+@pytest.fixture(scope="module")
+def served(run):
+    """The exported model, without what else the project knows."""
+    return tf.saved_model.load(str(versions(run.folder.serving)[-1]))
+
+
+def test_the_saved_model_sees_odd_files_as_records_hold_them(run, served):
+    options = run.config.data.image
+    files = image_files()
+    found = served.embed_image(tf.constant(list(files.values())))["mean"].numpy()
+    expected = tf.stack(
+        [crop_for_evaluation(read_pixels(data, name), options) for name, data in files.items()]
+    )
+    np.testing.assert_allclose(found, run.model.image_tower(expected)["mean"], rtol=1e-4, atol=1e-4)
+    # They do not all look the same to a model.
+    assert np.ptp(found, axis=0).max() > 1e-2
+
+
+def test_an_export_that_sees_other_pixels_than_records_is_refused(run, monkeypatch):
+    endpoints = _Endpoints(run.model, run.tokenizer, run.config.data.image)
+    for wrong in ("rotated JPEG", "transparent PNG", "16-bit PNG", "CMYK JPEG", "palette PNG"):
+
+        def others(data, name, wrong=wrong):
+            return 255 - read_pixels(data, name) if name == wrong else read_pixels(data, name)
+
+        monkeypatch.setattr(saved_model, "read_pixels", others)
+        with pytest.raises(ExportError, match=f"pixels of a {wrong} file"):
+            endpoints._some_images()
+
+
+def test_no_captions_and_no_images_have_no_embeddings(run, served):
+    none = tf.constant([], tf.string)
+    assert served.embed_text(none)["mean"].shape == (0, 8)
+    assert served.embed_text(none)["log_sigma"].shape == (0,)
+    assert served.embed_image(none)["mean"].shape == (0, 8)
+    photo = tf.constant([image_files()["plain JPEG"]])
+    assert served.match(photo, tf.reshape(none, [1, 0]))["scores"].shape == (1, 0)
+    assert served.match(none, tf.reshape(none, [0, 2]))["scores"].shape == (0, 2)
+
+
+def test_each_image_is_matched_with_its_own_captions(run, served):
+    files = image_files()
+    photos = tf.constant([files["plain JPEG"], files["GIF"]])
+    lists = tf.constant([["two", "a red circle", "two"], ["", "two", "nothing green"]])
+    found = served.match(photos, lists)["scores"].numpy()
+    for row in range(2):
+        alone = served.match(photos[row : row + 1], lists[row : row + 1])["scores"]
+        np.testing.assert_allclose(found[row], alone[0], rtol=1e-4, atol=1e-5)
+    embedded = served.embed_image(photos), served.embed_text(tf.constant(["two"]))
+    np.testing.assert_allclose(found[:, [0]][:1], run.model.score(*embedded)[:1], rtol=1e-4)
+    assert found[0, 0] == found[0, 2]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a list of captions per image"):
+        served.match(photos, lists[:1])
+
+
+def test_pixels_that_were_decoded_elsewhere_are_embedded(run, served):
+    options = run.config.data.image
+    data = image_files()["plain JPEG"]
+    pixels = crop_for_evaluation(read_pixels(data, "photo"), options)[None]
+    found, expected = served.embed_pixels(pixels), served.embed_image(tf.constant([data]))
+    np.testing.assert_allclose(found["mean"], expected["mean"], rtol=1e-3, atol=1e-3)
+
+
+def test_a_server_can_warm_up_with_every_signature(run, served):
+    logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    path = versions(run.folder.serving)[-1] / "assets.extra" / "tf_serving_warmup_requests"
+    asked = []
+    for record in tf.data.TFRecordDataset(str(path)):
+        request = logs.PredictionLog.FromString(record.numpy()).predict_log.request
+        name = request.model_spec.signature_name
+        inputs = {key: tf.constant(tf.make_ndarray(t)) for key, t in request.inputs.items()}
+        for value in served.signatures[name](**inputs).values():
+            asked.append((name, value.shape[0]))
+    assert set(asked) == {
+        (name, items)
+        for name in ("embed_image", "embed_text", "match", "embed_pixels")
+        for items in (1, 8)
+    }
+
+
+def test_a_file_that_is_no_image_is_named(served):
+    photo = image_files()["plain JPEG"]
+    for bad, says in ((b"text", "is not a JPEG, PNG"), (photo[:-99], "is a broken image")):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"image 2 .*{says}"):
+            served.embed_image(tf.constant([photo, photo, bad, photo]))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"image 0 .*{says}"):
+            served.match(tf.constant([bad]), tf.constant([CAPTIONS]))
+
+
+def test_an_export_that_is_not_equal_is_refused(run, tmp_path, monkeypatch):
+    original = _Endpoints.embed_text
+    calls = []
+
+    def drifting(self, captions):
+        found = original(self, captions)
+        calls.append(1)
+        return {k: v + (0.5 if tf.executing_eagerly() else 0.0) for k, v in found.items()}
+
+    every = _Endpoints.all
+
+    def first_two(self):
+        # The others take longer to trace, and are compared after these.
+        found = every(self)
+        return {name: found[name] for name in ("embed_image", "embed_text")}
+
+    monkeypatch.setattr(_Endpoints, "all", first_two)
+    monkeypatch.setattr(_Endpoints, "embed_text", drifting)
+    with pytest.raises(ExportError, match="embed_text is not equal to the model"):
+        export_saved_model(
+            run.model, run.tokenizer, run.config.data.image, tmp_path / "serving" / "1"
+        )
+    assert calls
+    assert not list((tmp_path / "serving").iterdir())
+
+
+def test_models_on_regions_are_exported_too(tmp_path):
+    datasets.regions(tmp_path / "features")
+    run = Run(
+        models.tiny_config(
+            tmp_path,
+            f"data.source={{name: regions, root: {tmp_path / 'features'}}}",
+            "model.image.encoder={name: regions, dimension: 8}",
+            "model.image.pooling=attention",
+        )
+    )
+    run.prepare()
+    untrained(run)
+    run.evaluate()
+    run.export()
+    regions = np.load(tmp_path / "features" / "test_ims.npy")
+    loaded = tf.saved_model.load(str(run.folder.serving / "1"))
+    found = loaded.embed_image(tf.constant(regions))
+    np.testing.assert_allclose(
+        found["mean"], run.model.image_tower(regions)["mean"], rtol=1e-4, atol=1e-5
+    )
+    found = loaded.match(tf.constant(regions[:2]), tf.constant([CAPTIONS, CAPTIONS]))
+    assert found["scores"].shape == (2, 4)
+    assert "embed_pixels" not in loaded.signatures
+
+
+def test_sets_and_points_are_exported_without_what_only_losses_need(tmp_path):
+    losses = (
+        "[{name: variance_aware_weighting, weight: 0.6}, {name: triplet, warmup_steps: 2},"
+        " {name: dynamic_orthogonality, weight: 0.4}]"
+    )
+    run = Run(
+        models.tiny_config(
+            tmp_path,
+            "model.image.head={name: dynamic_sub_embeddings, set_size: 2}",
+            "model.text.head=attentive_point",
+            "model.matcher=max_cosine",
+            f"objective={losses}",
+            "evaluation.matchers=[mean_cosine, smooth_chamfer]",
+        )
+    )
+    run.prepare()
+    untrained(run)
+    run.evaluate()
+    run.export()
+    loaded = tf.saved_model.load(str(run.folder.serving / "1"))
+    photo = tf.constant(datasets.encoded(datasets.picture(3)))
+    image, caption = loaded.embed_image(photo[None]), loaded.embed_text(tf.constant(CAPTIONS))
+    assert image.keys() == {"points"}
+    assert image["points"].shape == (1, 2, 8)
+    assert caption.keys() == {"mean"}
+    match = loaded.match(photo[None], tf.constant([CAPTIONS]))
+    assert match.keys() == {"scores"}
+    cosines = np.einsum("kd,md->km", image["points"][0], caption["mean"])
+    np.testing.assert_allclose(match["scores"][0], cosines.max(axis=0), rtol=1e-4, atol=1e-5)
+
+
+def test_keras_file_holds_no_code(run):
+    import zipfile
+
+    with zipfile.ZipFile(run.folder.model) as archive:
+        config = archive.read("config.json").decode()
+        assert sorted(archive.namelist()) == ["config.json", "metadata.json", "model.weights.h5"]
+    assert "Lambda" not in config
+    keras.models.load_model(run.folder.model, safe_mode=True)

@@ -1,0 +1,193 @@
+"""Published models as they are: every command takes them, without data, captions or training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import datasets
+import numpy as np
+import presets
+import pytest
+import safetensors.numpy
+import two_towers
+
+import keras_xmr
+from data_pipelines.errors import UserError
+from keras_xmr.cli import main
+from keras_xmr.config.abilities import further_matchers
+from keras_xmr.config.loader import load_config
+from keras_xmr.index import PhotoIndex, Query, Searcher
+from keras_xmr.index.run_model import RunModel
+from keras_xmr.run_folder import load_run
+from keras_xmr.training.pretrained_run import pretrained_run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    """The folders of the families, and photos with captions, in the folder `my`."""
+    root = tmp_path_factory.mktemp("pretrained")
+    found = {n: two_towers.Case(n, root / "models" / n) for n in ("clip", "siglip2")}
+    images = root / "my" / "images"
+    images.mkdir(parents=True)
+    for number in range(28):
+        datasets.picture(number, (50, 40)).save(images / f"{number}.jpg", quality=95)
+    for number in range(2):
+        (images / f"known_{number}.jpg").write_bytes(found["clip"].photo(number))
+    rows = [f"{path.name},two dogs {path.stem}" for path in sorted(images.iterdir())]
+    (root / "my" / "captions.csv").write_text("\n".join(["image,caption", *rows]) + "\n")
+    return found
+
+
+@pytest.fixture
+def here(cases, monkeypatch):
+    """The folder of `models` and `my`, which is the current one."""
+    root = cases["clip"].folder.parent.parent
+    monkeypatch.chdir(root)
+    return root
+
+
+def keras_xmr_command(*words: str) -> None:
+    main(["keras-xmr", *words])
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip2"])
+def test_it_embeds_and_scores_as_it_was_published(cases, here, name):
+    case = cases[name]
+    run = keras_xmr.pretrained(case.folder)
+    texts = run.embed_captions(list(case.array("in_texts")))
+    np.testing.assert_allclose(texts["mean"], case.array("out_text"), atol=1e-4)
+    photos = run.embed_images([f"my/images/known_{number}.jpg" for number in range(2)])
+    # A pixel or two differ by 1 from those of Pillow.
+    np.testing.assert_allclose(photos["mean"], case.array("out_image"), atol=2e-2)
+    exact = {"mean": unit(case.array("out_image"))}
+    scores, expected = run.score(exact, texts), case.array("out_logits")
+    if name == "clip":
+        temperature = run.config.objective[0].temperature
+        np.testing.assert_allclose(scores / temperature, expected, atol=1e-3)
+    else:
+        np.testing.assert_allclose(scores, expected, atol=1e-3)
+
+
+def test_its_run_is_made_once_and_for_one_model(cases, here, capsys):
+    folder = pretrained_run("models/clip")
+    weights = folder / "last.weights.h5"
+    before = weights.stat().st_mtime_ns
+    assert pretrained_run(cases["clip"].folder) == folder
+    assert weights.stat().st_mtime_ns == before
+    shutil.copytree("models/siglip2", "other/clip")
+    with pytest.raises(UserError, match=r"saved_models/clip holds a run of another model"):
+        pretrained_run("other/clip")
+    assert load_config(folder / "config.yaml") == load_run(folder)
+    with pytest.raises(SystemExit):
+        keras_xmr_command("update", f"--run={folder}")
+    assert "a published model, of which nothing is trained" in capsys.readouterr().err
+
+
+def test_commands_take_it_as_a_run(cases, here, capsys):
+    keras_xmr_command("index", "--model=models/siglip2", "--images=my/images")
+    assert "30 photos (30 new)" in capsys.readouterr().out
+    index = "saved_models/siglip2/index"
+    keras_xmr_command("search", f"--index={index}", "two dogs", "--html=page.html")
+    page = Path("page.html").read_text()
+    for said in (capsys.readouterr().out, page):
+        assert "This index is not calibrated: how many of these photos are right" in said
+        assert "This model has no sigma" in said
+    keras_xmr_command("embed", "my/images", "--model=models/siglip2", "--output=all.npz")
+    model = RunModel(Path("saved_models/siglip2"))
+    with np.load("all.npz") as arrays:
+        assert arrays["mean"].shape == (30, 12)
+        assert str(arrays["fingerprint"]) == model.fingerprint
+    capsys.readouterr()
+    keras_xmr_command("evaluate", "--model=models/siglip2", "--set", "data.source.root=my")
+    said = capsys.readouterr().out
+    assert "as it was published (zero-shot)" in said
+    assert "This model has no sigma" in said
+    figures = json.loads(Path("saved_models/siglip2/evaluation/test/metrics.json").read_text())
+    assert 10 < figures["images"] < 25
+    assert RunModel(Path("saved_models/siglip2")).fingerprint == model.fingerprint
+
+
+def test_it_is_exported(cases, here):
+    keras_xmr_command("export", "--model=models/siglip2")
+    loaded = keras_xmr.load("saved_models/siglip2")
+    captions = loaded.embed_captions(["Two dogs."])
+    np.testing.assert_allclose(captions["mean"], cases["siglip2"].array("out_text")[:1], atol=1e-4)
+    pytest.importorskip("tf2onnx")
+    keras_xmr_command("export", "--model=models/siglip2", "--onnx")
+    assert Path("saved_models/siglip2/onnx/text_tower.onnx").is_file()
+
+
+def test_prolip_brings_its_sigma(golden, here):
+    case, folder = golden("prolip"), here / "models" / "prolip"
+    folder.mkdir()
+    weights = {key[6:]: case[key] for key in case if key.startswith("param_")}
+    words = weights["text.token_embedding.weight"]
+    weights["text.token_embedding.weight"] = np.concatenate([words, words])  # for 34 pieces
+    scale, bias = float(case["in_logit_scale"]), float(case["in_logit_bias"])
+    weights |= {"logit_scale": np.array(np.log(scale)), "logit_bias": np.array(bias)}
+    safetensors.numpy.save_file(weights, folder / "model.safetensors")
+    vision = {"image_size": 16, "patch_size": 8, "width": 12, "head_width": 6, "layers": 2}
+    text = {"context_length": 6, "vocab_size": 2 * len(words), "width": 8, "heads": 2, "layers": 2}
+    more = {"mlp_ratio": 2.5, "norm_kwargs": {"eps": 1e-6}}
+    config = {"embed_dim": 8, "vision_cfg": vision | {"mlp_ratio": 2.5}, "text_cfg": text | more}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "spiece.model").write_bytes(presets.siglip_pieces())
+    run = keras_xmr.pretrained(folder)
+    matcher = run.config.model.matcher
+    assert (matcher.scale, matcher.shift) == pytest.approx((scale / 2, scale + bias))
+    assert run.embed_captions(["a"])["log_variance"].shape == (1, 8)
+    keras_xmr_command("index", "--model=models/prolip", "--images=my/images")
+    index = PhotoIndex.open(Path("saved_models/prolip/index"))
+    notes = Searcher(index).search(Query(texts=("a red circle",)), 3).notes
+    assert "sigma is not calibrated, so nothing is said of how uncertain" in notes[1]
+
+
+def test_without_internet_it_says_what_to_fetch_and_where_to_put_it(monkeypatch, capsys, tmp_path):
+    def offline(*_args, **_options):
+        raise ConnectionError("api.kaggle.com: name or service not known\nand so on")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("keras_xmr.encoders.pretrained.presets.preset_loader", offline)
+    with pytest.raises(SystemExit):
+        keras_xmr_command("index", "--model=clip_vit_base_patch32", "--images=.")
+    said = capsys.readouterr().err
+    assert said.startswith("error: --model: the preset 'clip_vit_base_patch32' cannot be fetched")
+    for part in ("k.models.Backbone", "k.tokenizers.Tokenizer", "k.layers.ImageConverter"):
+        assert f"{part}.from_preset(p).save_to_preset('FOLDER')" in said
+    assert "name that folder as --model" in said
+    assert "and so on" not in said
+    monkeypatch.setattr("keras_xmr.encoders.pretrained.transformers.preset_file", offline)
+    with pytest.raises(UserError, match="`hf download openai/clip --local-dir FOLDER`"):
+        pretrained_run("hf://openai/clip")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_model_of_photos_and_texts_is_refused(tmp_path):
+    presets.vit(tmp_path / "vit")
+    with pytest.raises(UserError, match="is a ViTBackbone, which does not embed photos and texts"):
+        pretrained_run(tmp_path / "vit", tmp_path)
+    with pytest.raises(UserError, match=r"--model: KerasHub has no .* clip_vit_base_patch32"):
+        pretrained_run("clip_vit_base_patch_32", tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="has no config"):
+        pretrained_run(tmp_path / "empty", tmp_path)
+
+
+def test_a_folder_of_a_preset_of_kerashub_is_searched(here):
+    presets.siglip(here / "models" / "preset")
+    keras_xmr_command("index", "--model=models/preset", "--images=my/images")
+    index = PhotoIndex.open(Path("saved_models/preset/index"))
+    found = Searcher(index).search(Query(texts=("a red circle",)), 3)
+    assert len(found.hits) == 3
+    assert found.hits[0].probability is not None, "scores of SigLIP are log-odds"
+    config = load_run(Path("saved_models/preset"))
+    assert config.model.dimension == 8
+    assert "cosine" in further_matchers(config), "what the server asks"

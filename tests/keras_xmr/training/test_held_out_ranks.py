@@ -1,0 +1,108 @@
+"""A variance that predicts the ranks of held-out items."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import scipy.stats
+
+from keras_xmr.config.schema import CCAOptions
+from keras_xmr.heads import HeadError, HeldOutRank
+from keras_xmr.judgements import Judgements
+from keras_xmr.pooling import Mean, Projection
+from keras_xmr.training.cca import CanonicalCorrelations
+from keras_xmr.training.cca_start import Averages, begin_at_cca
+from keras_xmr.training.held_out_ranks import held_out_log_ranks, predict
+
+HIDDEN, WIDTH = 6, 12
+
+
+def averages(random, photos: int = 240, captions: int = 2):
+    """Captions whose last number says how vague they are, and how vague each is."""
+    maps = np.random.default_rng(5).normal(size=(2, HIDDEN, WIDTH - 1))
+    hidden = random.normal(size=(photos, HIDDEN))
+    owner = np.repeat(np.arange(photos), captions)
+    vague = random.random(len(owner))
+    images = np.c_[hidden @ maps[0], np.zeros(photos)]
+    said = (1 - vague)[:, None] * hidden[owner] + vague[:, None] * random.normal(
+        size=(len(owner), HIDDEN)
+    )
+    texts = np.c_[said @ maps[1], 5 * vague]
+    units = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in (images, texts)]
+    pairs = np.stack([owner, np.arange(len(owner))], axis=1)
+    judgements = Judgements.from_grades(pairs, np.ones(len(owner), int), (photos, len(owner)))
+    return Averages(*units, owner, judgements), vague
+
+
+def heads():
+    made = [HeldOutRank(4, lambda: Projection(4), folds=3, name=n) for n in ("image", "caption")]
+    for head in made:
+        head.build((None, 1, WIDTH))
+    return made
+
+
+def test_vague_captions_of_new_photos_have_a_larger_variance(random):
+    (train, _), (new, vague) = averages(random), averages(random)
+    image, caption = heads()
+    begin_at_cca(image, caption, train, None, CCAOptions(image_ridges=(1,), caption_ridges=(1,)))
+    output = caption(new.captions[:, None].astype(np.float32))
+    log_variance = np.asarray(output["log_variance"])
+    assert np.ptp(log_variance, axis=1).max() == 0
+    assert scipy.stats.spearmanr(log_variance[:, 0], vague).statistic > 0.6
+    expected = np.array(caption.pooling(new.captions[:, None].astype(np.float32)))
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(output["mean"], expected, atol=1e-5)
+
+
+def test_ranks_are_those_of_maps_of_the_other_folds(random):
+    train, _ = averages(random, photos=30)
+    arrays = train.images, train.captions, train.image_ids
+    options = next(CanonicalCorrelations(*arrays).projections(4, [1], [1], [0.5]))
+    fold_of = np.arange(30) % 2
+    of_images, of_captions = held_out_log_ranks(*arrays, fold_of, options)
+    held = np.flatnonzero(fold_of == 1)
+    kept = np.flatnonzero(fold_of[train.image_ids] == 0)
+    cca = CanonicalCorrelations(
+        train.images[fold_of == 0], train.captions[kept], train.image_ids[kept] // 2
+    )
+    maps = next(cca.projections(4, [1], [1], [0.5]))
+    for caption in np.flatnonzero(fold_of[train.image_ids] == 1)[:10]:
+        query = (train.captions[caption] - cca.caption_mean) @ maps.caption
+        gallery = (train.images[held] - cca.image_mean) @ maps.image
+        cosines = gallery @ query / np.linalg.norm(gallery, axis=1)
+        own = cosines[held == train.image_ids[caption]]
+        assert np.exp(of_captions[caption]) == pytest.approx((cosines >= own).sum())
+    assert (of_images >= 0).all()
+
+
+def test_the_strength_is_the_best_on_held_out_folds(random):
+    inputs, folds = random.normal(size=(60, 40)), np.arange(60) % 3
+    *_, explained = predict(inputs, random.normal(size=60), folds)
+    assert explained < 0.2  # Noise cannot be predicted, whatever the 40 numbers fit.
+    values = inputs[:, 0] + 0.1 * random.normal(size=60)
+    values[3] = np.nan
+    slope, intercept, explained = predict(inputs, values, folds)
+    assert explained > 0.8
+    assert slope[0] == pytest.approx(1, abs=0.2)
+    assert intercept == pytest.approx(0, abs=0.2)
+
+
+def test_it_is_saved_and_trains_its_point(random, tmp_path):
+    inputs = keras.Input((3, 5))
+    head = HeldOutRank(4, lambda: Projection(4))
+    model = keras.Model(inputs, head(inputs))
+    head.set_prediction(random.normal(size=5), 0.5)
+    assert [weight.name for weight in model.trainable_weights] == ["kernel"]
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras", safe_mode=True)
+    features = random.normal(size=(2, 3, 5)).astype(np.float32)
+    for name, value in model(features).items():
+        np.testing.assert_array_equal(again(features)[name], value)
+
+
+def test_what_it_needs_is_said():
+    with pytest.raises(HeadError, match="write pooling: projection"):
+        HeldOutRank(4, lambda: Mean(4))
+    with pytest.raises(HeadError, match="write 2 or more"):
+        HeldOutRank(4, lambda: Projection(4), folds=1)

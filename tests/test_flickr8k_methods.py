@@ -1,0 +1,83 @@
+"""The study of all methods on Flickr8K, on a few photos of its layout."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+
+import datasets
+import numpy as np
+import presets
+import pytest
+from benchmark_modules import benchmark
+
+bench = benchmark("flickr8k_methods", "studies")
+tables = benchmark("methods_table", "studies")
+
+SMALL = {
+    "data.image.size": 32,
+    "data.image.resize": 32,
+    "model.dimension": 6,
+    "model.image.pooling.closed_form": 2,
+    "model.text.pooling.closed_form": 2,
+    "model.image.encoder.levels": "null",
+    "model.text.encoder.layers": "[1, 2]",
+    "train.batch_size": 4,
+    "train.phases.0.epochs": 1,
+    "train.validate_every": 1,
+}
+
+
+def made_up_line(tables, name: str, seed: int, rank: int) -> dict:
+    """100 photos with five captions, all at about one rank."""
+    random = np.random.default_rng(seed)
+    ranks = [(rank + random.integers(0, 3, size)).tolist() for size in (100, 500)]
+    sides = {"i2t": [0.5, None], "t2i": [1.0, 0.0]}
+    judged = {people: dict.fromkeys(tables.JUDGED, sides) for people in ("crowd", "experts")}
+    numbers = {"val": 300.0, "wall_s": 60.0}
+    return {"method": name, "seed": seed, "ranks": ranks, "judged": judged} | numbers
+
+
+def test_methods_that_cannot_be_told_apart_share_a_group(tables):
+    ranks = {"chance": 90, "cca": 4, "csv_pretrained": 1, "csv_pretrained_pcme": 1}
+    lines = [
+        made_up_line(tables, name, seed + 10 * number, rank)
+        for number, (name, rank) in enumerate(ranks.items())
+        for seed in range(3)
+    ]
+    rows = list(tables.rows_of(tables.methods_of(lines)))
+    groups = {row["method"]: row["group"] for row in rows}
+    assert groups == {"`csv_pretrained`": "1", "`pcme`": "1", "CCA": "2", "chance": "3"}
+    best = rows[0]
+    assert best["seeds"] == "3"
+    assert best["crowd i2t R-P"] == "50.0"
+    assert best["experts t2i R-P"] == "50.0"
+    value, low, high = (float(part.strip("[],")) for part in best["to CCA"].split())
+    assert 0 < low < value < high
+    assert "to CCA" not in next(row for row in rows if row["method"] == "CCA")
+
+
+@pytest.mark.slow
+def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys, monkeypatch):
+    datasets.flickr8k(tmp_path / "raw")
+    encoder = functools.partial(bench.BASELINES["dual_encoder"], epochs=1 / 36)
+    monkeypatch.setitem(bench.BASELINES, "dual_encoder", encoder)
+    arguments = [f"--flickr8k={tmp_path / 'raw'}", f"--work={tmp_path / 'work'}", "--seeds=1"]
+    arguments += [f"--results={tmp_path / 'results.jsonl'}", f"--csv={tmp_path / 'table.csv'}"]
+    arguments += [f"--image-preset={presets.resnet(tmp_path / 'resnet')}"]
+    arguments += [f"--text-preset={presets.bert(tmp_path / 'bert')}", "--methods=csv_pretrained"]
+    arguments += [f"--set={key}={value}" for key, value in SMALL.items()]
+    bench.main(arguments)
+    first = capsys.readouterr().out
+    lines = (tmp_path / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line)["method"] for line in lines] == [*bench.PLAIN, "csv_pretrained"]
+    judged = json.loads(lines[-1])["judged"]["crowd"]["r_precision"]
+    assert len(judged["i2t"]) == len(json.loads(lines[-1])["ranks"][0])
+    with (tmp_path / "table.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(lines)
+    assert not list((tmp_path / "work" / "runs").iterdir())
+    monkeypatch.setattr(bench, "_train", None)
+    bench.main(arguments)
+    again = capsys.readouterr().out
+    assert again[again.index("| group") :] == first[first.index("| group") :]
