@@ -29,7 +29,7 @@ class ComparisonError(UserError):
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Metrics of every query with a run's own matcher.
+    """Metrics of every query with the matcher of a run's training.
 
     Attributes:
         image_ids: The ids of the images, str (images,).

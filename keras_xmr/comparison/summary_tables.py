@@ -68,7 +68,7 @@ class SummaryTable:
 
     Attributes:
         judgements: The kind of judgements.
-        matchers: "own" if every method is scored with the matcher that it was trained with,
+        matchers: "own" if every method is scored with the matcher of its training,
             "further" for others.
         reranker: The re-ranker; None without one.
         rows: The figures of each row, by metric.
@@ -116,7 +116,7 @@ class SummaryTable:
 
         Args:
             title: Its title.
-            intervals: Those of RSUM by row, or none.
+            intervals: Those of RSUM by row, or None.
         """
         header = ["method", "runs", *self.columns.values()]
         header += ["RSUM,\n95 % interval"] if intervals else []

@@ -63,7 +63,7 @@ BENCHMARKS = (
 
 
 def layout_of(header: Sequence[str]) -> Layout:
-    """The layout of a CSV file by its first line: our own, unless it is that of a benchmark."""
+    """The layout of a CSV file by its first line: `OWN`, unless it is that of a benchmark."""
     if OWN.image in header and OWN.caption in header:
         return OWN
     for layout in BENCHMARKS:

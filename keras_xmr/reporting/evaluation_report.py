@@ -125,8 +125,8 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
     meanings = {}
     if not all(m.fully_judged for m in [measured.metrics, *measured.extra.values()]):
         meanings[CONDENSED] = (
-            "rankings of the judged answers alone: those that nobody judged are left out, since "
-            "they are neither right nor wrong"
+            "rankings of the judged answers alone: those that were not judged are left out, since "
+            "they are neither relevant nor wrong"
         )
     matchers = summaries((matcher.name for matcher in evaluation.matchers), "matcher")
     rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")
