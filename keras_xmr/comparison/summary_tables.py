@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, chance_of, metric_title
+from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, chance_from_counts, metric_title
 from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.reporting.metric_tables import (
     CHANCE,
@@ -188,7 +188,7 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
         for side in DIRECTIONS
     ]
     judged = [known.get(f"{side}_judged") for side in DIRECTIONS]
-    return chance_of(images, captions, further, judged)
+    return chance_from_counts(images, captions, further, judged)
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:

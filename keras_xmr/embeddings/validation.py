@@ -134,7 +134,7 @@ def _tensor(value: Any, key: str, name: str) -> Any:
     else:
         if not _is_numeric(value):
             raise ArgumentError(
-                f"{name}: embeddings are float tensors, not {_dtype_of(value)}. A text tower "
+                f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
                 "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
             )
         tensor = keras.ops.convert_to_tensor(value, "float32")
@@ -154,7 +154,7 @@ def _is_numeric(value: Any) -> bool:
         return False
 
 
-def _dtype_of(value: Any) -> str:
+def _describe_dtype(value: Any) -> str:
     if isinstance(value, str) or (isinstance(value, list | tuple) and value):
         first = value if isinstance(value, str) else value[0]
         if isinstance(first, str | bytes):

@@ -27,7 +27,7 @@ from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import (
     Verdict,
     chance,
-    chance_of,
+    chance_from_counts,
     chance_recall,
     rsum_difference,
     verdict,
@@ -80,7 +80,7 @@ __all__ = [
     "bpref",
     "by_positives",
     "chance",
-    "chance_of",
+    "chance_from_counts",
     "chance_recall",
     "evaluate_direction",
     "evaluate_scores",

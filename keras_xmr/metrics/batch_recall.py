@@ -46,8 +46,8 @@ class Recall(keras.metrics.Metric):
         super().__init__(name=name or f"recall_{k}{suffix}", **kwargs)
         self.k = k
         self.direction = direction
-        self.found = [self._sum(f"found_{n}") for n in range(2)]
-        self.asked = [self._sum(f"asked_{n}") for n in range(2)]
+        self.hits = [self._sum(f"found_{n}") for n in range(2)]
+        self.queries = [self._sum(f"asked_{n}") for n in range(2)]
 
     def _sum(self, name: str) -> keras.Variable:
         return self.add_variable((), initializer="zeros", name=name)
@@ -71,14 +71,14 @@ class Recall(keras.metrics.Metric):
             best = ops.max(ops.where(right, rows, -float("inf")), axis=1, keepdims=True)
             before = ops.sum(ops.cast((rows >= best) & ~right, "float32"), axis=1)
             hits = ops.cast(answerable & (before < self.k), "float32")
-            self.found[direction].assign_add(ops.sum(hits))
-            self.asked[direction].assign_add(ops.sum(ops.cast(answerable, "float32")))
+            self.hits[direction].assign_add(ops.sum(hits))
+            self.queries[direction].assign_add(ops.sum(ops.cast(answerable, "float32")))
 
     def result(self) -> Tensor:
         """The share of queries with a relevant item among the first K."""
         i2t, t2i = (
             hits / ops.maximum(queries, 1.0)
-            for hits, queries in zip(self.found, self.asked, strict=True)
+            for hits, queries in zip(self.hits, self.queries, strict=True)
         )
         return {"both": (i2t + t2i) / 2.0, "image_to_text": i2t, "text_to_image": t2i}[
             self.direction

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.given import as_array, as_judgements
+from keras_xmr.judgements.validation import as_array, as_judgements
 from keras_xmr.metrics.names import DIRECTIONS
 from keras_xmr.metrics.ranking import (
     Ranks,
@@ -63,7 +63,7 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    matrices = score_matrices_of(scores)
+    matrices = as_score_matrices(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     return evaluate_scores(matrices, right).summary
 
@@ -125,14 +125,14 @@ def _checked_k(k: int | Sequence[int]) -> np.ndarray:
 
 def _ranks(scores: Any, judgements: Any) -> Iterator[tuple[str, Ranks]]:
     """The ranks of the relevant items, of images as queries and of captions."""
-    matrices = score_matrices_of(scores)
+    matrices = as_score_matrices(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     relations = (right, right.transpose())
     for side, rows, relation in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
         yield side, positive_ranks(rows, relation)
 
 
-def score_matrices_of(scores: Any) -> ScoreMatrices:
+def as_score_matrices(scores: Any) -> ScoreMatrices:
     """Both score matrices of an argument; a tuple may be two of them, or rows of one."""
     if isinstance(scores, ScoreMatrices):
         return scores

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 
 
-def csv_of(rows: Iterable[Sequence[object]]) -> bytes:
+def to_csv(rows: Iterable[Sequence[object]]) -> bytes:
     """Rows as CSV. Text that would run as a formula has an apostrophe before it.
 
     Captions and names of files come from others, and a spreadsheet would execute them. Numbers

@@ -53,7 +53,7 @@ def reliability(logits: np.ndarray, right: np.ndarray, bins: int = BINS) -> Reli
         right: Whether each is relevant, bool (answers,).
         bins: Number of bins.
     """
-    return _of_sums(_sums(logits, right, bins))
+    return _from_sums(_sums(logits, right, bins))
 
 
 def reliability_of_pairs(
@@ -71,7 +71,7 @@ def reliability_of_pairs(
         rows = slice(first, first + _ROWS)
         right = judgements.grades[rows].toarray() > 0
         sums += _sums(np.ravel(logits[rows]), right.ravel(), bins)
-    return _of_sums(sums)
+    return _from_sums(sums)
 
 
 def reliability_of_best(
@@ -98,6 +98,6 @@ def _sums(logits: np.ndarray, right: np.ndarray, bins: int) -> np.ndarray:
     return np.stack([np.bincount(place, w, minlength=bins) for w in weights])
 
 
-def _of_sums(sums: np.ndarray) -> Reliability:
+def _from_sums(sums: np.ndarray) -> Reliability:
     with np.errstate(invalid="ignore"):
         return Reliability(sums[0].astype(np.int64), sums[1] / sums[0], sums[2] / sums[0])
