@@ -21,9 +21,9 @@ class Laplace(Head):
     """A fixed mean, and the posterior uncertainty of the matrix that computes it.
 
     BayesVLM (Baumann et al. 2024): the last matrix of a tower has a Gaussian posterior, a Laplace
-        approximation with Kronecker factors, so an input phi has a Gaussian embedding: with
-        variance (phi^T A^-1 phi) (B^-1)_dd of number d. Items unlike those of the training have a
-        large variance.
+    approximation with Kronecker factors, so an input phi has a Gaussian embedding: with variance
+    (phi^T A^-1 phi) (B^-1)_dd of number d. Items unlike those of the training have a large
+    variance.
     It is computed in closed form at the start of the training (`train.start: cca`), by
     `keras_xmr.training.laplace`; nothing of it is trained, and no loss moves the mean.
 

@@ -20,7 +20,11 @@ from keras_xmr.runs.folder import BEST_IN_PART
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.external_weights import ExternalWeights, changed, find_external_weights
+from keras_xmr.training.external_weights import (
+    ExternalWeights,
+    describe_changes,
+    find_external_weights,
+)
 
 HELD = ExternalWeights({"text": "of the preset"})
 
@@ -207,9 +211,9 @@ def test_only_frozen_encoders_that_files_hold_are_left_out(config):
 
 def test_a_training_does_not_go_on_with_another_preset(config, trained, model, tmp_path):
     preset, external = tmp_path / "bert", find_external_weights(config)
-    assert not changed(external, config)
+    assert not describe_changes(external, config)
     run = Run(config)
-    run.records, run._own_tokenizer = trained.records, trained.tokenizer
+    run.records, run._encoder_tokenizer = trained.records, trained.tokenizer
     shutil.copytree(trained.folder.path, run.folder.path)
     for old in ("checkpoints", "config.yaml", "training.json"):
         path = run.folder.path / old
