@@ -31,7 +31,7 @@ from keras_xmr.reranking import build_rerankers
 from keras_xmr.training.trial import try_parts
 
 PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "add_a_method.md"
-SECTION = PAGE.read_text("utf-8").partition("## In a package of your own")[2]
+SECTION = PAGE.read_text("utf-8").partition("## In another package")[2]
 
 SOURCE = '''
 from typing import Literal
