@@ -73,7 +73,7 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
 
     def _intra(self, items: Queries) -> Tensor:
         """The intra-modal term of the items that are the queries."""
-        return items.share * ops.mean(self._losses(items.queries, items.queries["mean"]))
+        return items.share * ops.mean(self._alignment(items.queries, items.queries["mean"]))
 
     def _cross(self, queries: Queries) -> Tensor:
         """The cross-modal term of the queries and their matches."""
@@ -81,9 +81,9 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
         weights = query_weights(queries.positives, queries.batch_positives)
         items = {key: ops.take(queries.queries[key], rows, axis=0) for key in self.CONTRACT.keys}
         others = ops.take(queries.candidates["mean"], columns, axis=0)
-        return ops.sum(ops.take(weights, rows, axis=0) * self._losses(items, others))
+        return ops.sum(ops.take(weights, rows, axis=0) * self._alignment(items, others))
 
-    def _losses(self, items: Embedding, targets: Tensor) -> Tensor:
+    def _alignment(self, items: Embedding, targets: Tensor) -> Tensor:
         """Both terms of each item and its target: (N,)."""
         residuals = ops.abs(items["reconstruction"] - targets)
         likelihood = negative_log_likelihood(residuals, items["log_scale"], items["log_shape"])

@@ -259,7 +259,7 @@ def test_another_component_takes_no_options_of_the_old_one(write):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: 1\na: 2\n", "twice"),
+        ("a: 1\na: 2\n", "duplicate key"),
         ("- 1\n", "a mapping"),
         ("a: [1\n", "not valid YAML"),
         ("include: self.yaml\n", "includes itself"),

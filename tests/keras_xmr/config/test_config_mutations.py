@@ -84,7 +84,7 @@ def test_nothing_but_a_config_error_comes_of_a_mutation(tmp_path):
     [
         ("seed: !!int foo\n", r"bad\.yaml:1: seed: 'foo' is not a valid int"),
         ("name: a\nseed: !!bool foo\n", r"bad\.yaml:2: seed: 'foo' is not a valid bool"),
-        ("seed: !!set {a}\n", r"bad\.yaml:1: seed: a value of the type 'set'"),
+        ("seed: !!set {a}\n", r"bad\.yaml:1: seed: values of the type 'set'"),
         ("data: &a {x: 1}\nmodel: {<<: *a}\n", r"bad\.yaml:2: YAML merge keys"),
         ("train: &a [*a]\n", r"bad\.yaml:1: train\.0\.0: nested more than 32 deep"),
         ("train: " + "[" * 40 + "]" * 40, r"bad\.yaml:1: not valid YAML: nested more than 32"),
