@@ -547,5 +547,5 @@ def test_devices_must_share_a_batch_evenly(monkeypatch):
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)
     with pytest.raises(UserError, match=r"train\.batch_size: 16 .* 3 devices; 15 or 18 can"):
         make_strategy(16)
-    with pytest.raises(UserError, match=r"train\.devices: 4 are asked for"):
+    with pytest.raises(UserError, match=r"train\.devices: 4 requested, but only"):
         make_strategy(16, 4)

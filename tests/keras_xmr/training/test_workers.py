@@ -164,5 +164,5 @@ def test_what_is_the_work_of_one_process_is_refused(tmp_path):
 def test_workers_must_share_a_batch_evenly_before_they_wait_for_each_other():
     with pytest.raises(UserError, match="64 pairs cannot be shared evenly by 3 devices; 63 or 66"):
         make_strategy(64, cluster=Cluster(0, tuple(HOSTS)))
-    with pytest.raises(UserError, match=r"train.devices: 9 are asked for"):
+    with pytest.raises(UserError, match=r"train.devices: 9 requested, but only"):
         make_strategy(63, 9, Cluster(0, tuple(HOSTS)))
