@@ -114,8 +114,8 @@ def check_paper_column(config, printed):
             assert (values["ours"] is None) == unknown, metric
         assert f"{figures['matcher']}: difference" in printed
     if config.paper.figures:
-        assert f"beside {config.paper.source}" in printed
-        assert f"beside {config.paper.source}" in page
+        assert f"compared with {config.paper.source}" in printed
+        assert f"compared with {config.paper.source}" in page
 
 
 def test_guide_has_a_run_of_every_family():

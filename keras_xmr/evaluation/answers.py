@@ -13,7 +13,7 @@ KEPT = 6
 """Number of answers that are kept per query."""
 
 WRONG, TRUE, RIGHT = 0, 1, 2
-"""Kinds of answers: neither, true though nobody annotated it, annotated."""
+"""Kinds of answers: neither, true but not annotated, annotated."""
 
 KINDS = ("wrong", "true", "right")
 """The names of the kinds on pages."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -239,7 +239,7 @@ class Searcher:
             )
         found = []
         if query.texts:
-            found.append(self.model.embed_texts(list(query.texts)))
+            found.append(self._embed_texts(query.texts))
         if query.images:
             try:
                 found.append(self.model.embed_images(list(query.images)))
@@ -251,8 +251,14 @@ class Searcher:
             except KeyError as error:
                 raise QueryError(f"there is no photo {error.args[0]} in the index") from None
         if query.unlike:
-            found.append(self.model.embed_texts(list(query.unlike)))
+            found.append(self._embed_texts(query.unlike))
         return _join(found)
+
+    def _embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Embeddings of texts, changed by what was learned from marks for this matcher."""
+        embedded = self.model.embed_texts(list(texts))
+        learned = None if self._matcher else self.index.learned
+        return embedded if learned is None else learned.change.apply(embedded)
 
     def _candidates(
         self,
@@ -431,6 +437,8 @@ class Searcher:
             )
         elif not query.is_one_text:
             notes.append("How many photos are right was calibrated for single texts alone.")
+        if self.index.learned is not None and (query.texts or query.unlike):
+            notes.append(self.index.learned.sentence(self.index.answer_sets is not None))
         if scored.certified is not True and len(scored.ids) < scored.searched:
             notes.append(
                 f"{len(scored.ids):,} of {scored.searched:,} photos were scored by "

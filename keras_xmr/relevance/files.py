@@ -27,7 +27,7 @@ class PairCounts:
     Args:
         image_of_caption: The image of each caption, int (captions,).
         num_images: Number of images.
-        highest: The highest relevance that the measure gives.
+        highest: The highest value of the measure.
     """
 
     def __init__(self, image_of_caption: np.ndarray, num_images: int, highest: float) -> None:

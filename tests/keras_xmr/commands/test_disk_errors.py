@@ -27,7 +27,7 @@ from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.ensemble import _claim
 from keras_xmr.export import export_keras
-from keras_xmr.relevance.write import relevance_of_file
+from keras_xmr.relevance.write import write_file_relevance
 from keras_xmr.reporting.evaluation_report import _save_array
 from keras_xmr.reporting.pictures import save_plot
 from keras_xmr.run_folder import RunFolder
@@ -196,7 +196,7 @@ def test_the_output_is_checked_before_the_work(way, tmp_path, in_the_way):
         "own scores": lambda: external_scores.run(
             external_scores.ExternalScores(nothing, output=in_the_way)
         ),
-        "relevance": lambda: relevance_of_file(
+        "relevance": lambda: write_file_relevance(
             nothing, in_the_way / "a.npz", ["test"], RelevanceOptions()
         ),
         "compare": lambda: compare([], [tmp_path / "no run"], in_the_way),
@@ -211,7 +211,7 @@ def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
     folder = tmp_path / "a.npz"
     folder.mkdir()
     with pytest.raises(UserError, match="is a folder"):
-        relevance_of_file(tmp_path / "no.csv", folder, ["test"], RelevanceOptions())
+        write_file_relevance(tmp_path / "no.csv", folder, ["test"], RelevanceOptions())
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
         if judgements is None or as_array(judgements, "judgements").ndim == 1:
             rows = check_image_ids(judgements, images, captions)
             return Judgements.from_pairs(rows, images)
-        judgements = _of_matrix(judgements)
+        judgements = _convert_matrix(judgements)
     if judgements.shape != (images, captions):
         raise ArgumentError(
             f"scores of {images} images and {captions} captions, but judgements of shape "
@@ -89,7 +89,7 @@ def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
     return judgements
 
 
-def _of_matrix(grades: Any) -> Judgements:
+def _convert_matrix(grades: Any) -> Judgements:
     if not scipy.sparse.issparse(grades):
         grades = np.asarray(grades)
         if grades.ndim != 2 or not (grades.dtype == bool or np.issubdtype(grades.dtype, np.number)):
