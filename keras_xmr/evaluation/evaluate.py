@@ -179,7 +179,7 @@ def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) ->
         losses: The losses of the model.
     """
     matcher: Matcher = build("matcher", choice)
-    matcher.follow(losses)
+    matcher.share_parameters_with(losses)
     if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
         matcher.scale.assign(trained.scale)
         matcher.shift.assign(trained.shift)
