@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def measure(sets: AnswerSets, asked: ScoredSplit) -> dict[str, str]:
-    """What the answer sets say of the captions of another split, in percent."""
+    """Coverage and size of prediction sets on the captions of another split, in percent."""
     covered = coverage(sets, asked)
     return {
         "photos": f"{covered.gallery:,}",

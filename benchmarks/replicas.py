@@ -50,7 +50,7 @@ def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
 
 
 def share(name: str, inputs: Any, replicas: int) -> Callable[[Any], Any]:
-    """What the first of so many replicas adds to a loss, as a function of `made_up`."""
+    """The share of the first of several replicas in a loss, as a function of `made_up`."""
     import tensorflow as tf
 
     from keras_xmr import losses, matchers

@@ -66,7 +66,7 @@ def parts() -> list[str]:
 
 
 def title(part: str) -> str:
-    """What a part measures, from the first sentence of its docstring."""
+    """The title of a part: the first sentence of its docstring."""
     text = ast.get_docstring(ast.parse((HERE / f"{part}.py").read_text("utf-8"))) or part
     return text.split("\n\n")[0].replace("\n", " ").rstrip(".")
 
@@ -124,7 +124,7 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
 
 
 def machine() -> str:
-    """What it was measured on."""
+    """A description of the machine."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("tensorflow", "numpy"))
     return (
         f"{os.cpu_count()} processors ({platform.machine()}), Python "

@@ -1,4 +1,4 @@
-"""Whether the verdict of a search holds on photos, from 500 of them to 100,000.
+"""Reliability of the verdict of a search on photos, from 500 of them to 100,000.
 
 The model under test is a regularised canonical correlation analysis of features that were made
 before (benchmarks/baselines.py), fitted on the training split. The verdict is calibrated on the
@@ -495,7 +495,7 @@ def percent(happened: np.ndarray) -> str:
 
 
 def presence_table(model: VerdictModel, test: Test) -> list[str]:
-    """How many queries are called absent, at several sizes."""
+    """The share of queries that are called absent, at several sizes."""
     kinds = list(test.limits)
     lines = [f"| photos | present | {' | '.join(f'absent: {k}' for k in kinds)} |"]
     lines.append("| ---: | ---: |" + " ---: |" * len(kinds))
@@ -570,7 +570,7 @@ def simulate_presence(model: VerdictModel, test: Test) -> list[list[bool]]:
 
 
 def count_table(model: VerdictModel, test: Test) -> list[str]:
-    """How often the count of right photos lies within its interval."""
+    """Coverage of the intervals of the count of relevant photos."""
     head = (
         "| photos | judged | right | stated | within | right of 20, by captions | stated | within |"
     )
@@ -603,7 +603,7 @@ def count_table(model: VerdictModel, test: Test) -> list[str]:
 
 
 def written_table(model: VerdictModel, test: Test, means: dict[str, np.ndarray]) -> list[str]:
-    """What is said of queries of this file."""
+    """The verdicts on the queries of this file."""
     data = test.data
     lines = ["| queries | photos | called absent | words unknown | either |"]
     lines.append("| --- | ---: | ---: | ---: | ---: |")
