@@ -362,7 +362,7 @@ def similarity(
     rows = data.captions_of(photos)
     number = np.searchsorted(photos, data.photo_of[rows])
     val = data.captions_of(data.photos("val"))
-    scale = SimilarityScale.of(vectors[val], data.photo_of[val])
+    scale = SimilarityScale.from_captions(vectors[val], data.photo_of[val])
     if scale is None:
         raise ValueError("no photo has two captions")
     return caption_similarity(vectors[queries], vectors[rows], number), scale
@@ -396,7 +396,7 @@ def calibrated(data: Collection, means: np.ndarray | None) -> VerdictModel:
         texts = [*texts, *short.texts]
         right = np.concatenate([right, short.right])
         wrong = np.concatenate([wrong, short.wrong])
-        own = np.concatenate([own, short.own])
+        own = np.concatenate([own, short.photos])
     scores = Scores(data, vectors, texts, photos)
     is_caption = np.arange(len(texts)) < len(queries)
     found = calibrate_verdict(

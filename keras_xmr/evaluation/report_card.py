@@ -75,7 +75,7 @@ class ReportCard:
         rows = [*self._selective_rows(), *self._reliability_rows(), *self._damage_rows()]
         if (found := self.probes.coverage) is not None:
             promise = f"answer sets with {percent(found.share, 0)} of the right photos"
-            rows.append([promise, percent(found.kept), f"promised {percent(found.promised, 0)}"])
+            rows.append([promise, percent(found.kept), f"promised {percent(found.confidence, 0)}"])
         return Table("Uncertainty report card", ["question", "found", "to compare"], rows)
 
     def _selective_rows(self) -> list[list[str]]:

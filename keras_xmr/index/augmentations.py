@@ -2,9 +2,9 @@
 
 A search by a matcher is one search for the largest inner products where its score, for a fixed
 query, grows with an inner product of something of the image alone and something of the query
-alone. A matcher names its augmentation in `SEARCH`, and says there whether that ranks exactly as
-the matcher does; where it does not, what the augmentation finds are candidates. Images are what is
-searched; the query is a caption, or an image in its place.
+alone. A matcher declares its augmentation, and whether that ranks exactly as the matcher
+does; otherwise the results of the augmentation are candidates. The gallery is of images; the query
+is a caption or an image.
 
 With mean mu, variances v = sigma^2 and D dimensions, G of the gallery and Q of the query:
 
@@ -44,7 +44,7 @@ from keras_xmr.index.embedding_arrays import Arrays
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What an augmentation may know beside the query.
+    """Context of an augmentation in addition to the query.
 
     Attributes:
         constants: Numbers of the matcher, by name, such as its temperature.
@@ -57,12 +57,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How embeddings become vectors.
+    """A conversion of embeddings to vectors.
 
     Attributes:
-        gallery: From embeddings of N items to vectors (N, D'), or (N, K, D') for K rows an item,
+        gallery: From embeddings of N items to vectors (N, D'), or (N, K, D') for K rows per item,
             of which the best counts.
-        query: The same of queries, which may use what a `Reference` knows.
+        query: The same for queries, which may use a `Reference`.
     """
 
     gallery: Callable[[Arrays], np.ndarray]
@@ -78,7 +78,7 @@ class Augmentation:
 
 
 def _double(embedding: Arrays) -> Arrays:
-    # The squares and logarithms are summed without losing what is rounded at the very end.
+    # Squares and logarithms are summed in float64, and rounded at the end.
     return {name: np.asarray(values, np.float64) for name, values in embedding.items()}
 
 
@@ -112,7 +112,7 @@ def _mean_and_sigma(embedding: Arrays) -> np.ndarray:
 
 
 def _near(vectors: np.ndarray) -> np.ndarray:
-    """What is near in Euclidean distance has a large inner product with `_with_one`."""
+    """Vectors whose inner product with `_with_one` decreases with Euclidean distance."""
     return _join(vectors, -0.5 * _squares(vectors))
 
 
@@ -145,20 +145,20 @@ def _kl_to_query(embedding: Arrays) -> np.ndarray:
 
 
 def _kl_from_query(embedding: Arrays) -> np.ndarray:
-    own = embedding["log_variance"] + embedding["mean"] ** 2 / _variance(embedding)
-    return _join(_precisions(embedding), own.sum(axis=-1, keepdims=True))
+    terms = embedding["log_variance"] + embedding["mean"] ** 2 / _variance(embedding)
+    return _join(_precisions(embedding), terms.sum(axis=-1, keepdims=True))
 
 
 def _kl_both(embedding: Arrays) -> np.ndarray:
-    own = np.sum(embedding["mean"] ** 2 / _variance(embedding), axis=-1, keepdims=True)
-    return _join(_moments(embedding), _precisions(embedding), own)
+    terms = np.sum(embedding["mean"] ** 2 / _variance(embedding), axis=-1, keepdims=True)
+    return _join(_moments(embedding), _precisions(embedding), terms)
 
 
 def _square_and_mean(embedding: Arrays) -> np.ndarray:
     return _join(embedding["mean"] ** 2, embedding["mean"])
 
 
-def _cosine_beside_mahalanobis(embedding: Arrays, reference: Reference) -> np.ndarray:
+def _mahalanobis_with_cosine(embedding: Arrays, reference: Reference) -> np.ndarray:
     temperature, scale = (reference.constants[n] for n in ("temperature", "cosine_scale"))
     distance = temperature * _signs(_precisions(embedding))
     return _join(distance, scale * _unit(embedding["mean"]))
@@ -180,8 +180,8 @@ def _below(embedding: Arrays, reference: Reference) -> np.ndarray:
 
 
 def _points(embedding: Arrays) -> np.ndarray:
-    found = embedding["points"] if "points" in embedding else embedding["mean"][:, None]
-    return _unit(found)
+    points = embedding["points"] if "points" in embedding else embedding["mean"][:, None]
+    return _unit(points)
 
 
 def _token_means(embedding: Arrays) -> np.ndarray:
@@ -216,7 +216,7 @@ AUGMENTATIONS: Mapping[str, Augmentation] = {
     ),
     "mahalanobis": Augmentation(_square_and_mean, lambda q, _: _signs(_precisions(q))),
     "mahalanobis_cosine": Augmentation(
-        lambda g: _join(_square_and_mean(g), _unit(g["mean"])), _cosine_beside_mahalanobis
+        lambda g: _join(_square_and_mean(g), _unit(g["mean"])), _mahalanobis_with_cosine
     ),
     "smoothed_mahalanobis": Augmentation(_square_and_mean, _smoothed),
     "sample_means": Augmentation(

@@ -1,4 +1,4 @@
-"""What an evaluation tells of a model only by embedding again: damaged items, another split."""
+"""Probes of uncertainty that embed again: damaged items, and answer sets on another split."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from keras_xmr.index.run_model import RunModel
 from keras_xmr.model.retriever import Retriever
 
 ITEMS = 200
-"""So many images, and as many captions, are damaged, drawn with a seed."""
+"""Number of images, and of captions, that are damaged, drawn with a seed."""
 
 
 def probe(
     run: Path, model: Retriever, records: Records, split: Any, embedded: EmbeddedSplit | None = None
 ) -> Probes:
-    """Damages some items of a split, and looks at how answer sets that val calibrated hold on it.
+    """Damages items of a split, and measures the coverage of answer sets calibrated on val.
 
     Args:
         run: The folder of the run.
         model: Its model.
-        records: Its records, with the features of its frozen encoders where they are kept.
+        records: Its records, with stored features of its frozen encoders if there are any.
             Damaged items have none.
         split: The split.
-        embedded: Its embeddings, if they are there.
+        embedded: Its embeddings, if known.
 
     Returns:
-        What was found; nothing of a model that looks at regions, of one without sigma, or without
-        a validation split.
+        The results; empty for a model of regions, without sigma, or without a validation
+        split.
     """
     if "log_variance" not in model.text_tower.output:
         return Probes()
@@ -56,11 +56,11 @@ def probe(
         whole_captions = select(embedded.captions, captions)
     embedder, pixels = _InBatches(again), again.pixels_of(plain, images)
     texts = [plain.texts[int(caption)] for caption in captions]
-    found = {
+    growths = {
         "image": erase_images(embedder, pixels, whole=whole_images),
         "caption": drop_from_captions(embedder, texts, whole=whole_captions),
     }
-    damage = {side: growth for side, growth in found.items() if growth is not None}
+    damage = {side: growth for side, growth in growths.items() if growth is not None}
     other = split != "val" and len(records.split("val")) > 0
     return Probes(
         damage=damage,
@@ -70,7 +70,7 @@ def probe(
 
 
 class _InBatches:
-    """Embeds by a model, so many at once as in evaluation."""
+    """Embeds by a model in batches of the size of evaluation."""
 
     def __init__(self, model: RunModel) -> None:
         self._model = model

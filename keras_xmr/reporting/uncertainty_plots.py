@@ -155,10 +155,10 @@ def _coverage(found: Any) -> Picture:
     see = (
         f"Answer sets. {percent(found.kept)} of the captions have at least "
         f"{percent(found.share, 0)} of their right photos in their set; promised were "
-        f"{percent(found.promised, 0)}. What the promise costs: half "
+        f"{percent(found.confidence, 0)}. What the promise costs: half "
         f"of the sets have more than {np.median(sizes):.0f} % of the photos. The further the "
         "line is to the left, the more a set says."
     )
-    rows = zip(found.sizes.tolist(), found.found.tolist(), strict=True)
+    rows = zip(found.sizes.tolist(), found.recalls.tolist(), strict=True)
     header = ("photos_in_set", "right_photos_found")
     return Picture("answer_sets", "answer sets", see, drawing, header, rows)

@@ -88,7 +88,7 @@ def test_its_run_is_made_once_and_for_one_model(cases, here, capsys):
     assert load_config(folder / "config.yaml") == load_run(folder)
     with pytest.raises(SystemExit):
         keras_xmr_command("update", f"--run={folder}")
-    assert "a published model, of which nothing is trained" in capsys.readouterr().err
+    assert "a published model, which is not trained" in capsys.readouterr().err
 
 
 def test_commands_take_it_as_a_run(cases, here, capsys):

@@ -116,7 +116,7 @@ def test_queries_come_from_a_file(indexed, tmp_path):
     (tmp_path / "queries.txt").write_text("\n")
     with pytest.raises(UserError, match=r"queries.txt is empty"):
         indexed.call(search, "--index=run/index", "--queries=queries.txt")
-    with pytest.raises(ConfigError, match="takes the place of TEXT"):
+    with pytest.raises(ConfigError, match="excludes TEXT"):
         indexed.call(search, "--index=run/index", "--queries=queries.txt", "red")
     with pytest.raises(UserError, match=r"no.png cannot be read"):
         indexed.call(search, "--index=run/index", "--image=no.png")

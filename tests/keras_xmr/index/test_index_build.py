@@ -404,7 +404,7 @@ def test_a_folder_that_is_suddenly_empty_empties_no_index(root):
     built(root)
     root.rename(root.parent / "elsewhere")
     root.mkdir()
-    with pytest.raises(UserError, match="has no photo any more"):
+    with pytest.raises(UserError, match="has no photos, but"):
         built(root)
     assert len(PhotoIndex.open(root.parent / "index")) == 15
 

@@ -76,7 +76,7 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
     found = coverage(index.answer_sets, asked)
     counted = round(float(np.sum(found.kept_by_photo)))
-    test = scipy.stats.binomtest(counted, len(found.kept_by_photo), found.promised, "less")
+    test = scipy.stats.binomtest(counted, len(found.kept_by_photo), found.confidence, "less")
     assert test.pvalue > 0.01, found.kept
 
 
@@ -220,5 +220,5 @@ def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monk
 def test_a_run_without_training_is_refused(trained, tmp_path):
     run = copy_of(trained, tmp_path)
     run.folder.done.unlink()
-    with pytest.raises(UserError, match="holds no finished training"):
+    with pytest.raises(UserError, match="has no finished training"):
         build_index(run.folder.path, tmp_path)

@@ -243,7 +243,7 @@ def test_hubs_that_spoil_a_ranking_are_undone(random):
 
 def test_scores_that_are_no_numbers_are_refused():
     for scores in ([[1j]], [["1"]], [[None]]):
-        with pytest.raises(ValueError, match="scores are numbers, not"):
+        with pytest.raises(ValueError, match="scores must be numbers, got"):
             FastReranking()(np.array(scores))
 
 
