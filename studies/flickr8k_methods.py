@@ -41,9 +41,9 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices
-from keras_xmr.evaluation.uncertainty import few_words
 from keras_xmr.metrics.functions import score_matrices_of
 from keras_xmr.pipeline import Run
+from keras_xmr.uncertainty.sigma import few_words
 
 SHORTEST_FIRST = "shortest_first"
 WITHOUT_SEEDS = ("ridge", "cca", SHORTEST_FIRST)

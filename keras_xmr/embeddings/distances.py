@@ -225,9 +225,9 @@ def _log_shortfall(left: Embedding, right: Embedding) -> Tensor:
     samples = left["samples"]
     n, j, dimension = _shape(samples)
     flat = ops.reshape(samples, (-1, dimension))
-    own = samples - left["mean"][:, None]
-    own = ops.sum(own * own * ops.exp(-left["log_variance"])[:, None], axis=-1)
-    log_left = -0.5 * (own + ops.sum(left["log_variance"], axis=1)[:, None])
+    deviations = samples - left["mean"][:, None]
+    deviations = ops.sum(deviations * deviations * ops.exp(-left["log_variance"])[:, None], axis=-1)
+    log_left = -0.5 * (deviations + ops.sum(left["log_variance"], axis=1)[:, None])
     other = mahalanobis_squared(flat, right["mean"], right["log_variance"])
     log_right = -0.5 * (other + ops.sum(right["log_variance"], axis=1)[None, :])
     log_ratio = ops.reshape(log_right, (n, j, -1)) - log_left[..., None]

@@ -59,11 +59,11 @@ def evaluate(
         judgements = Judgements.from_pairs(rows, sizes["image"])
     elif image_ids is not None:
         raise ArgumentError("image_ids and judgements both say what is right; give one")
-    found = {
+    embeddings = {
         side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
         for side, tower in model.entrances().items()
     }
-    scores = score_tiles(model.matcher, found["image"], found["caption"], TILE)
+    scores = score_tiles(model.matcher, embeddings["image"], embeddings["caption"], TILE)
     needed = score_bytes((sizes["image"], sizes["caption"]), 1 + model.matcher.contract.directed)
     return retrieval(scores.dense() if needed <= memory_budget else scores, judgements)
 

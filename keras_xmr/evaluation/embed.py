@@ -194,5 +194,5 @@ def _joined_tokens(batches: Iterable[dict[str, np.ndarray]]) -> dict[str, Ragged
 def embed_unknown(model: Retriever, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
     """The embedding of a caption of five words that no vocabulary has."""
     words = tokenizer(tf.constant([" ".join(["qxzvqx"] * 5)]))
-    found = model.text_tower(words, training=False)
-    return {name: np.asarray(values) for name, values in found.items()}
+    embedding = model.text_tower(words, training=False)
+    return {name: np.asarray(values) for name, values in embedding.items()}

@@ -30,7 +30,7 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
         figures["paper"] = reported_as_dict(evaluation, evaluation.paper)
     path = folder / "metrics.json"
     write_figures_file(path, figures)
-    reranked = {found.name: found.measured for found in evaluation.reranked}
+    reranked = {result.name: result.measured for result in evaluation.reranked}
     queries = folder / f"queries-{evaluation.split}.npz"
     write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)
     return path
@@ -50,15 +50,15 @@ def save_scores(evaluation: Evaluation, folder: Path) -> Path:
     Returns:
         The file of scores.
     """
-    own = evaluation.matchers[0]
+    matcher = evaluation.matchers[0]
     path = folder / f"scores-{evaluation.split}.npy"
-    _save_array(path, np.asarray(own.scores.image_to_text))
-    if own.scores.other is not None:
-        _save_array(folder / f"text-to-image-{path.name}", np.asarray(own.scores.other))
+    _save_array(path, np.asarray(matcher.scores.image_to_text))
+    if matcher.scores.other is not None:
+        _save_array(folder / f"text-to-image-{path.name}", np.asarray(matcher.scores.other))
     write_ground_truth(folder / f"ground-truth-{evaluation.split}.json", evaluation.ground_truth)
     return path
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:
-    with written_aside(path, ".npy") as aside:
-        np.save(aside, array)
+    with written_aside(path, ".npy") as temporary:
+        np.save(temporary, array)

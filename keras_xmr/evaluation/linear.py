@@ -82,7 +82,10 @@ def _choose(
     vectors = _unit(_means_of_split(split, config), rooted)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
     return max(
-        maps, key=lambda own: evaluate_scores(_scores(cca, own, vectors), judgements).summary[RSUM]
+        maps,
+        key=lambda projections: evaluate_scores(
+            _scores(cca, projections, vectors), judgements
+        ).summary[RSUM],
     )
 
 
@@ -96,11 +99,11 @@ def _means_of_split(split: SplitRecords, config: Config) -> Vectors:
     features: Any = split.caption_features
     captions = caption_feature_batches(features, order, size)
     with split.naming_damage():
-        found, others = (
+        image_means, caption_means = (
             np.concatenate([_means(batch) for batch in batches.as_numpy_iterator()])
             for batches in (images, captions)
         )
-    return found, others
+    return image_means, caption_means
 
 
 def _means(features: np.ndarray) -> np.ndarray:

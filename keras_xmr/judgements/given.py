@@ -1,4 +1,4 @@
-"""What is right, as somebody says it who calls from Python."""
+"""Validates judgements that are passed from Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def as_array(given: Any, name: str) -> np.ndarray:
 
     Args:
         given: The array.
-        name: What it is called in errors, for instance "scores".
+        name: Its name in errors, for instance "scores".
 
     Raises:
         ArgumentError: If the sequences are of different lengths.
@@ -32,11 +32,11 @@ def check_image_ids(image_ids: Any, images: int, captions: int) -> np.ndarray:
 
     Args:
         image_ids: The row of each caption's image, from 0; None if caption i is of image i.
-        images: How many images there are.
-        captions: How many captions.
+        images: Number of images.
+        captions: Number of captions.
 
     Raises:
-        ArgumentError: If it does not name an image for every caption.
+        ArgumentError: If it is not a valid image of every caption.
     """
     if image_ids is None:
         if images != captions:
@@ -48,7 +48,7 @@ def check_image_ids(image_ids: Any, images: int, captions: int) -> np.ndarray:
     rows = as_array(image_ids, "image_ids")
     if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
         raise ArgumentError(
-            f"image_ids names a row of the images for each of the {captions} captions: whole "
+            f"image_ids is the row of the image of each of the {captions} captions: whole "
             f"numbers of shape ({captions},), not {rows.dtype} of shape {rows.shape}"
         )
     outside = np.flatnonzero((rows < 0) | (rows >= images))
@@ -62,16 +62,16 @@ def check_image_ids(image_ids: Any, images: int, captions: int) -> np.ndarray:
 
 
 def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
-    """What is right, in any of the forms that a caller may have it in.
+    """Converts judgements in any of the supported forms.
 
     Args:
         judgements: `Judgements`; the row of each caption's image, int (captions,); a matrix
-            (images, captions) of grades, or of true and false, dense or sparse, where NaN says
-            that a pair was not judged; or None if caption i is of image i.
+            (images, captions) of grades, or of true and false, dense or sparse, where NaN is a
+            pair that was not judged; or None if caption i is of image i.
         shape: Images, captions.
 
     Raises:
-        ArgumentError: If it is none of these, or of another shape.
+        ArgumentError: If it has another form or shape.
     """
     if len(shape) != 2:
         raise ArgumentError(f"scores are a matrix (images, captions), not of shape {tuple(shape)}")

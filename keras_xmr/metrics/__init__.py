@@ -38,7 +38,6 @@ from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, me
 from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
-    PRECISION_AT,
     QueryMetrics,
     Ranks,
     binary_preference,
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DIRECTIONS",
     "METRICS",
-    "PRECISION_AT",
     "RSUM",
     "Measured",
     "Metric",

@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics.ranking import QueryMetrics, summarize
-from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.metrics.ranking import QueryMetrics
+from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 
@@ -42,17 +42,17 @@ def check_values(metric: Any, values: Any, queries: int) -> np.ndarray:
         ArgumentError: If it has returned something else.
     """
     name = f"{type(metric).__module__}.{type(metric).__qualname__}"
-    found = values if isinstance(values, np.ndarray) else None
-    if found is None or found.shape != (queries,) or found.dtype.kind not in "biuf":
+    array = values if isinstance(values, np.ndarray) else None
+    if array is None or array.shape != (queries,) or array.dtype.kind not in "biuf":
         returned = type(values).__name__
-        if found is not None:
-            returned = f"{found.dtype} of shape {found.shape}"
+        if array is not None:
+            returned = f"{array.dtype} of shape {array.shape}"
         raise ArgumentError(
             f"{name} returned {returned} for {queries} queries; return the figure of every query, "
             f"numbers of shape ({queries},), NaN for a query without a right answer: intervals and "
             "comparisons are made of these"
         )
-    return found
+    return array
 
 
 def measure_chosen(
@@ -72,11 +72,11 @@ def measure_chosen(
     i2t, t2i = (
         QueryMetrics(
             {
-                name: check_values(of, of(rows, own), len(rows))
-                for name, of in truth.measures.items()
+                name: check_values(metric, metric(rows, right), len(rows))
+                for name, metric in truth.measures.items()
             },
-            own.counts(),
+            right.counts(),
         )
-        for rows, own in zip(scores.by_query, both, strict=True)
+        for rows, right in zip(scores.by_query, both, strict=True)
     )
-    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+    return RetrievalMetrics.from_queries(i2t, t2i)

@@ -67,18 +67,18 @@ class Recall(keras.metrics.Metric):
             (0, positives, scores),
             (1, ops.transpose(positives), ops.transpose(columns)),
         ):
-            asked = ops.any(right, axis=1)
+            answerable = ops.any(right, axis=1)
             best = ops.max(ops.where(right, rows, -float("inf")), axis=1, keepdims=True)
             before = ops.sum(ops.cast((rows >= best) & ~right, "float32"), axis=1)
-            hits = ops.cast(asked & (before < self.k), "float32")
+            hits = ops.cast(answerable & (before < self.k), "float32")
             self.found[direction].assign_add(ops.sum(hits))
-            self.asked[direction].assign_add(ops.sum(ops.cast(asked, "float32")))
+            self.asked[direction].assign_add(ops.sum(ops.cast(answerable, "float32")))
 
     def result(self) -> Tensor:
         """The part of the queries with a right answer among the first K."""
         i2t, t2i = (
-            found / ops.maximum(asked, 1.0)
-            for found, asked in zip(self.found, self.asked, strict=True)
+            hits / ops.maximum(queries, 1.0)
+            for hits, queries in zip(self.found, self.asked, strict=True)
         )
         return {"both": (i2t + t2i) / 2.0, "image_to_text": i2t, "text_to_image": t2i}[
             self.direction

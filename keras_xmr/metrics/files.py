@@ -38,9 +38,9 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
     }
     if len(truth.texts):
         arrays["captions"] = np.array(truth.texts, np.str_)
-    for name, found in measured.items():
-        arrays |= _arrays(name, found.metrics)
-        for kind, metrics in found.extra.items():
+    for name, result in measured.items():
+        arrays |= _arrays(name, result.metrics)
+        for kind, metrics in result.extra.items():
             arrays |= _arrays(f"{name}/{kind}", metrics)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)

@@ -11,7 +11,6 @@ from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements.given import as_array, as_judgements
 from keras_xmr.metrics.names import DIRECTIONS
 from keras_xmr.metrics.ranking import (
-    PRECISION_AT,
     Ranks,
     binary_preference,
     ndcg_at,
@@ -43,13 +42,13 @@ def recall(
         ArgumentError: If shapes do not fit, or K is not a whole number from 1.
         ValueError: If a score is NaN.
     """
-    found: dict[str, float] = {}
+    recalls: dict[str, float] = {}
     at = _checked_k(k)
     for side, ranks in _ranks(scores, judgements):
         best = ranks.ranks[ranks.starts[:-1][ranks.counts > 0]]
         if len(best):
-            found |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
-    return found
+            recalls |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
+    return recalls
 
 
 def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
@@ -66,7 +65,7 @@ def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
     """
     matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
-    return evaluate_scores(matrices, right, PRECISION_AT).summary
+    return evaluate_scores(matrices, right).summary
 
 
 def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) -> dict[str, float]:
@@ -129,8 +128,8 @@ def _ranks(scores: Any, judgements: Any) -> Iterator[tuple[str, Ranks]]:
     matrices = score_matrices_of(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     relations = (right, right.transpose())
-    for side, rows, own in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
-        yield side, positive_ranks(rows, own)
+    for side, rows, relation in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
+        yield side, positive_ranks(rows, relation)
 
 
 def score_matrices_of(scores: Any) -> ScoreMatrices:

@@ -59,9 +59,9 @@ def _direction(
         rows = slice(first, first + _QUERIES)
         for zeta in ZETAS:
             judgements = Judgements.from_labels(queries[rows], candidates, zeta)
-            found = evaluate_direction(positive_ranks(scores[rows], judgements))
-            values[f"pmrp_{zeta}"][rows] = found.values["r_precision"]
-        positives[rows] = found.positives
+            metrics_of_block = evaluate_direction(positive_ranks(scores[rows], judgements))
+            values[f"pmrp_{zeta}"][rows] = metrics_of_block.values["r_precision"]
+        positives[rows] = metrics_of_block.positives
     metrics = QueryMetrics(values, positives)
     summary = summarize(metrics)
     if summary:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def cider(captions: Sequence[str], image_ids: Any) -> np.ndarray:
-    """How relevant each caption is to each image, by CIDEr from 0 to 1 (Vedantam et al. 2015).
+    """Relevance of each caption to each image, by CIDEr from 0 to 1 (Vedantam et al. 2015).
 
     Args:
         captions: The captions, as their authors wrote them.
@@ -27,7 +27,7 @@ def cider(captions: Sequence[str], image_ids: Any) -> np.ndarray:
         TF-IDF vectors of n-grams of one to four words. See `keras_xmr.relevance.weigh`.
 
     Raises:
-        ArgumentError: If captions are no texts, or `image_ids` does not fit them.
+        ArgumentError: If captions are not texts, or `image_ids` does not fit them.
     """
     return _relevance(captions, image_ids, "cider")
 

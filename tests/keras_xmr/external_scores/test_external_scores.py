@@ -79,7 +79,7 @@ def test_every_metric_from_files(folder, random, capsys):
     assert np.nansum(measured.extra["mine"].image_to_text.positives) == 2
 
     printed = capsys.readouterr().out
-    for text in ("R@1", "PMRP", "ASP", "found@5", "mine", "mean over folds", "released"):
+    for text in ("R@1", "PMRP", "ASP", "relevant@5", "mine", "mean over folds", "released"):
         assert text in printed
     assert max(map(len, printed.splitlines())) < 200
     written = folder / "scores-evaluation" / "evaluation" / "test"
@@ -208,14 +208,14 @@ def test_files_that_are_no_matrices_are_told(folder):
         run(both)
     with pytest.raises(UserError, match="needs --scores"):
         run(ExternalScores(folder / "captions.json", text_to_image_scores=folder / "s.npy"))
-    with pytest.raises(UserError, match="of one space"):
+    with pytest.raises(UserError, match="must have one dimension"):
         similarity(np.zeros((6, 3)), np.zeros((8, 4)))
 
 
 def test_equal_captions_of_a_csv_are_explained(tmp_path):
     (tmp_path / "g.csv").write_text("image,caption\na,x\nb,x\nc,y\n")
     np.save(tmp_path / "s.npy", np.zeros((3, 3)))
-    with pytest.raises(UserError, match="caption_id keeps them apart"):
+    with pytest.raises(UserError, match="caption_id distinguishes them"):
         run(ExternalScores(tmp_path / "g.csv", scores=tmp_path / "s.npy"))
 
 

@@ -16,13 +16,13 @@ from keras_xmr.config.registry import components
 from keras_xmr.evaluation import embed_split, score_matrices
 from keras_xmr.evaluation.attention import attention_of
 from keras_xmr.evaluation.evaluate import further_matcher
-from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import calibrate_split
 from keras_xmr.index.coverage import ScoredSplit, coverage
 from keras_xmr.index.partial_loading import stands_alone
 from keras_xmr.index.run_model import RunModel
+from keras_xmr.uncertainty.sigma import log_sigma
 
 
 @pytest.fixture(scope="module")

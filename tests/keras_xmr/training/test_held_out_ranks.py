@@ -50,7 +50,7 @@ def test_vague_captions_of_new_photos_have_a_larger_variance(random):
     log_variance = np.asarray(output["log_variance"])
     assert np.ptp(log_variance, axis=1).max() == 0
     assert scipy.stats.spearmanr(log_variance[:, 0], vague).statistic > 0.6
-    expected = np.asarray(caption.pooling(new.captions[:, None].astype(np.float32)))
+    expected = np.array(caption.pooling(new.captions[:, None].astype(np.float32)))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(output["mean"], expected, atol=1e-5)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.evaluation.damage import GREY, Embedder
+from keras_xmr.uncertainty.occlusion import GREY, Embedder
 
 PAIRS = {
     "halves, in their mixture": "mixture",
@@ -78,8 +78,8 @@ def divergence(inner: Mapping[str, np.ndarray], outer: Mapping[str, np.ndarray])
     log_v, log_w = (np.asarray(e["log_variance"], np.float64) for e in (inner, outer))
     apart = np.square(np.asarray(inner["mean"], np.float64) - outer["mean"])
     all_dimensions = log_w - log_v - 1 + np.exp(log_v - log_w) + apart * np.exp(-log_w)
-    found: np.ndarray = 0.5 * all_dimensions.mean(axis=1)
-    return found
+    divergences: np.ndarray = 0.5 * all_dimensions.mean(axis=1)
+    return divergences
 
 
 def _rows(embedding: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -7,12 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SIDES = {"image": "image-to-text", "caption": "text-to-image"}
-"""The direction in which images, or captions, are the queries."""
-
-COLOURS = {"image": "tab:blue", "caption": "tab:orange"}
-"""The colour of each in pictures."""
-
 
 @dataclass(frozen=True)
 class Bins:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.evaluation.uncertainty import equal_parts
 from keras_xmr.metrics.bootstrap import LEVEL, resampled_means
+from keras_xmr.uncertainty.sigma import equal_parts
 
 _RESAMPLES = 2000
 
