@@ -241,7 +241,7 @@ class Collection:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words of training."""
-        return Vocabulary.of(self.texts[c] for c in self.captions_of(self.photos("train")))
+        return Vocabulary.count(self.texts[c] for c in self.captions_of(self.photos("train")))
 
     @cached_property
     def words(self) -> list[set[str]]:
@@ -350,7 +350,7 @@ class Scores:
         self.raw = queries @ data.images[photos].T
         self.reference = queries @ data.images[data.reference].T
         self.words = np.array([len(split_words(text)) for text in texts])
-        self.background = Background.of(self.reference, self.words)
+        self.background = Background.fit(self.reference, self.words)
         mean, deviation = self.background.mean[:, None], self.background.deviation[:, None]
         self.standard = (self.raw - mean) / deviation
 

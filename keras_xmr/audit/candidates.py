@@ -146,7 +146,7 @@ def belief_matrix(
     belief = None
     for name, model in scores.items():
         _check(name, model, judged.shape)
-        model_belief = _belief_of(model, judged)
+        model_belief = _compute_belief(model, judged)
         if belief is None:
             belief = model_belief
         elif combine == "least":
@@ -175,8 +175,8 @@ def vote(
     by_image, by_caption = scores.by_query
     columns = (
         by_image[images, captions].tolist(),
-        *_ranks_of(by_image, judged, images, captions),
-        *_ranks_of(by_caption, judged.T.tocsr(), captions, images),
+        *_compute_ranks(by_image, judged, images, captions),
+        *_compute_ranks(by_caption, judged.T.tocsr(), captions, images),
     )
     return list(map(Vote, *columns))
 
@@ -193,7 +193,7 @@ def _check(name: str, scores: ScoreMatrices, shape: tuple[int, int]) -> None:
             refuse_non_finite(matrix[first : first + _ROWS], first)
 
 
-def _belief_of(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
+def _compute_belief(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
     """The lesser lead of every pair, with one model."""
     by_image, by_caption = scores.by_query
     belief = np.full(judged.shape, np.inf, np.float32)
@@ -228,7 +228,7 @@ def _last_right(scores: np.ndarray, rows: np.ndarray, grades: np.ndarray, count:
     return np.where(np.isposinf(last), -np.inf, last)
 
 
-def _ranks_of(
+def _compute_ranks(
     scores: np.ndarray, judged: scipy.sparse.csr_array, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[list[int], list[int]]:
     """Ranks of some columns in their rows, and of the last right answer of each row."""

@@ -115,7 +115,7 @@ def judged_pairs(
         known = scipy.sparse.coo_array(sum(partial[1:], start=partial[0]))
         pairs = np.stack(known.coords, axis=1)
         grades = _replaced(grades, pairs, np.asarray(grades[known.coords]).ravel())
-    return _with_labels(grades, labels)
+    return _apply_labels(grades, labels)
 
 
 def write_labels(
@@ -148,7 +148,7 @@ def write_judgements(
         caption_ids: The ids of the captions.
     """
     decided = {pair: label for pair, label in labels.items() if label.kind != "unsure"}
-    grades = _with_labels(annotated.grades, decided)
+    grades = _apply_labels(annotated.grades, decided)
     images = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
     rows = (
         (image_ids[i], caption_ids[c], _number(grade))
@@ -171,7 +171,7 @@ def _label(kind: str, grade: str, where: str) -> Label:
     return Label(kind, value)  # type: ignore[arg-type]
 
 
-def _with_labels(
+def _apply_labels(
     grades: scipy.sparse.csr_array, labels: Mapping[Pair, Label]
 ) -> scipy.sparse.csr_array:
     """Replaces the grades of labelled pairs; a grade of 0 is stored."""

@@ -137,7 +137,7 @@ class _Endpoints:
 
     def embed_pixels(self, pixels: tf.Tensor) -> Tensors:
         """Embeddings of inputs of the image tower."""
-        embedding = _with_uncertainty(self.model.image_tower(_at_least_one(pixels), training=False))
+        embedding = _add_uncertainty(self.model.image_tower(_pad_empty(pixels), training=False))
         return {name: value[: tf.shape(pixels)[0]] for name, value in embedding.items()}
 
     def embed_text(self, captions: tf.Tensor) -> Tensors:
@@ -172,7 +172,7 @@ class _Endpoints:
         """Like `embed_text`, but embeds an empty caption if the list is empty."""
         one = tf.constant([""])
         captions = tf.cond(tf.size(captions) > 0, lambda: captions, lambda: one)
-        return _with_uncertainty(self.model.text_tower(self.tokenizer(captions), training=False))
+        return _add_uncertainty(self.model.text_tower(self.tokenizer(captions), training=False))
 
     def compare(self, folder: Path) -> None:
         """Checks that a SavedModel gives the same numbers as the model."""
@@ -247,14 +247,14 @@ def _served(endpoints: _Endpoints) -> tf.Module:
     return served
 
 
-def _with_uncertainty(embedding: Tensors) -> Tensors:
+def _add_uncertainty(embedding: Tensors) -> Tensors:
     tensors = embeddings.for_matching(embedding)
     if "log_variance" in embedding:
         tensors["log_sigma"] = embeddings.log_sigma(embedding)
     return tensors
 
 
-def _at_least_one(items: tf.Tensor) -> tf.Tensor:
+def _pad_empty(items: tf.Tensor) -> tf.Tensor:
     """The items, or one of zeros: convolutions of TensorFlow refuse a batch without items."""
     shape = tf.shape(items)
     missing = tf.cast(tf.equal(shape[0], 0), tf.int32)

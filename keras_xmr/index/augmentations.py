@@ -99,7 +99,7 @@ def _join(*parts: np.ndarray) -> np.ndarray:
     return np.concatenate(parts, axis=-1)
 
 
-def _with_one(vectors: np.ndarray, one: float = 1.0) -> np.ndarray:
+def _add_one(vectors: np.ndarray, one: float = 1.0) -> np.ndarray:
     return _join(vectors, np.full((len(vectors), 1), one))
 
 
@@ -112,7 +112,7 @@ def _mean_and_sigma(embedding: Arrays) -> np.ndarray:
 
 
 def _near(vectors: np.ndarray) -> np.ndarray:
-    """Vectors whose inner product with `_with_one` decreases with Euclidean distance."""
+    """Vectors whose inner product with `_add_one` decreases with Euclidean distance."""
     return _join(vectors, -0.5 * _squares(vectors))
 
 
@@ -176,7 +176,7 @@ def _below(embedding: Arrays, reference: Reference) -> np.ndarray:
     """
     mean = embedding["mean"]
     spread = np.mean(reference.sample["mean"] ** 2) + np.mean(mean**2, axis=1, keepdims=True)
-    return _join(_with_one(mean), 0.5 * np.sqrt(8.0 / np.pi * spread))
+    return _join(_add_one(mean), 0.5 * np.sqrt(8.0 / np.pi * spread))
 
 
 def _points(embedding: Arrays) -> np.ndarray:
@@ -200,19 +200,19 @@ def _squared_samples(embedding: Arrays) -> np.ndarray:
 
 AUGMENTATIONS: Mapping[str, Augmentation] = {
     "mean_cosine": Augmentation(lambda g: _unit(g["mean"]), lambda q, _: _unit(q["mean"])),
-    "mean_l2": Augmentation(lambda g: _near(g["mean"]), lambda q, _: _with_one(q["mean"])),
+    "mean_l2": Augmentation(lambda g: _near(g["mean"]), lambda q, _: _add_one(q["mean"])),
     "order": Augmentation(
         lambda g: _join(_near(g["mean"]), g["mean"].sum(axis=-1, keepdims=True)), _below
     ),
-    "closed_form_sampled": Augmentation(_closed_form, lambda q, _: _with_one(q["mean"])),
+    "closed_form_sampled": Augmentation(_closed_form, lambda q, _: _add_one(q["mean"])),
     "wasserstein": Augmentation(
-        lambda g: _near(_mean_and_sigma(g)), lambda q, _: _with_one(_mean_and_sigma(q))
+        lambda g: _near(_mean_and_sigma(g)), lambda q, _: _add_one(_mean_and_sigma(q))
     ),
-    "kl_to_query": Augmentation(_kl_to_query, lambda q, _: _with_one(_signs(_precisions(q)))),
-    "kl_from_query": Augmentation(_kl_from_query, lambda q, _: _with_one(_signs(_moments(q)), -1)),
+    "kl_to_query": Augmentation(_kl_to_query, lambda q, _: _add_one(_signs(_precisions(q)))),
+    "kl_from_query": Augmentation(_kl_from_query, lambda q, _: _add_one(_signs(_moments(q)), -1)),
     "kl_both": Augmentation(
         _kl_both,
-        lambda q, _: _with_one(_join(_signs(_precisions(q)), _signs(_moments(q))), -1),
+        lambda q, _: _add_one(_join(_signs(_precisions(q)), _signs(_moments(q))), -1),
     ),
     "mahalanobis": Augmentation(_square_and_mean, lambda q, _: _signs(_precisions(q))),
     "mahalanobis_cosine": Augmentation(
@@ -220,9 +220,9 @@ AUGMENTATIONS: Mapping[str, Augmentation] = {
     ),
     "smoothed_mahalanobis": Augmentation(_square_and_mean, _smoothed),
     "sample_means": Augmentation(
-        lambda g: _near(_sample_means(g)), lambda q, _: _with_one(_sample_means(q))
+        lambda g: _near(_sample_means(g)), lambda q, _: _add_one(_sample_means(q))
     ),
-    "squared_samples": Augmentation(_squared_samples, lambda q, _: _with_one(_sample_means(q))),
+    "squared_samples": Augmentation(_squared_samples, lambda q, _: _add_one(_sample_means(q))),
     "set_points": Augmentation(_points, lambda q, _: _points(q)),
     "set_means": Augmentation(
         lambda g: _points(g).mean(axis=1), lambda q, _: _points(q).mean(axis=1)

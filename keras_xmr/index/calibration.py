@@ -112,8 +112,8 @@ def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibratio
     train = records.split("train").captions
     return Calibration(
         answer_sets,
-        calibrate_verdict_of(model, queries, scores, reference),
-        Vocabulary.of(train[number].text for number in range(len(train))),
+        calibrate_split_verdict(model, queries, scores, reference),
+        Vocabulary.count(train[number].text for number in range(len(train))),
         reference,
         captions,
         None if sigma is None else np.sort(sigma).tolist(),
@@ -124,7 +124,7 @@ def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibratio
     )
 
 
-def calibrate_verdict_of(
+def calibrate_split_verdict(
     model: RunModel, queries: SplitQueries, scores: np.ndarray, reference: Arrays
 ) -> VerdictModel | None:
     """Calibrates the verdict on a split.
@@ -191,14 +191,14 @@ def _sentences(captions: Arrays) -> np.ndarray:
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of photos of the training split, drawn with a seed."""
-    images = _some(len(records.split("train")), REFERENCE)
+    images = _draw(len(records.split("train")), REFERENCE)
     return _embed_images(model, records, "train", images, "  embedding the reference")
 
 
 def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of captions of the training split, drawn with a seed."""
     train = records.split("train")
-    return _embed_captions(model, train, _some(train.num_captions, CAPTIONS))
+    return _embed_captions(model, train, _draw(train.num_captions, CAPTIONS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +233,7 @@ class SplitQueries:
     ) -> SplitQueries:
         """Embeds a split, or a part of a large one; `embedded` has its embeddings, if known."""
         part: SplitRecords = records.split(split)
-        images = _some(len(part), _MOST)
+        images = _draw(len(part), _MOST)
         captions = np.flatnonzero(np.isin(part.caption_image, images))
         known = ground_truth(records, part, model.config.data.judgements)
         truth = known.extra.get("truth", known.judgements)
@@ -269,7 +269,7 @@ def _is_informative(queries: SplitQueries, scores: np.ndarray) -> bool:
     return bins(sigma, hit, independent=len(np.unique(queries.groups))).is_informative
 
 
-def _some(count: int, most: int) -> np.ndarray:
+def _draw(count: int, most: int) -> np.ndarray:
     """All numbers below a count, or `most` of them drawn with a seed, ascending."""
     return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
@@ -278,7 +278,9 @@ def _embed_images(
     model: RunModel, records: Records, split: str, images: np.ndarray, description: str
 ) -> dict[str, np.ndarray]:
     part = records.split(split)  # type: ignore[arg-type]
-    return in_batches(partial(model.embed_records, part), images, model, description, "photos")
+    return embed_in_batches(
+        partial(model.embed_records, part), images, model, description, "photos"
+    )
 
 
 def embed_split_images(model: RunModel, records: Records, split: str) -> dict[str, np.ndarray]:
@@ -294,17 +296,17 @@ def _embed_captions(
     features = part.caption_features
     if features is None:
         return embed_texts(model, [part.texts[int(caption)] for caption in captions])
-    return in_batches(
+    return embed_in_batches(
         lambda batch: model.embed_caption_features(features.read(batch)), captions, model
     )
 
 
 def embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
     """Embeds texts, with a row per text."""
-    return in_batches(model.embed_texts, texts, model, "  embedding captions", "captions")
+    return embed_in_batches(model.embed_texts, texts, model, "  embedding captions", "captions")
 
 
-def in_batches(
+def embed_in_batches(
     embed: Callable[[Any], dict[str, np.ndarray]],
     items: Any,
     model: RunModel,

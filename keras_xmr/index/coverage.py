@@ -62,7 +62,7 @@ class ScoredSplit:
         """The cut-offs by this split."""
         return calibrate(self.scores, self.right, self.groups)
 
-    def by_photo(self, happened: np.ndarray) -> np.ndarray:
+    def mean_per_photo(self, happened: np.ndarray) -> np.ndarray:
         """The share of the captions of each photo for which something happened (photos,).
 
         Captions of one photo are not independent; statistics are means over photos.
@@ -116,6 +116,6 @@ def coverage(sets: AnswerSets, queries: ScoredSplit) -> Coverage:
     """Measures the coverage of answer sets on the captions of a split."""
     within = queries.scores >= sets.cutoff
     recalls = (within & queries.right).sum(axis=1) / queries.right.sum(axis=1)
-    kept = queries.by_photo(recalls >= sets.share - 1e-9)
+    kept = queries.mean_per_photo(recalls >= sets.share - 1e-9)
     gallery = queries.scores.shape[1]
     return Coverage(sets.confidence, kept, sets.share, recalls, within.sum(axis=1), gallery)

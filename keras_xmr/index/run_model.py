@@ -89,15 +89,15 @@ class RunModel:
     @cached_property
     def image_tower(self) -> Any:
         """The trained image tower."""
-        if "_whole" in self.__dict__:
-            return self._whole.image_tower
+        if "_complete_model" in self.__dict__:
+            return self._complete_model.image_tower
         return load_image_tower(self.config, self.folder)
 
     @cached_property
     def text_tower(self) -> Any:
         """The trained text tower."""
-        if "_whole" in self.__dict__:
-            return self._whole.text_tower
+        if "_complete_model" in self.__dict__:
+            return self._complete_model.text_tower
         return load_text_tower(self.config, self.folder, self.tokenizer)
 
     @cached_property
@@ -105,10 +105,10 @@ class RunModel:
         """The trained matcher."""
         if is_independent(self.config):
             return load_matcher(self.config, self.folder)
-        return self._whole.matcher
+        return self._complete_model.matcher
 
     @cached_property
-    def _whole(self) -> Retriever:
+    def _complete_model(self) -> Retriever:
         model = build_model(self.config, PHOTOS, self.tokenizer, pretrained=False)
         load_trained(model.without_optimizer(), self.config, self.folder)
         return model
@@ -146,7 +146,7 @@ class RunModel:
     def embed_records(self, part: SplitRecords, images: np.ndarray) -> dict[str, np.ndarray]:
         """Embeddings of images of a split, by its features if it has some."""
         if part.holds == "images":
-            return self.embed_pixels(self.pixels_of(part, images))
+            return self.embed_pixels(self.decode_images(part, images))
         features = part.regions(images)
         with self._lock:
             return _arrays(self._image_feature_graph(tf.constant(features)))
@@ -165,7 +165,7 @@ class RunModel:
         pixels: np.ndarray = self._decode(to_jpeg(data, name)).numpy()
         return pixels
 
-    def pixels_of(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
+    def decode_images(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
         """Decodes some images of a split."""
         return np.stack([self._decode(part.encoded(int(i))).numpy() for i in images])
 
@@ -195,7 +195,7 @@ class RunModel:
             name: One of `keras_xmr.config.abilities.further_matchers`.
         """
         with self._lock:
-            losses = () if is_independent(self.config) else self._whole.objective.losses_
+            losses = () if is_independent(self.config) else self._complete_model.objective.losses_
             choice = components("matcher")[name].options(name=name)
             other = copy(self)
             other.__dict__.pop("_score", None)

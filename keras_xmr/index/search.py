@@ -288,7 +288,7 @@ class Searcher:
             [np.empty((0, count), np.float32), *(self._scorer.score(t, parts) for t in tiles)]
         )
         words = np.array([len(split_words(" ".join(query.texts)))] * count)
-        background = Background.of(self._scorer.score(self.index.reference, parts).T, words)
+        background = Background.fit(self._scorer.score(self.index.reference, parts).T, words)
         standard = (scores - background.mean) / background.deviation
         unlike = len(query.unlike)
         total = standard[:, : count - unlike].mean(axis=1)

@@ -11,7 +11,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.index.calibration import in_batches
+from keras_xmr.index.calibration import embed_in_batches
 from keras_xmr.index.coverage import measure_coverage
 from keras_xmr.index.embedding_arrays import select
 from keras_xmr.index.run_model import RunModel
@@ -49,12 +49,12 @@ def probe(
     again.image_tower, again.text_tower = model.image_tower, model.text_tower
     again.matcher = model.matcher
     plain = records.without_features().split(split)
-    images, captions = _some(len(plain)), _some(plain.num_captions)
+    images, captions = _draw(len(plain)), _draw(plain.num_captions)
     whole_images = whole_captions = None
     if embedded is not None:
         whole_images = select(embedded.images, images)
         whole_captions = select(embedded.captions, captions)
-    embedder, pixels = _InBatches(again), again.pixels_of(plain, images)
+    embedder, pixels = _InBatches(again), again.decode_images(plain, images)
     texts = [plain.texts[int(caption)] for caption in captions]
     growths = {
         "image": erase_images(embedder, pixels, whole=whole_images),
@@ -75,11 +75,11 @@ class _InBatches:
         self._model = model
 
     def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
-        return in_batches(self._model.embed_pixels, pixels, self._model)
+        return embed_in_batches(self._model.embed_pixels, pixels, self._model)
 
     def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
-        return in_batches(self._model.embed_texts, texts, self._model)
+        return embed_in_batches(self._model.embed_texts, texts, self._model)
 
 
-def _some(count: int) -> np.ndarray:
+def _draw(count: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(count)[:ITEMS])

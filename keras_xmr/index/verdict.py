@@ -83,7 +83,7 @@ class Background:
     features: np.ndarray
 
     @classmethod
-    def of(cls, reference: np.ndarray, words: np.ndarray) -> Background:
+    def fit(cls, reference: np.ndarray, words: np.ndarray) -> Background:
         """Computes the background from scores with the reference.
 
         Args:
@@ -267,7 +267,7 @@ def calibrate_verdict(
     """
     if scores.shape[1] < FEWEST:
         return None
-    background = Background.of(reference, words)
+    background = Background.fit(reference, words)
     standard = (scores - background.mean[:, None]) / background.deviation[:, None]
     others = right.sum(axis=1) - right[np.arange(len(right)), photo_of]
     share = float(max(others.mean() / max(right.shape[1] - 1, 1), 1e-6))

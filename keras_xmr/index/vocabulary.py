@@ -28,7 +28,7 @@ class Vocabulary:
         self.captions = captions
 
     @classmethod
-    def of(cls, captions: Iterable[str]) -> Vocabulary:
+    def count(cls, captions: Iterable[str]) -> Vocabulary:
         """Counts the words of captions."""
         counts: dict[str, int] = {}
         total = 0

@@ -31,13 +31,13 @@ _LARGE = 1600
 router = APIRouter()
 
 
-def service_of(request: Request) -> Service:
+def get_service(request: Request) -> Service:
     """The service of the application of a request."""
     service: Service = request.app.state.service
     return service
 
 
-TheService = Annotated[Service, Depends(service_of)]
+TheService = Annotated[Service, Depends(get_service)]
 Id = Annotated[int, Path(ge=0, lt=2**63)]
 
 

@@ -69,7 +69,7 @@ class Service:
         self._others: dict[str, Searcher] = {}
         # A changed photo has another checksum.
         self._thumbnail = lru_cache(_KEPT)(lambda id_, _: self.resized(id_, _SMALL))
-        self._by_day = lru_cache(_LISTS_KEPT)(_by_day)
+        self._sort_by_day = lru_cache(_LISTS_KEPT)(_sort_by_day)
         self._attention_maps = lru_cache(_MAPS_KEPT)(
             lambda id_, sha256: self._render_attention(id_)
         )
@@ -127,7 +127,7 @@ class Service:
             newer.index.load()
             if newer.index.is_current():
                 self.searcher = newer
-                self._by_day.cache_clear()
+                self._sort_by_day.cache_clear()
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
         """Searches; invalid uploads are listed with the hits.
@@ -190,7 +190,7 @@ class Service:
         repeated if the index is replaced by a newer one.
         """
         index = self.index
-        places = self._by_day(index, request.filters())
+        places = self._sort_by_day(index, request.filters())
         day, _, number = request.after.rpartition(" ")
         end = bisect_left(places, (day, int(number))) if request.after else len(places)
         start = max(0, end - request.count)
@@ -202,7 +202,7 @@ class Service:
 
     def days(self) -> tuple[str, str]:
         """The first and the last day of all photos, ISO; empty if unknown."""
-        days = [day[:10] for day, _ in self._by_day(self.index, Filters()) if day]
+        days = [day[:10] for day, _ in self._sort_by_day(self.index, Filters()) if day]
         return (days[0], days[-1]) if days else ("", "")
 
     def original(self, id_: int) -> Path:
@@ -299,7 +299,7 @@ def _photo(index: PhotoIndex, id_: int) -> Photo:
         raise NotFoundError(f"the index has no photo {id_}") from None
 
 
-def _by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
+def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
     """Times and ids of the photos that pass the filters, ascending."""
     allowed = filters.allowed(index)
     ids = index.ids if allowed is None else allowed

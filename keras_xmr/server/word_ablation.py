@@ -41,11 +41,11 @@ def analyse(service: Service, request: WordsRequest) -> dict[str, Any]:
         raise UserError("the uncertainty of this model is not informative")
     return {
         "uncertainty": whole,
-        "words": [_without(search, words, number, hits) for number in range(len(words))],
+        "words": [_ablate_word(search, words, number, hits) for number in range(len(words))],
     }
 
 
-def _without(search: _Search, words: list[str], number: int, hits: list[int]) -> dict[str, Any]:
+def _ablate_word(search: _Search, words: list[str], number: int, hits: list[int]) -> dict[str, Any]:
     uncertainty, hits_without = search(words[:number] + words[number + 1 :])
     return {
         "word": words[number],

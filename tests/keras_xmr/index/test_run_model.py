@@ -150,7 +150,7 @@ def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeyp
 
 
 def test_where_it_looks_in_a_photo(trained, model, tmp_path):
-    pixels = model.pixels_of(trained.records.split("test"), np.arange(2))
+    pixels = model.decode_images(trained.records.split("test"), np.arange(2))
     maps = model.attention(pixels)
     assert {name: found.shape[:2] for name, found in maps.items()} == {
         "mean": (2, 1),
@@ -163,7 +163,7 @@ def test_where_it_looks_in_a_photo(trained, model, tmp_path):
 def test_a_query_of_words_loads_no_image_tower(trained, index):
     plain = Searcher(index, compiled=False)
     found = plain.search(Query(texts=("a red circle",)), count=3)
-    assert not {"image_tower", "_whole"} & vars(plain.model).keys()
+    assert not {"image_tower", "_complete_model"} & vars(plain.model).keys()
     assert_same_weights(plain.model, trained.model)
     compiled = Searcher(index).search(Query(texts=("a red circle",)), count=3)
     assert [hit.path for hit in found.hits] == [hit.path for hit in compiled.hits]

@@ -60,7 +60,7 @@ def model():
 
 def said(model, scores, reference, first=20):
     """Of each query, whether it is called absent, the count, and the places of the first."""
-    background = Background.of(reference, FOUR[: len(reference)])
+    background = Background.fit(reference, FOUR[: len(reference)])
     standard = (scores - background.mean[:, None]) / background.deviation[:, None]
     for values, features in zip(standard, background.features, strict=True):
         top = np.argsort(-values)[:first]
@@ -203,7 +203,7 @@ def test_captions_of_one_photo_make_the_scale():
 )
 def test_words_that_training_has_not_seen(text, missing):
     captions = ["a brown dog runs in the snow"] * 5 + ["two kids play after a game and rest"] * 5
-    vocabulary = Vocabulary.of([*captions, *["the man and the woman"] * 490, "a giraffe"])
+    vocabulary = Vocabulary.count([*captions, *["the man and the woman"] * 490, "a giraffe"])
     assert vocabulary.unfamiliar(text) == missing
     assert "giraffe" not in vocabulary.counts
 
@@ -226,7 +226,9 @@ def test_words_that_training_has_not_seen(text, missing):
 )
 def test_a_query_in_another_language_is_said_to_be_one(text, says):
     captions = ["a brown dog runs in the snow"] * 5 + ["two kids play after a game and rest"] * 5
-    vocabulary = Vocabulary.of([*captions, *["the man and the woman in a photo of a city"] * 490])
+    vocabulary = Vocabulary.count(
+        [*captions, *["the man and the woman in a photo of a city"] * 490]
+    )
     found = vocabulary.foreign(text)
     assert says in found
     assert bool(says) == bool(found)
