@@ -26,9 +26,9 @@ from keras_xmr.comparison.runs import compare
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.ensemble import _claim
+from keras_xmr.evaluation.files import _save_array
 from keras_xmr.export import export_keras
 from keras_xmr.relevance.write import relevance_of_file
-from keras_xmr.reporting.evaluation_report import _save_array
 from keras_xmr.reporting.pictures import save_plot
 from keras_xmr.run_folder import RunFolder
 

@@ -20,7 +20,7 @@ from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import calibrate_split
 from keras_xmr.index.coverage import ScoredSplit, coverage
-from keras_xmr.index.partial_loading import stands_alone
+from keras_xmr.index.partial_loading import is_independent
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.uncertainty.sigma import log_sigma
 
@@ -180,7 +180,7 @@ def assert_same_weights(model, whole):
 
 
 def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained, monkeypatch):
-    monkeypatch.setattr("keras_xmr.index.run_model.stands_alone", lambda config: False)
+    monkeypatch.setattr("keras_xmr.index.run_model.is_independent", lambda config: False)
     model = RunModel(trained.folder.path)
     assert model.matcher is model._whole.matcher
     assert_same_weights(model, trained.model)
@@ -190,7 +190,7 @@ def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained,
     ("config", "alone"), [("scenes_pcme", True), ("scenes_msrm", False), ("scenes_sgr", False)]
 )
 def test_matchers_stand_alone_where_nothing_else_shapes_or_trains_them(config, alone):
-    assert stands_alone(load_config(find_config(config))) is alone
+    assert is_independent(load_config(find_config(config))) is alone
 
 
 def test_odd_words_and_photos(index, model):
