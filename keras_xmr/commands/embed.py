@@ -1,4 +1,4 @@
-"""Writes the embeddings of a folder of photos to a file, for a search engine of your own.
+"""Writes the embeddings of a folder of photos to a file, for other search engines.
 
 An .npz file has `paths`, the fingerprint of the model, and an array for each tensor of the
 embedding, such as `mean` and `log_variance`; a .parquet file (which needs pyarrow) has them as

@@ -79,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--output",
         "FOLDER",
-        "folder of the reports; default: ensemble-RUN-RUN/ next to the first of several runs, the "
-        "folder of the scores",
+        "folder of the reports; default: ensemble-RUN-RUN/ next to the first of several runs, or "
+        "the folder of the scores",
     )
     parser.set_defaults(forms=(runs, scores))
 
