@@ -147,7 +147,7 @@ def test_prolip_brings_its_sigma(golden, here):
     keras_xmr_command("index", "--model=models/prolip", "--images=my/images")
     index = PhotoIndex.open(Path("saved_models/prolip/index"))
     notes = Searcher(index).search(Query(texts=("a red circle",)), 3).notes
-    assert "sigma is not calibrated, so nothing is said of how uncertain" in notes[1]
+    assert "sigma is not calibrated, so the uncertainty of the query" in notes[1]
 
 
 def test_without_internet_it_says_what_to_fetch_and_where_to_put_it(monkeypatch, capsys, tmp_path):

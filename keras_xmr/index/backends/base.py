@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -114,10 +114,6 @@ class Backend(abc.ABC):
             k: Number of items.
             allowed: Ids to search among, int64 ascending; None for all.
         """
-
-    @abc.abstractmethod
-    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All items in the order of their ids: ids (N,) and vectors float32 (N, K, D)."""
 
     @abc.abstractmethod
     def save(self) -> None:

@@ -111,12 +111,6 @@ class Exact(Backend):
             nearest = _merge(nearest, block_ids, scores, k)
         return nearest
 
-    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for ids, vectors in self._blocks(size):
-            keep = self._kept(ids, None)
-            if keep.any():
-                yield ids[keep], vectors[keep]
-
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if len(self._segments) > _SEGMENTS or len(self._removed) > len(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -111,16 +111,6 @@ class _Faiss(Backend):
         ids = np.broadcast_to(self._ids[places], products.shape)
         return best_items(ids, products, k)
 
-    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All items, with compressed vectors where the backend compresses them."""
-        ids = self.ids
-        kept = np.flatnonzero(self._kept)
-        places = kept[np.argsort(self._ids[kept], kind="stable")].reshape(len(ids), -1)
-        for start in range(0, len(ids), size):
-            part = places[start : start + size]
-            vectors = self._index.reconstruct_batch(part.reshape(-1))
-            yield ids[start : start + size], vectors.reshape(len(part), *self.shape)
-
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if len(self._kept) > 2 * self._kept.sum():
@@ -167,11 +157,13 @@ class _Faiss(Backend):
             self._ids, self._kept = ids, kept.astype(bool)
 
     def _compact(self) -> None:
-        parts = list(self.batches())
+        """Rebuilds the index from the rows that are kept."""
+        ids, kept = self.ids, np.flatnonzero(self._kept)
+        places = kept[np.argsort(self._ids[kept], kind="stable")]
+        vectors = self._index.reconstruct_batch(places) if len(ids) else None
         self.close()
-        if parts:
-            ids, vectors = zip(*parts, strict=True)
-            self.add(np.concatenate(ids), np.concatenate(vectors))
+        if vectors is not None:
+            self.add(ids, vectors.reshape(len(ids), *self.shape))
 
 
 class HNSW(_Faiss):

@@ -12,7 +12,6 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -163,31 +162,6 @@ class Milvus(Backend):
             ids[row, : len(hits)] = [hit["id"] // self.shape[0] for hit in hits]
             scores[row, : len(hits)] = [hit["distance"] for hit in hits]
         return ids.reshape(num_queries, -1), scores.reshape(num_queries, -1)
-
-    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        ids = self.ids
-        for start in range(0, len(ids), size):
-            batch = ids[start : start + size]
-            vectors = np.empty((len(batch), *self.shape), np.float32)
-            new = np.isin(batch, self._new_ids)
-            order = np.argsort(self._new_ids)
-            places = order[np.searchsorted(self._new_ids, batch[new], sorter=order)]
-            vectors[new] = self._new[places]
-            if not new.all():
-                vectors[~new] = self._vectors(batch[~new])
-            yield batch, vectors
-
-    def _vectors(self, items: np.ndarray) -> np.ndarray:
-        """Vectors of saved items, in their order."""
-        keys = self._keys(items)
-        vectors: dict[int, list[float]] = {}
-        for start in range(0, len(keys), _AT_ONCE):
-            batch = keys[start : start + _AT_ONCE].tolist()
-            rows = self._client.get(self._name, ids=batch, output_fields=["vector"])
-            vectors |= {row["id"]: row["vector"] for row in rows}
-        return np.array([vectors[key] for key in keys.tolist()], np.float32).reshape(
-            -1, *self.shape
-        )
 
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

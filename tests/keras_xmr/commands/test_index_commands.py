@@ -171,7 +171,7 @@ def test_a_folder_is_missed_where_there_are_none(call, tmp_path):
     (tmp_path / "flat/a.jpg").write_bytes(photo("red"))
     call(index, "--run=run", "--images=flat", "--no-answer-sets")
     told = call(search, "--index=run/index", "red", "--folder=summer")
-    assert "No photo is in the folder 'summer'. There are no folders." in told
+    assert "No photo is in the folder 'summer'. The index has no folders." in told
 
 
 def test_mistakes_of_a_search_are_told(indexed, tmp_path):
@@ -198,7 +198,7 @@ def test_embed_writes_all_that_can_be_read(call, tmp_path):
     assert not list((tmp_path / "out").glob(".*"))
     with pytest.raises(UserError, match=r"must end in .npz or .parquet"):
         call(embed, "photos", "--run=run", "--output=x.csv")
-    with pytest.raises(UserError, match="nowhere is no folder"):
+    with pytest.raises(UserError, match="nowhere is not a folder"):
         call(embed, "nowhere", "--run=run", "--output=x.npz")
     with pytest.raises(UserError, match=r"0.jpg: is no folder"):
         call(embed, "photos", "--run=run", "--output=photos/red/0.jpg/x.npz")

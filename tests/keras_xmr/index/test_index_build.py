@@ -501,7 +501,7 @@ def test_other_backends_are_brought_up_to_date(backend, library, root):
 
 
 def test_only_milvus_asks_a_server(root):
-    with pytest.raises(UserError, match=r"faiss_hnsw asks no server; --uri goes with --backend"):
+    with pytest.raises(UserError, match=r"faiss_hnsw uses no server: use --uri with --backend"):
         built(root, backend="faiss_hnsw", uri="http://localhost:19530")
 
 

@@ -197,7 +197,7 @@ def test_nothing_is_said_of_words_that_training_has_not_seen(folder):
     found = with_verdict(folder).search(Query(texts=("rot",)))
     assert (found.answer.verdict, found.answer.right) == ("unknown", None)
     assert found.answer.unfamiliar == ("rot",)
-    assert "learned from captions without “rot”" in found.answer.sentence
+    assert "captions of training lack “rot”" in found.answer.sentence
     assert not [note for note in found.notes if "language" in note], "of one word it is not known"
     assert {hit.right for hit in found.hits} == {None}
 

@@ -248,5 +248,5 @@ def test_scores_that_are_no_numbers_are_refused():
 
 
 def test_a_preset_that_does_not_exist_is_refused():
-    with pytest.raises(ArgumentError, match="the presets are coco, flickr30k, cub, not 'x'"):
+    with pytest.raises(ArgumentError, match="preset must be one of coco, flickr30k, cub, got 'x'"):
         FastReranking(preset="x")

@@ -116,7 +116,7 @@ def test_a_query(page):
     ("verdict", "said", "place"),
     [
         ("none", "Probably none of the photos is right.", ".banner.unsure"),
-        ("unknown", "The model has learned from captions without “blorp”", "#summary .verdict"),
+        ("unknown", "The captions of training lack “blorp”", "#summary .verdict"),
     ],
 )
 def test_probably_none_is_right(page, service, monkeypatch, verdict, said, place):
