@@ -11,7 +11,7 @@ photos it is over photos, and over seeds where training begins at random. A clai
 Holm's correction for all claims of its paper in its column leaves a p-value below 0.05. "Not
 observed" is said only where the paper's own effect could have been found.
 
-Claims of one's own are a YAML file (`--claims`); docs/compare.md says what stands in it.
+Claims of one's own are a YAML file (`--claims`); docs/how_to/compare.md says what stands in it.
 
 What PCME's sigma is said to tell is held against the reports of finished runs (sigma_claims.py),
 on real photos against those of a folder of runs of csv_pretrained (`--real-runs`).

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 
 _OPTIONAL = ("image_log_sigma", "caption_log_sigma")
 
@@ -66,7 +66,7 @@ class ModelAnswers:
             for name, array in vars(getattr(self, split)).items()
             if array is not None
         }
-        with written_aside(path, ".npz") as aside:
+        with replace_atomically(path, ".npz") as aside:
             np.savez(aside, **arrays)
 
     @classmethod

@@ -368,7 +368,7 @@ def test_mistakes_in_a_file_of_claims_are_named(bench, change, says, tmp_path, c
 
 
 def test_the_claims_of_the_docs_are_valid(bench, tmp_path):
-    page = (Path(__file__).parents[1] / "docs" / "compare.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "how_to" / "compare.md").read_text("utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
     (tmp_path / "mine.yaml").write_text(block)
     (claim,) = bench.read_claims(tmp_path / "mine.yaml")

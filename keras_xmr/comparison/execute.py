@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def execute(runs: Sequence[PlannedRun]) -> dict[str, str]:
-    """Prepares, trains and evaluates what has not been done yet.
+    """Prepares, trains and evaluates the runs that are not finished.
 
     Every step is a separate process, so that neither seeds nor memory of one run reach another.
     A run that fails does not stop the others.

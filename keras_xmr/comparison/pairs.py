@@ -125,7 +125,7 @@ def wins(methods: Methods, count: int = _WINS) -> list[Win]:
     return listed
 
 
-def by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
+def group_by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
     """The wins of each winner over each loser; empty without any."""
     groups: dict[tuple[str, str], list[Win]] = defaultdict(list)
     for win in wins:

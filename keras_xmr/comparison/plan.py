@@ -91,7 +91,7 @@ def _run(name: str, source: Path, seed: int, overrides: Sequence[str]) -> Planne
     return PlannedRun(source, changes, load_config(source, changes))
 
 
-def method_of(folder: str, seed: int) -> str:
+def method_name(folder: str, seed: int) -> str:
     """The method that a run folder of this name is a run of: the name without its seed."""
     return folder.removesuffix(f"{_SEED}{seed}")
 

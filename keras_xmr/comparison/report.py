@@ -12,12 +12,12 @@ from keras_xmr.comparison.pairs import (
     ALPHA,
     Pair,
     Win,
-    by_pair,
+    group_by_pair,
     matrix_tables,
     signed,
 )
 from keras_xmr.comparison.plots import comparison_pictures
-from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, resamples_for
+from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, required_resamples
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.side_by_side import side_by_side
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
@@ -27,7 +27,7 @@ from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.metrics.ties import tie_warning
 from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.pages import render
-from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.spreadsheets import to_csv
 from keras_xmr.reporting.table import Table
 
 _SHOWN_WINS = 5
@@ -94,7 +94,7 @@ class Comparison:
             few = "" if len(seeds) == 1 else " Not all methods have as many runs."
             lines[0] += f" ± is the sample standard deviation over runs.{few}"
         if self.pairs:
-            resamples = resamples_for(len(self.methods))
+            resamples = required_resamples(len(self.methods))
             lines.append(
                 f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
                 "captions, and Student's t over the runs of a method that has several. A star "
@@ -137,10 +137,10 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
         The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder / "figures.csv", csv_of(_figure_rows(comparison.summary_tables)))
+    atomic_write(folder / "figures.csv", to_csv(_figure_rows(comparison.summary_tables)))
     if comparison.pairs:
-        atomic_write(folder / "differences.csv", csv_of(_pair_rows(comparison.pairs)))
-        atomic_write(folder / "wins.csv", csv_of(_win_rows(comparison.wins)))
+        atomic_write(folder / "differences.csv", to_csv(_pair_rows(comparison.pairs)))
+        atomic_write(folder / "wins.csv", to_csv(_win_rows(comparison.wins)))
     split = comparison.split
     tables = [
         table.wide_table(table.title(split), _intervals(table, comparison.resampled))
@@ -226,7 +226,7 @@ def _pair_tables(comparison: Comparison) -> list[list[Table]]:
     for pair in comparison.pairs:
         if pair.judgements == kind and pair.metric in HEADLINES:
             pairs[pair.left, pair.right].append(pair)
-    wins, header = by_pair(comparison.wins), [""]
+    wins, header = group_by_pair(comparison.wins), [""]
     header += ["difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
     return [
         [

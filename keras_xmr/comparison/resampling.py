@@ -62,11 +62,11 @@ def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
         methods: The runs of each method.
         seed: Seed of the resamples.
     """
-    resamples = resamples_for(len(methods))
+    resamples = required_resamples(len(methods))
     return [_resample_kind(methods, kind, resamples, seed) for kind in _common_kinds(methods)]
 
 
-def resamples_for(methods: int) -> int:
+def required_resamples(methods: int) -> int:
     """Number of resamples for significant differences between the given number of methods.
 
     Holm multiplies the smallest p-value, 2 / (resamples + 1), by the number of pairs.

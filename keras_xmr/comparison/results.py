@@ -13,7 +13,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY
-from keras_xmr.comparison.plan import check_comparable, method_of
+from keras_xmr.comparison.plan import check_comparable, method_name
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.yaml_file import read_yaml
 from keras_xmr.figures_file import read_figures_file
@@ -29,7 +29,7 @@ class ComparisonError(UserError):
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Metrics of every query with a run's own matcher.
+    """Metrics of every query with the matcher of a run's training.
 
     Attributes:
         image_ids: The ids of the images, str (images,).
@@ -160,7 +160,7 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
         for folder in folders:
             seed = int(configs[folder.name]["seed"])
             figures = _figures(folder / "evaluation" / split / "metrics.json")
-            run = RunResult(method_of(folder.name, seed), seed, folder, split, figures)
+            run = RunResult(method_name(folder.name, seed), seed, folder, split, figures)
             methods.setdefault(run.method, []).append(run)
         _check_same_queries([run for runs in methods.values() for run in runs])
     return by_split

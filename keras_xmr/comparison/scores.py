@@ -18,7 +18,7 @@ from keras_xmr.metrics.bootstrap import (
     Difference,
     holm,
 )
-from keras_xmr.metrics.functions import score_matrices_of
+from keras_xmr.metrics.functions import as_score_matrices
 from keras_xmr.metrics.names import RSUM, metric_title
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.metrics.retrieval import evaluate_scores
@@ -125,7 +125,7 @@ def compare(
         raise ArgumentError(f"resamples is a whole number from 1 on, not {resamples!r}")
     if not isinstance(seed, Integral) or seed < 0:
         raise ArgumentError(f"seed is a whole number from 0 on, not {seed!r}")
-    sides = [[score_matrices_of(run) for run in _runs(scores)] for scores in (scores_a, scores_b)]
+    sides = [[as_score_matrices(run) for run in _runs(scores)] for scores in (scores_a, scores_b)]
     shapes = {matrices.shape for runs in sides for matrices in runs}
     if len(shapes) != 1:
         listed = " and ".join(map(str, sorted(shapes)))

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from data_pipelines.errors import UserError
-from keras_xmr.comparison.pairs import Win, by_pair
+from keras_xmr.comparison.pairs import Win, group_by_pair
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.evaluation.answers import KINDS
 from keras_xmr.reporting.pages import data_url
@@ -49,7 +49,7 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
                 for win in [win for win in of_pair if win.direction == side][:_SHOWN]
             ],
         }
-        for (winner, loser), of_pair in by_pair(wins).items()
+        for (winner, loser), of_pair in group_by_pair(wins).items()
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, chance_of, metric_title
+from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, chance_from_counts, metric_title
 from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.reporting.metric_tables import (
     CHANCE,
@@ -68,7 +68,7 @@ class SummaryTable:
 
     Attributes:
         judgements: The kind of judgements.
-        matchers: "own" if every method is scored with the matcher that it was trained with,
+        matchers: "own" if every method is scored with the matcher of its training,
             "further" for others.
         reranker: The re-ranker; None without one.
         rows: The figures of each row, by metric.
@@ -116,7 +116,7 @@ class SummaryTable:
 
         Args:
             title: Its title.
-            intervals: Those of RSUM by row, or none.
+            intervals: Those of RSUM by row, or None.
         """
         header = ["method", "runs", *self.columns.values()]
         header += ["RSUM,\n95 % interval"] if intervals else []
@@ -188,7 +188,7 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
         for side in DIRECTIONS
     ]
     judged = [known.get(f"{side}_judged") for side in DIRECTIONS]
-    return chance_of(images, captions, further, judged)
+    return chance_from_counts(images, captions, further, judged)
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:

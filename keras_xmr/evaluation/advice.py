@@ -6,7 +6,7 @@ from data_pipelines.documentation import page
 from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.schema import Config
 
-_PAGE = "own_photos.md"
+_PAGE = "results/own_photos.md"
 _FEW_FROM_SCRATCH = 5_000
 _ENOUGH = 500
 

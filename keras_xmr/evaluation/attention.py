@@ -16,7 +16,7 @@ PHOTOS = 4
 """Number of photos shown."""
 
 
-def attention_of(
+def compute_attention(
     model: Retriever, part: SplitRecords, config: Config, kept: SplitRecords | None = None
 ) -> Attention | None:
     """Attention maps of the image head on photos spread over a split.

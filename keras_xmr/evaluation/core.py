@@ -22,7 +22,7 @@ from keras_xmr.reranking import Reranker, measure_reranked
 _LOGGER = logging.getLogger(__name__)
 
 
-def evaluate_known(
+def evaluate_split_scores(
     split: str,
     scores: Iterable[tuple[str, ScoreMatrices]],
     truth: GroundTruth,

@@ -12,7 +12,7 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, build, components
 from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.evaluation.chosen_metrics import build_metrics
-from keras_xmr.evaluation.core import evaluate_known
+from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.plan import check_time, fits_in_memory
 from keras_xmr.evaluation.results import Evaluation
@@ -65,7 +65,7 @@ def ground_truth(
 
 
 def split_truth(records: Records, split: SplitRecords) -> Judgements | None:
-    """The exhaustive truth of a split, where its data set knows it."""
+    """The exhaustive truth of a split, if its data set has one."""
     path = records.truth(split.split)
     return None if path is None else Judgements(scipy.sparse.load_npz(path))
 
@@ -139,7 +139,7 @@ def evaluate_matrices(
         records: The records of the data set.
         part: The split.
         config: The config, with metrics and judgements.
-        embedded: The embeddings that were scored, for their uncertainty; None if there are none.
+        embedded: The embeddings that were scored, for their uncertainty; None without embeddings.
         brief: Whether only quickly computed metrics are measured, as during training.
     """
     options = config.evaluation
@@ -152,7 +152,7 @@ def evaluate_matrices(
         _add_relevance(known, config.relevance)
     folds = 0 if brief else options.folds
     rerankers = {} if brief else build_rerankers(options.rerankers)
-    evaluation = evaluate_known(part.split, scores, known, folds, rerankers)
+    evaluation = evaluate_split_scores(part.split, scores, known, folds, rerankers)
     evaluation.paper = config.paper
     if embedded is not None:
         evaluation.embedded = embedded

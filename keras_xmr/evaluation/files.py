@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from keras_xmr.evaluation.reported_results import reported_as_dict
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.figures_file import write_figures_file
@@ -18,8 +18,8 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
     """Writes `metrics.json`, and `queries-<split>.npz` with the metrics of every query.
 
     Args:
-        evaluation: What was found.
-        folder: Where the files go.
+        evaluation: The evaluation.
+        folder: The folder of the files.
 
     Returns:
         `metrics.json`.
@@ -37,15 +37,15 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
 
 
 def save_scores(evaluation: Evaluation, folder: Path) -> Path:
-    """Keeps the scores of the model's own matcher, and what is known of their rows and columns.
+    """Saves the scores of the model's matcher, and the ground truth of their rows and columns.
 
     Writes `scores-<split>.npy` and `ground-truth-<split>.json`, which `evaluate` takes as
     `--scores` and `--ground-truth`; of a matcher that scores by direction also
     `text-to-image-scores-<split>.npy`.
 
     Args:
-        evaluation: What was found.
-        folder: Where the files go.
+        evaluation: The evaluation.
+        folder: The folder of the files.
 
     Returns:
         The file of scores.
@@ -60,5 +60,5 @@ def save_scores(evaluation: Evaluation, folder: Path) -> Path:
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:
-    with written_aside(path, ".npy") as temporary:
+    with replace_atomically(path, ".npy") as temporary:
         np.save(temporary, array)

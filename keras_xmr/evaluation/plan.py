@@ -51,7 +51,7 @@ def fits_in_memory(
         )
         return False
     raise UserError(
-        f"{_size(shape)} scores and what is made of them take "
+        f"{_size(shape)} scores and derived matrices take "
         f"{ByteSize(needed).human_readable()}, more than "
         f"evaluation.memory_budget ({options.memory_budget.human_readable()}). Ranks alone need "
         f"no whole matrix, but these do: {', '.join(whole)}. Switch them off, or raise the budget "

@@ -58,7 +58,7 @@ class ScaleSearch:
 def search_scales(
     scores: Scores, judgements: Judgements, scales: Sequence[float] = SCALES
 ) -> ScaleSearch:
-    """Tries all pairs of scales, for each direction on its own.
+    """Tries all pairs of scales, separately for each direction.
 
     gamma1 and gamma2 are chosen by the image-to-text recalls, lambda1 and lambda2 by the
     text-to-image ones. Of equally good settings, the first of the grid is taken. The sums over
@@ -112,7 +112,7 @@ def _setting(
 def _best_ranks(scores: np.ndarray, offset: np.ndarray, judgements: Judgements) -> np.ndarray:
     """The rank of the first relevant item in scores - offset, of each query that has one.
 
-    Among equal scores, what is wrong stands before what is right, as in all metrics.
+    Among equal scores, wrong candidates rank before relevant ones, as in all metrics.
     """
     starts, columns = judgements.grades.indptr, judgements.grades.indices
     ranks = np.zeros(len(scores), np.int64)

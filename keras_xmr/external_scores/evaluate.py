@@ -12,7 +12,7 @@ import yaml
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
-from keras_xmr.evaluation.core import evaluate_known
+from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.external_scores.arrays import Similarity, load_embeddings, load_scores, similarity
@@ -111,7 +111,7 @@ def run(files: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) 
     split = files.split or _SPLIT
     scores = [("scores", _scores(files, truth))]
     try:
-        evaluation = evaluate_known(split, scores, truth, files.folds, rerankers)
+        evaluation = evaluate_split_scores(split, scores, truth, files.folds, rerankers)
     except ValueError as error:
         raise UserError(f"these scores cannot be evaluated: {error}") from None
     tables = [str(table) for table in result_tables(evaluation)]

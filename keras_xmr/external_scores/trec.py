@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from keras_xmr.external_scores.arrays import ScoresError
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.judgements.reading import first_line
-from keras_xmr.judgements.trec import check_ids, read_lines_of, write_qrels
+from keras_xmr.judgements.trec import check_ids, read_trec_lines, write_qrels
 from keras_xmr.metrics import ScoreMatrices
 
 DEPTH = 1000
@@ -51,7 +51,7 @@ def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -
     rows, columns = ({id_: n for n, id_ in enumerate(ids)} for ids in (image_ids, caption_ids))
     scores = np.full((len(rows), len(columns)), -np.inf)
     turned = None
-    for line, words in read_lines_of(path, 6, _LAYOUT):
+    for line, words in read_trec_lines(path, 6, _LAYOUT):
         if turned is None:
             turned = not (words[0] in rows and words[2] in columns)
         image, caption = (words[2], words[0]) if turned else (words[0], words[2])
@@ -95,7 +95,7 @@ def write_run(
     """
     check_ids([*query_ids, *document_ids, tag])
     digits = 9 if scores.dtype == np.float32 else 17
-    with written_aside(path, path.suffix) as name, name.open("w", encoding="utf-8") as file:
+    with replace_atomically(path, path.suffix) as name, name.open("w", encoding="utf-8") as file:
         for query, row in zip(query_ids, scores, strict=True):
             order = np.argsort(-row, kind="stable")[:depth].tolist()
             ranked = ((document_ids[place], row[place]) for place in order)

@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, checksum, remove_asides, written_aside
+from data_pipelines.files import (
+    checksum,
+    remove_stale_temporaries,
+    replace_atomically,
+    temporary_path,
+)
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from data_pipelines.source_changes import data_change
@@ -164,7 +169,7 @@ class _Builder:
         if calibrate and "verdict" not in self.content:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
-            remove_asides(folder)
+            remove_stale_temporaries(folder)
         self._check_parts()
         self._remove_strays()
         new, gone = self._compare()
@@ -240,7 +245,7 @@ class _Builder:
             WORDS: calibration.vocabulary.as_arrays(),
         }
         for name, arrays in files.items():
-            with written_aside(self.path / name, ".npz") as temporary:
+            with replace_atomically(self.path / name, ".npz") as temporary:
                 np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
         self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
 
@@ -346,7 +351,7 @@ class _Builder:
     def _write_part(self, items: Sequence[Photo], arrays: Mapping[str, np.ndarray]) -> str:
         """Writes a part, and returns its name."""
         name = f"{self.content['next_part']:06d}"
-        temporary = aside_of(self.path / PARTS / name)
+        temporary = temporary_path(self.path / PARTS / name)
         temporary.mkdir()
         (temporary / ITEMS).write_text(json.dumps([asdict(item) for item in items]), "utf-8")
         for key, values in arrays.items():

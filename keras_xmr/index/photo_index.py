@@ -20,6 +20,7 @@ from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
 from keras_xmr.index.backends import Backend, backend_class
 from keras_xmr.index.embedding_arrays import select
+from keras_xmr.index.learned import Learned, status
 from keras_xmr.index.manifests import MANIFEST, read_manifest
 from keras_xmr.index.photos import Photo, find_photos, read_photo, thumbnail
 from keras_xmr.index.query_reranking import Reranking
@@ -74,6 +75,7 @@ class PhotoIndex:
         self.verdict = None if verdict is None else VerdictModel.from_dict(verdict)
         reranking = content.get("reranking")
         self.reranking = None if reranking is None else Reranking(**reranking)
+        self._learned_status = status(path)
 
     @classmethod
     def open(cls, path: Path) -> PhotoIndex:
@@ -229,6 +231,16 @@ class PhotoIndex:
                 f"{path} is damaged ({error}); run `index` again, which calibrates again"
             ) from None
 
+    @cached_property
+    def learned(self) -> Learned | None:
+        """What was learned from marks; None if nothing was, or for another model.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        found = Learned.open(self.path)
+        return found if found is not None and found.fingerprint == self.fingerprint else None
+
     @property
     def log_sigma(self) -> np.ndarray | None:
         """Uncertainties of training captions, ascending; None if they are not informative."""
@@ -322,9 +334,10 @@ class PhotoIndex:
     def is_current(self) -> bool:
         """Whether the index on the disk is the one that was opened."""
         try:
-            return read_manifest(self.path, VERSION, "parts") == self.content
+            content = read_manifest(self.path, VERSION, "parts")
         except UserError:
             return False
+        return content == self.content and status(self.path) == self._learned_status
 
     def load(self) -> None:
         """Opens every file that searches read, so that a later build does not remove them.
@@ -334,7 +347,7 @@ class PhotoIndex:
         """
         for part in self.parts:
             part.verify()
-        _ = self.ids, self.sample, self.reference, self.captions
+        _ = self.ids, self.sample, self.reference, self.captions, self.learned
         if self.is_finished and len(self):
             _ = self.vectors
 

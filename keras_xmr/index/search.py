@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -241,7 +241,7 @@ class Searcher:
             )
         parts = []
         if query.texts:
-            parts.append(self.model.embed_texts(list(query.texts)))
+            parts.append(self._embed_texts(query.texts))
         if query.images:
             try:
                 parts.append(self.model.embed_images(list(query.images)))
@@ -253,8 +253,14 @@ class Searcher:
             except KeyError as error:
                 raise QueryError(f"the index has no photo {error.args[0]}") from None
         if query.unlike:
-            parts.append(self.model.embed_texts(list(query.unlike)))
+            parts.append(self._embed_texts(query.unlike))
         return _join(parts)
+
+    def _embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Embeddings of texts, changed by what was learned from marks for this matcher."""
+        embedded = self.model.embed_texts(list(texts))
+        learned = None if self._matcher else self.index.learned
+        return embedded if learned is None else learned.change.apply(embedded)
 
     def _candidates(
         self,
@@ -432,6 +438,8 @@ class Searcher:
             )
         elif not query.is_one_text:
             notes.append("How many photos are right was calibrated for single texts alone.")
+        if self.index.learned is not None and (query.texts or query.unlike):
+            notes.append(self.index.learned.sentence(self.index.answer_sets is not None))
         if scored.certified is not True and len(scored.ids) < scored.searched:
             notes.append(
                 f"{len(scored.ids):,} of {scored.searched:,} photos were scored by "

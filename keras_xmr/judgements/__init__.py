@@ -14,11 +14,11 @@ from keras_xmr.judgements.extra import (
     name_clashes,
 )
 from keras_xmr.judgements.files import find_judgements, read_judgements
-from keras_xmr.judgements.given import as_judgements, check_image_ids
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.reading import JudgementsError
 from keras_xmr.judgements.relation import Judgements, multi_hot
 from keras_xmr.judgements.trec import write_qrels
+from keras_xmr.judgements.validation import as_judgements, check_image_ids
 
 __all__ = [
     "EXTENDED_COCO",

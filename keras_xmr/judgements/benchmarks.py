@@ -8,14 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
-def _alone(text: str) -> list[str]:
-    return [text]
-
-
 @dataclass(frozen=True)
 class Layout:
     """The columns of a CSV file of judgements.
@@ -33,8 +25,8 @@ class Layout:
     image: str
     caption: str
     grade: str = "grade"
-    image_id: Callable[[str], str] = _as_it_is
-    captions: Callable[[str], Sequence[str]] = _alone
+    image_id: Callable[[str], str] = str
+    captions: Callable[[str], Sequence[str]] = lambda text: [text]
 
 
 def _coco_id(url: str) -> str:
@@ -62,8 +54,8 @@ BENCHMARKS = (
 )
 
 
-def layout_of(header: Sequence[str]) -> Layout:
-    """The layout of a CSV file by its first line: our own, unless it is that of a benchmark."""
+def find_layout(header: Sequence[str]) -> Layout:
+    """The layout of a CSV file by its first line: `OWN`, unless it is that of a benchmark."""
     if OWN.image in header and OWN.caption in header:
         return OWN
     for layout in BENCHMARKS:

@@ -40,7 +40,7 @@ def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
         JudgementsError: If the file has another format, or contradicts itself.
     """
     if path.suffix == ".csv":
-        truth = _from_csv(path)
+        truth = _parse_csv(path)
     else:
         content = _json(path)
         if not isinstance(content.get("images"), list):
@@ -50,9 +50,9 @@ def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
             )
         try:
             if "annotations" in content:
-                truth = _from_coco(path, content)
+                truth = _parse_coco(path, content)
             else:
-                return _from_karpathy(path, content, split or "test")
+                return _parse_karpathy(path, content, split or "test")
         except (KeyError, TypeError, AttributeError) as error:
             raise JudgementsError(f"{path} has a malformed entry: {fault(error)}") from None
     if split is not None:
@@ -126,7 +126,7 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
+def _parse_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
     images, annotations = content["images"], content["annotations"]
     image_ids = _ids(path, "image", (image["id"] for image in images))
     caption_ids = _ids(path, "caption", (a["id"] for a in annotations))
@@ -159,7 +159,7 @@ def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
     )
 
 
-def _from_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTruth:
+def _parse_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTruth:
     keys = karpathy_keys(content["images"])
     chosen = [number for number, image in enumerate(content["images"]) if image["split"] == split]
     images = [content["images"][number] for number in chosen]
@@ -178,7 +178,7 @@ def _from_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTru
     )
 
 
-def _from_csv(path: Path) -> GroundTruth:
+def _parse_csv(path: Path) -> GroundTruth:
     images: dict[str, int] = {}
     captions: dict[str, int] = {}
     named: dict[int, int] = {}

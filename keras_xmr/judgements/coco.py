@@ -57,10 +57,12 @@ def extended_coco(name: str, image_ids: Sequence[str], caption_ids: Sequence[str
     shape = (len(image_ids), len(caption_ids))
     right = Judgements.from_grades(np.array(places), np.ones(len(places)), shape)
     return Judgements(
-        right.grades, _asked(relation["i2t"], image_ids), _asked(relation["t2i"], caption_ids)
+        right.grades,
+        _query_mask(relation["i2t"], image_ids),
+        _query_mask(relation["t2i"], caption_ids),
     )
 
 
-def _asked(queries: Mapping[int, Sequence[int]], ids: Sequence[str]) -> np.ndarray:
+def _query_mask(queries: Mapping[int, Sequence[int]], ids: Sequence[str]) -> np.ndarray:
     names = set(map(str, queries))
     return np.array([id_ in names for id_ in ids])

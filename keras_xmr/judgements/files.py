@@ -15,7 +15,7 @@ import scipy.sparse
 
 from data_pipelines.files import NO_ARRAY
 from data_pipelines.json_entries import fault
-from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
+from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, find_layout
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
 from keras_xmr.judgements.flickr8k import is_flickr8k, read_grades
 from keras_xmr.judgements.names import CaptionNames, known_name
@@ -130,7 +130,7 @@ def _read(
         return _read_matrix(path, (len(image_ids), len(caption_ids)), fully_judged)
     is_benchmark = path.suffix == ".json" or is_flickr8k(path) or is_qrels(path)
     if is_benchmark or _layout(path) is not OWN:
-        return _of_benchmark(path, image_ids, caption_ids, fully_judged)
+        return _read_benchmark(path, image_ids, caption_ids, fully_judged)
     images = {id_: number for number, id_ in enumerate(image_ids)}
     captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
     graded: dict[tuple[int, int], float] = {}
@@ -157,7 +157,7 @@ def _read(
     return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)), fully_judged)
 
 
-def _of_benchmark(
+def _read_benchmark(
     path: Path, image_ids: Sequence[str], caption_ids: Sequence[str], fully_judged: bool
 ) -> Judgements:
     """Judgements of a benchmark, restricted to these images and captions."""
@@ -203,7 +203,7 @@ def _layout(path: Path) -> Layout:
     """The layout of a CSV file; errors of reading it are raised when it is read."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return layout_of(next(csv.reader(file), []))
+            return find_layout(next(csv.reader(file), []))
     except (OSError, UnicodeDecodeError, csv.Error):
         return OWN
 

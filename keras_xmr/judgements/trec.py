@@ -35,7 +35,7 @@ def read_qrels(
         JudgementsError: If a line is malformed.
     """
     images, captions, turned = frozenset(image_ids), frozenset(caption_ids), None
-    for line, words in read_lines_of(path, 4, "query 0 document grade"):
+    for line, words in read_trec_lines(path, 4, "query 0 document grade"):
         query, _, document, grade = words
         if not grade.removeprefix("-").isdecimal() or len(grade) > 10:
             raise JudgementsError(f"{path}:{line}: the grade {grade[:20]!r} is not a whole number")
@@ -78,7 +78,7 @@ def write_qrels(
     atomic_write(path, "".join(lines).encode("utf-8"))
 
 
-def read_lines_of(path: Path, count: int, layout: str) -> Iterator[tuple[int, list[str]]]:
+def read_trec_lines(path: Path, count: int, layout: str) -> Iterator[tuple[int, list[str]]]:
     """Yields the number and the words of every line of a file of TREC that is not blank.
 
     Args:

@@ -157,7 +157,7 @@ class Seeds:
     freedom: float
 
     @classmethod
-    def of(cls, values: np.ndarray, resampled: np.ndarray) -> Seeds | None:
+    def from_runs(cls, values: np.ndarray, resampled: np.ndarray) -> Seeds | None:
         """The variance over seeds; None for a single run.
 
         Args:
@@ -264,7 +264,7 @@ def mean_of_runs(values: np.ndarray, resampled: np.ndarray) -> Estimate:
         values: Of each run (runs,).
         resampled: The same over resamples of the queries (resamples, runs).
     """
-    seeds = Seeds.of(values, resampled)
+    seeds = Seeds.from_runs(values, resampled)
     return Estimate(float(values.mean()), resampled.mean(axis=1), (seeds,) if seeds else ())
 
 

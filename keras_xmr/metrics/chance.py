@@ -67,10 +67,10 @@ def chance(metrics: RetrievalMetrics) -> dict[str, float]:
     for metrics_at_chance, queries in zip(further, sides, strict=True):
         if ASP_CHANCE in queries.values:
             metrics_at_chance["asp"] = queries.values[ASP_CHANCE]
-    return chance_of(images, captions, further, [queries.judged for queries in sides])
+    return chance_from_counts(images, captions, further, [queries.judged for queries in sides])
 
 
-def chance_of(
+def chance_from_counts(
     images: np.ndarray,
     captions: np.ndarray,
     further: Sequence[Mapping[str, np.ndarray]] = ({}, {}),

@@ -77,10 +77,10 @@ def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
     if folds:
         matrices = scores
 
-        def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
+        def measure_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
             return all_metrics(matrices.select(images, captions), truth.select(images, captions))
 
-        measured.folds = mean_over_folds(truth, folds, of_fold)
+        measured.folds = mean_over_folds(truth, folds, measure_fold)
     return measured
 
 

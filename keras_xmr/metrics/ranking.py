@@ -129,7 +129,7 @@ def refuse_nan(values: np.ndarray, kind: str, queries: np.ndarray | range) -> No
     Raises:
         ValueError: If a value is NaN.
     """
-    # NaN makes the sum NaN, and costs no array; the sum of infinities is told apart then.
+    # NaN makes the sum NaN, and costs no array; the sum of infinities is NaN too.
     if np.isnan(np.einsum("ij->", values)) and (nan := np.isnan(values).any(axis=1)).any():
         raise ValueError(f"a {kind} of query {queries[int(nan.argmax())]} is NaN")
 
@@ -148,7 +148,7 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) 
     * `bpref`: see `binary_preference`; only where some candidates were not judged.
 
     Ranks in condensed lists give the metrics of condensed lists (Sakai 2007); `recall_K` is then
-    what Hodosh et al. 2013 call the success at K.
+    the success at K of Hodosh et al. 2013.
 
     Args:
         ranks: Ranks of the relevant items.

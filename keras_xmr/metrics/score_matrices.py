@@ -22,8 +22,8 @@ class ScoreMatrices:
 
     Attributes:
         image_to_text: Its rows rank captions for an image.
-        other: Scores (images, captions) whose columns rank images for a caption, if they are
-            others, as those of a matcher that scores by direction, or after re-ranking.
+        other: Scores (images, captions) whose columns rank images for a caption, if these differ,
+            as with a matcher that scores by direction, or after re-ranking.
     """
 
     image_to_text: Matrix
@@ -63,7 +63,7 @@ class ScoreMatrices:
         return self if self.is_dense else self._map(np.asarray)
 
     def tiles(self) -> tuple[ScoreTiles, ScoreTiles]:
-        """The tiles that rank captions, and those that rank images, where these are no arrays."""
+        """The tiles that rank captions, and those that rank images."""
         rows, columns = self.image_to_text, self.text_to_image
         if not isinstance(rows, ScoreTiles) or not isinstance(columns, ScoreTiles):
             raise TypeError("these scores are arrays")

@@ -35,7 +35,7 @@ class ScoreTiles(abc.ABC):
 
     @abc.abstractmethod
     def tile(self, row: int, column: int) -> Any:
-        """Scores (images, captions) of one tile, always the same: what `np.asarray` takes."""
+        """Scores (images, captions) of one tile, always the same, for `np.asarray`."""
 
     @abc.abstractmethod
     def select(self, images: np.ndarray, captions: np.ndarray) -> ScoreTiles:

@@ -71,7 +71,7 @@ def semantic_precision(
 
 
 def precision_by_relevance(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
-    """`semantic_precision` by every relevance of a ground truth; None if it has none.
+    """`semantic_precision` by every relevance of a ground truth; None without a relevance.
 
     Of a further relevance, `asp` alone is measured, as `asp_<name>`.
     """

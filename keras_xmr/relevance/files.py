@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from data_pipelines.tables import table
 from keras_xmr.relevance.matrix import RelevanceMatrix
 
@@ -27,7 +27,7 @@ class PairCounts:
     Args:
         image_of_caption: The image of each caption, int (captions,).
         num_images: Number of images.
-        highest: The highest relevance that the measure gives.
+        highest: The highest value of the measure.
     """
 
     def __init__(self, image_of_caption: np.ndarray, num_images: int, highest: float) -> None:
@@ -98,7 +98,7 @@ def write_relevance(
         _fill(relevance, matrix, counts)
         return [_write_arrays(path, {"relevance": relevance, **arrays})]
     large = path.with_suffix(".npy")
-    with written_aside(large) as temporary:
+    with replace_atomically(large) as temporary:
         mapped = np.lib.format.open_memmap(temporary, "w+", np.float32, matrix.shape)
         _fill(mapped, matrix, counts)
         mapped.flush()
@@ -112,6 +112,6 @@ def _fill(relevance: np.ndarray, matrix: RelevanceMatrix, counts: PairCounts) ->
 
 
 def _write_arrays(path: Path, arrays: dict[str, Any]) -> Path:
-    with written_aside(path) as temporary, temporary.open("wb") as file:
+    with replace_atomically(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
     return path

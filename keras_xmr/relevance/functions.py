@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.given import check_image_ids
+from keras_xmr.judgements.validation import check_image_ids
 from keras_xmr.relevance.matrix import relevance_matrix
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def tf_idf(captions: Sequence[str], image_ids: Any) -> np.ndarray:
 
 def _relevance(captions: Sequence[str], image_ids: Any, measure: RelevanceMeasure) -> np.ndarray:
     if isinstance(captions, str) or not all(isinstance(text, str) for text in captions):
-        raise ArgumentError("captions are a list of texts, one for each caption")
+        raise ArgumentError("captions must be a list of texts")
     if not len(captions):
         raise ArgumentError("there are no captions")
     known = np.asarray(image_ids)

@@ -75,7 +75,7 @@ def ptb_tokenize(captions: Iterable[str]) -> list[list[str]]:
     inside of words stay, so do the periods of abbreviations ("mr.", "u.s.", "p.m."), brackets
     become words ("-lrb-"). Everything is lower case, and punctuation is left out.
 
-    On 3,500 captions of Flickr8k it gives the words of the Java program without exception. It
+    On 3,500 captions of Flickr8k its words equal those of the Java program without exception. It
     differs in rare cases: web and mail addresses, smileys, markup, currencies other than "$",
     fractions other than "½", abbreviations beyond some forty ("mt.", "etc.", but not "no. 5"), and
     "!" or "?" between two letters.
@@ -123,7 +123,7 @@ def java_tokenize(captions: Iterable[str]) -> list[list[str]]:
         )
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-    # Any line break that Java knows would make two captions of one.
+    # Any line break that Java accepts would split a caption.
     lines = [*(" ".join(caption.split()) for caption in captions), _LAST_LINE]
     try:
         tokenized = PTBTokenizer().tokenize({0: [{"caption": line} for line in lines]})[0]

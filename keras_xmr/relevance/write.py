@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 
-def relevance_of_file(
+def write_file_relevance(
     path: Path, output: Path | None, splits: Sequence[str], options: RelevanceOptions
 ) -> None:
     """Writes the relevance of all pairs of a captions file, and prints counts by threshold.
@@ -55,7 +55,7 @@ def relevance_of_file(
                 f"{', '.join(splits)}; choose others with --set evaluation.splits=[{known[0]}]"
             )
         _LOGGER.info("splits: %s (evaluation.splits)", ", ".join(splits))
-    write_relevance_of(
+    write_caption_relevance(
         [entry.key for entry in entries],
         [caption for entry in entries for caption in entry.captions],
         np.repeat(np.arange(len(entries)), [len(entry.captions) for entry in entries]),
@@ -64,7 +64,7 @@ def relevance_of_file(
     )
 
 
-def write_relevance_of(
+def write_caption_relevance(
     images: Sequence[str],
     captions: Sequence[Caption],
     image_of_caption: np.ndarray,

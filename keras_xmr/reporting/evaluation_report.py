@@ -22,7 +22,7 @@ from keras_xmr.reporting.pages import data_url, joined, render
 from keras_xmr.reporting.rank_plots import plot_pictures
 from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
 from keras_xmr.reporting.shape_plots import shape_pictures
-from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.spreadsheets import to_csv
 from keras_xmr.reporting.table import Table
 from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
 from keras_xmr.reporting.uncertainty_report import WORDS, uncertainty_report
@@ -89,7 +89,7 @@ def _uncertainty(evaluation: Evaluation, folder: Path) -> dict[str, Any] | None:
     if evaluation.probes is not None:
         report = uncertainty_report(evaluation)
         if (table := report.table()).rows:
-            atomic_write(folder / "report_card.csv", csv_of([table.header, *table.rows]))
+            atomic_write(folder / "report_card.csv", to_csv([table.header, *table.rows]))
             pictures = [picture.write(folder) for picture in uncertainty_pictures(report)]
     if not lines and not pictures:
         return None
@@ -125,8 +125,8 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
     meanings = {}
     if not all(m.fully_judged for m in [measured.metrics, *measured.extra.values()]):
         meanings[CONDENSED] = (
-            "rankings of the judged answers alone: those that nobody judged are left out, since "
-            "they are neither right nor wrong"
+            "rankings of the judged answers alone: those that were not judged are left out, since "
+            "they are neither relevant nor wrong"
         )
     matchers = summaries((matcher.name for matcher in evaluation.matchers), "matcher")
     rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")

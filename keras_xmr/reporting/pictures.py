@@ -10,9 +10,9 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from data_pipelines.files import atomic_write, written_aside
+from data_pipelines.files import atomic_write, replace_atomically
 from keras_xmr.reporting.pages import data_url
-from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.spreadsheets import to_csv
 
 matplotlib.use("Agg")
 
@@ -59,7 +59,7 @@ class Picture:
         """
         png = save_plot(self.figure, folder / f"{self.name}.png")
         rows = [[_short(cell) for cell in row] for row in self.rows]
-        atomic_write(folder / f"{self.name}.csv", csv_of([self.header, *rows]))
+        atomic_write(folder / f"{self.name}.csv", to_csv([self.header, *rows]))
         return {
             "title": self.title,
             "see": self.see,
@@ -77,7 +77,7 @@ def save_plot(figure: plt.Figure, path: Path) -> Path:
     """Writes a figure as PNG, closes it, and returns the path."""
     figure.tight_layout()
     try:
-        with written_aside(path, path.suffix) as temporary:
+        with replace_atomically(path, path.suffix) as temporary:
             figure.savefig(temporary, dpi=110)
     finally:
         plt.close(figure)

@@ -30,8 +30,8 @@ from keras_xmr.uncertainty.sigma import correlation_interval
 def result_tables(evaluation: Evaluation) -> list[Table]:
     """Tables of all metrics: against the judgements, over folds, and against the truth.
 
-    Where the config quotes a paper, its figures stand in tables beside ours, which come last.
-    Each re-ranker has tables of its own, so that re-ranked figures never stand beside plain ones.
+    Comparisons with the paper of the config come last. Each re-ranker has separate tables, since
+    re-ranked figures are not comparable with plain ones.
     """
     size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
     measured = evaluation.measured | evaluation.baselines
@@ -45,7 +45,7 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def summary_tables(evaluation: Evaluation) -> list[Table]:
-    """What a run ends with: its summary, and the figures of the paper that its config quotes."""
+    """The summary of a run, and the comparison with the paper of its config."""
     paper = evaluation.paper
     return [
         summary_table(evaluation),
@@ -54,7 +54,7 @@ def summary_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def summary_table(evaluation: Evaluation) -> Table:
-    """The recalls of the model's own matcher, and those of chance, against all that is known."""
+    """The recalls of the model's matcher and of chance, by all kinds of judgements."""
     measured = evaluation.matchers[0].measured
     names = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
     names.append(RSUM)
@@ -79,7 +79,7 @@ def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
 
 
 def plain_lines(evaluation: Evaluation) -> list[str]:
-    """What the recalls of the model's own matcher mean, and what simpler models reach, in words."""
+    """Sentences on the recalls of the model's matcher, compared with chance and simpler models."""
     metrics, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
     random, known = chance(metrics), metrics.summary
     sides = ("t2i", "A caption", "image", "images"), ("i2t", "An image", "caption", "captions")
@@ -87,13 +87,13 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
     lines = []
     for side, query, answer, answers in sides:
         (first, by_chance), (ten, ten_by_chance) = (
-            [cell(name, difference[name]) for difference in (known, random)]
+            [cell(name, summary[name]) for summary in (known, random)]
             for name in (f"{side}_recall_1", f"{side}_recall_10")
         )
         lines.append(
-            f"{query} as the query: the first {answer} of {counts[answers]:,} is right for {first} "
-            f"% of the queries, and one of the first ten for {ten} %; in a random order for "
-            f"{by_chance} % and {ten_by_chance} %."
+            f"{query} as the query: the first {answer} of {counts[answers]:,} is relevant for "
+            f"{first} % of the queries, and one of the first ten for {ten} %; in a random order "
+            f"for {by_chance} % and {ten_by_chance} %."
         )
     for name, simpler in evaluation.baselines.items():
         gap = rsum_difference(metrics, simpler.metrics, image_of)
@@ -107,10 +107,10 @@ def plain_lines(evaluation: Evaluation) -> list[str]:
 
 
 def verdict_line(evaluation: Evaluation) -> str:
-    """Whether the model's own matcher is better than chance, in a sentence.
+    """A sentence that compares the model's matcher with chance.
 
-    By the annotated pairs; and where all that is right is known, and says otherwise, by that too.
-    Matchers that tie many pairs are named.
+    By the annotated pairs, and by the exhaustive truth if it contradicts them. Matchers that tie
+    many pairs are named.
     """
     matcher, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
     answer = verdict(matcher.metrics, images)
@@ -124,7 +124,7 @@ def verdict_line(evaluation: Evaluation) -> str:
 
 
 def embedding_lines(evaluation: Evaluation) -> list[str]:
-    """What the uncertainty of the embeddings tells, and how alike those of a set are, in words."""
+    """Sentences on the uncertainty of embeddings and the similarity within sets."""
     lines = []
     for side, bins in evaluation.uncertainty_bins.items():
         low, high = bins.interval
@@ -144,10 +144,10 @@ def embedding_lines(evaluation: Evaluation) -> list[str]:
         )
         if evaluation.fewness_of_truth is not None:
             fewness = f"{evaluation.fewness_of_truth:+.3f}"
-            line += f". Of how few words it has, which takes no model: {fewness}"
+            line += f". Of minus its number of words, which needs no model: {fewness}"
         lines.append(line)
     if evaluation.embedded is not None and "log_variance" not in evaluation.embedded.captions:
-        lines.append("This model has no sigma, so nothing is said of how uncertain it is.")
+        lines.append("This model has no sigma, so it has no measure of uncertainty.")
     for side, similarity in evaluation.set_similarity.items():
         lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
     return lines

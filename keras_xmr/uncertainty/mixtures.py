@@ -1,4 +1,4 @@
-"""Whether mixed and erased images cover what they are made of (Chun et al. 2021, Fig. 8)."""
+"""Inclusion of images in mixed and erased images (Chun et al. 2021, Fig. 8)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PAIRS = {
     "whole images, in their left half": "half",
     "other images, in the left half": "half",
 }
-"""What is compared, and which of the damaged images is the outer one."""
+"""The compared pairs, and the changed image that is the outer one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mixtures:
-    """How far Gaussians are from being covered by those of mixed and of erased images.
+    """Divergence of Gaussians from those of mixed and of erased images.
 
     Attributes:
         divergence: By a name of `PAIRS`, of each pair of images: KL(inner, outer), the mean over
@@ -37,12 +37,12 @@ def mix_images(
     """Puts halves of two images together, and erases the right half of the first.
 
     Args:
-        model: Embeds them.
+        model: The embedder.
         pixels: Images uint8 (N, size, size, 3), of which every two are mixed.
-        whole: The embeddings of the images as they are, if these are known.
+        whole: The embeddings of the unchanged images, if known.
 
     Returns:
-        What covers what; None of a model without sigma, or of fewer than 6 images.
+        The divergences; None for a model without sigma, or for fewer than 6 images.
     """
     count = len(pixels) // 2
     first, second = pixels[: 2 * count : 2], pixels[1 : 2 * count : 2]

@@ -53,12 +53,12 @@ class Occlusion:
 
 @dataclass(frozen=True)
 class Probes:
-    """What was found of uncertainty by embedding again.
+    """Results of embedding changed items.
 
     Attributes:
-        damage: For "image" and "caption": what less of an item does to its sigma.
-        coverage: How answer sets keep their promise, a `keras_xmr.index.coverage.Coverage`.
-        mixtures: What mixed images include, a `keras_xmr.uncertainty.mixtures.Mixtures`.
+        occlusion: Growth of sigma for "image" and "caption".
+        coverage: Coverage of conformal prediction sets, a `keras_xmr.index.coverage.Coverage`.
+        mixtures: Inclusion in mixed images, a `keras_xmr.uncertainty.mixtures.Mixtures`.
     """
 
     occlusion: dict[str, Occlusion] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Whether a match probability of 0.7 is right 7 times of 10."""
+"""Calibration of match probabilities: a probability of 0.7 should be right 7 times of 10."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Reliability:
     """Answers in bins of equal width of their probability (Guo et al. 2017).
 
     Attributes:
-        count: How many answers each bin has (bins,).
+        count: Number of answers per bin (bins,).
         predicted: Their mean probability; NaN in an empty bin.
-        observed: The share of them that is right; NaN in an empty bin.
+        observed: The share of them that is relevant; NaN in an empty bin.
     """
 
     count: np.ndarray
@@ -37,7 +37,7 @@ class Reliability:
 
     @property
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
-        """The 95 % interval of `observed`, each answer counted as one of its own (Wilson 1927)."""
+        """The 95 % interval of `observed`, with answers as independent (Wilson 1927)."""
         count, z = np.maximum(self.count, 1), 1.96
         centre = (self.observed + z**2 / (2 * count)) / (1 + z**2 / count)
         spread = self.observed * (1 - self.observed) / count + z**2 / (4 * count**2)
@@ -49,11 +49,11 @@ def reliability(logits: np.ndarray, right: np.ndarray, bins: int = BINS) -> Reli
     """The reliability of some answers.
 
     Args:
-        logits: Log-odds that each is right (answers,).
-        right: Whether it is, bool (answers,).
-        bins: How many bins.
+        logits: Log-odds of a match (answers,).
+        right: Whether each is relevant, bool (answers,).
+        bins: Number of bins.
     """
-    return _of_sums(_sums(logits, right, bins))
+    return _from_sums(_sums(logits, right, bins))
 
 
 def reliability_of_pairs(
@@ -63,15 +63,15 @@ def reliability_of_pairs(
 
     Args:
         logits: Log-odds of a match (images, captions), an array or a memory map.
-        judgements: What is right.
-        bins: How many bins.
+        judgements: The relevant pairs.
+        bins: Number of bins.
     """
     sums = np.zeros((3, bins))
     for first in range(0, len(logits), _ROWS):
         rows = slice(first, first + _ROWS)
         right = judgements.grades[rows].toarray() > 0
         sums += _sums(np.ravel(logits[rows]), right.ravel(), bins)
-    return _of_sums(sums)
+    return _from_sums(sums)
 
 
 def reliability_of_best(
@@ -81,8 +81,8 @@ def reliability_of_best(
 
     Args:
         logits: Log-odds of a match (queries, candidates).
-        judgements: What is right, of the same shape.
-        bins: How many bins.
+        judgements: The relevant pairs, of the same shape.
+        bins: Number of bins.
     """
     best = np.argmax(logits, axis=1)
     queries = np.arange(len(best))
@@ -91,13 +91,13 @@ def reliability_of_best(
 
 
 def _sums(logits: np.ndarray, right: np.ndarray, bins: int) -> np.ndarray:
-    """Of each bin: how many answers, the sum of their probabilities, how many are right."""
+    """Per bin: number of answers, sum of their probabilities, number of right ones."""
     probability = expit(logits.astype(np.float64))
     place = np.minimum((probability * bins).astype(np.int64), bins - 1)
     weights = (None, probability, right.astype(np.float64))
     return np.stack([np.bincount(place, w, minlength=bins) for w in weights])
 
 
-def _of_sums(sums: np.ndarray) -> Reliability:
+def _from_sums(sums: np.ndarray) -> Reliability:
     with np.errstate(invalid="ignore"):
         return Reliability(sums[0].astype(np.int64), sums[1] / sums[0], sums[2] / sums[0])

@@ -1,4 +1,4 @@
-"""What is gained if a model answers only the queries that it is sure of."""
+"""Selective answers: risk and coverage in the order of certainty."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The share of wrong answers among the surest queries, for every share of queries answered.
+    """The share of wrong answers among the most certain queries, by the share of answered queries.
 
     Attributes:
         coverage: The share of queries that are answered, ascending (queries,).
         risk: The share of wrong answers among these (queries,).
-        best: The same in the order of an oracle, which answers wrongly last.
+        best: The same in the order of an oracle, which puts wrong answers last.
         area: Mean of `risk`: AURC (Geifman and El-Yaniv 2017).
         best_area: That of the oracle.
         random_area: That of a random order: the share of wrong answers among all.
@@ -34,13 +34,13 @@ class RiskCoverage:
 
     @property
     def gain(self) -> float:
-        """The part of the way from a random order to the oracle: 1 is best, below 0 misleads."""
+        """Progress from a random order to the oracle: 1 is best, below 0 is misleading."""
         possible = self.random_area - self.best_area
         return (self.random_area - self.area) / possible if possible > 0 else 0.0
 
 
 def risk_coverage(uncertainty: np.ndarray, correct: np.ndarray) -> RiskCoverage:
-    """Answers queries from the surest to the least sure.
+    """Answers queries from the most to the least certain.
 
     Queries of one uncertainty have no order: each counts as the mean of them all.
 
@@ -65,9 +65,9 @@ def risk_coverage(uncertainty: np.ndarray, correct: np.ndarray) -> RiskCoverage:
 
 
 def narrow_gaps(scores: np.ndarray) -> np.ndarray:
-    """How unsure a query is by its scores alone: minus the gap between the first two (queries,).
+    """Uncertainty from scores alone: minus the gap between the first two (queries,).
 
-    The plain way to be unsure, to which sigma compares: it takes no training.
+    A baseline of sigma that needs no training.
 
     Args:
         scores: Scores (queries, candidates), of two candidates or more.
@@ -85,7 +85,7 @@ def bin_intervals(
         uncertainty: Of each query (queries,).
         metric: Of each query; NaN leaves a query out.
         groups: The group of each query: captions of one image are not independent.
-        count: How many bins.
+        count: Number of bins.
 
     Returns:
         The lower and the upper end of each bin.

@@ -1,4 +1,4 @@
-"""What the uncertainty of Gaussian embeddings tells."""
+"""The uncertainty of Gaussian embeddings, and its correlation with metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bins:
 
     @property
     def is_informative(self) -> bool:
-        """Whether the more uncertain queries are surely those with the lower metric."""
+        """True if uncertain queries have significantly lower metrics."""
         return self.interval[1] < 0
 
 
@@ -38,9 +38,9 @@ def log_sigma(embedding: Mapping[str, np.ndarray]) -> np.ndarray | None:
 
 
 def few_words(texts: Sequence[str]) -> np.ndarray:
-    """How unsure a caption is by its length alone: minus the number of its words (captions,).
+    """Uncertainty of captions from their length alone: minus the number of words (captions,).
 
-    A plain way to be unsure, to which sigma compares: a short caption says little.
+    A baseline of sigma: short captions are ambiguous.
     """
     return -np.array([len(text.split()) for text in texts], np.float64)
 
@@ -55,7 +55,7 @@ def rank_correlation(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def correlation_interval(correlation: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a Spearman correlation of so many pairs (Bonett and Wright 2000)."""
+    """The 95 % interval of a Spearman correlation of `count` pairs (Bonett and Wright 2000)."""
     if count < 4:
         return -1.0, 1.0
     error = np.sqrt((1 + correlation**2 / 2) / (count - 3))
@@ -65,7 +65,7 @@ def correlation_interval(correlation: float, count: int) -> tuple[float, float]:
 
 
 def equal_parts(uncertainty: np.ndarray, count: int) -> list[np.ndarray]:
-    """The numbers of queries in bins of equal size, from sure to unsure; of few, fewer bins."""
+    """The numbers of queries in bins of equal size, from certain to uncertain."""
     queries = len(uncertainty)
     count = min(count, max(2, queries // 5), queries)
     return np.array_split(np.argsort(uncertainty, kind="stable"), count)
@@ -79,9 +79,9 @@ def bins(
     Args:
         uncertainty: Of each query (queries,).
         metric: Of each query; NaN leaves a query out.
-        count: How many bins; fewer of few queries, so that a bin has at least 5.
-        independent: As how many independent queries they count for the interval: captions of one
-            image are alike. None counts all.
+        count: Number of bins; fewer for few queries, so that a bin has at least 5.
+        independent: Number of independent queries for the interval, since captions of one image
+            are similar. None for all.
     """
     known = ~np.isnan(metric)
     uncertainty, metric = uncertainty[known], metric[known].astype(float)

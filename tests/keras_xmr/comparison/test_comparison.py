@@ -28,7 +28,7 @@ from keras_xmr.comparison import execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.report import Comparison
-from keras_xmr.comparison.resampling import resample, resamples_for
+from keras_xmr.comparison.resampling import required_resamples, resample
 from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.runs import compare
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
@@ -203,10 +203,10 @@ def test_intervals_hold_other_seeds_too(methods):
 
 
 def test_many_methods_get_enough_resamples():
-    assert resamples_for(13) == 10_000
+    assert required_resamples(13) == 10_000
     for count in (2, 30, 60):
         pairs = count * (count - 1) / 2
-        assert 2 / (resamples_for(count) + 1) * pairs < 0.05
+        assert 2 / (required_resamples(count) + 1) * pairs < 0.05
 
 
 def test_a_run_that_ties_many_pairs_is_named(methods):

@@ -12,7 +12,7 @@ import scipy.sparse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.evaluation.advice import advice, advice_before_training
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import chance, chance_of, chance_recall, evaluate_scores, verdict
+from keras_xmr.metrics import chance, chance_from_counts, chance_recall, evaluate_scores, verdict
 from keras_xmr.reporting.result_tables import verdict_line
 
 RIGHT = np.array([[1, 1, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0], [1, 0, 0, 1, 1, 1, 1]])
@@ -37,7 +37,7 @@ def test_chance_is_the_mean_of_random_rankings(random):
 
 def test_the_curve_of_chance_is_that_of_its_recalls(random):
     right = random.integers(0, 9, 40)
-    expected = chance_of(right, np.ones(30, int))
+    expected = chance_from_counts(right, np.ones(30, int))
     found = chance_recall(right, 30, np.array([1, 5, 10, 30, 99]))
     np.testing.assert_allclose(found[:3], [expected[f"i2t_recall_{k}"] for k in (1, 5, 10)])
     np.testing.assert_allclose(found[3:], 1.0)

@@ -13,7 +13,7 @@ from command_line import start
 from data_pipelines.errors import UserError
 from keras_xmr import cli
 from keras_xmr.comparison.runs import compare
-from keras_xmr.evaluation.core import evaluate_known
+from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.external_scores import (
     ExternalScores,
     load_matrix,
@@ -155,7 +155,9 @@ def test_what_a_reranker_makes_is_measured_besides(folder):
     scores, truth = np.load(folder / "scores.npy"), read_ground_truth(folder / "captions.json")
     best = truth.judgements.grades.toarray()
     matrices = [("scores", ScoreMatrices(scores))]
-    found = evaluate_known("test", matrices, truth, rerankers={"oracle": lambda s: (s, best)})
+    found = evaluate_split_scores(
+        "test", matrices, truth, rerankers={"oracle": lambda s: (s, best)}
+    )
     plain, oracle = (f.metrics.summary for f in (found.matchers[0], found.reranked[0]))
     assert oracle["t2i_recall_1"] == 1
     assert plain["i2t_map_at_r"] == oracle["i2t_map_at_r"] < 1

@@ -98,7 +98,7 @@ def test_tables_for_papers():
 
 
 def test_the_snippet_of_the_docs_runs(capsys):
-    page = (Path(__file__).parents[3] / "docs" / "compare.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how_to" / "compare.md").read_text("utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(compile(block, "compare.md", "exec"), {})
     assert "second minus first; runs: 1 and 3" in capsys.readouterr().out

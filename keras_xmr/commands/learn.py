@@ -1,0 +1,103 @@
+"""Learns from marked photos to order the photos of an index better.
+
+Marks of right and wrong photos are those of the search page, judgements.csv in the folder of the
+index. Photos are not embedded again: learned.npz in the folder of the index, which search and serve
+read, changes queries. Cross-validation over the marked queries chooses how strongly. If nothing
+surely does better, and without marks, searches are those of the model as it is.
+
+examples:
+  keras-xmr learn --index=saved_models/csv_pretrained/index
+  keras-xmr learn --index=saved_models/csv_pretrained/index --undo
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from data_pipelines.errors import UserError
+from data_pipelines.tables import on_one_line
+from keras_xmr.commands._options import add_index, add_path
+from keras_xmr.config.loader import ConfigError
+from keras_xmr.program import program
+from keras_xmr.run_folder import load_run
+
+if TYPE_CHECKING:
+    from keras_xmr.index.marked import Report
+
+_SHOWN = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options."""
+    add_index(parser)
+    add_path(
+        parser, "--marks", "FILE", "CSV with image,caption,grade (default INDEX/judgements.csv)"
+    )
+    text = "forget what was learned; the marks are kept"
+    parser.add_argument("--undo", action="store_true", help=text)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Learns, or forgets."""
+    from keras_xmr.index import PhotoIndex, Searcher
+    from keras_xmr.index.learned import forget
+    from keras_xmr.index.marked import learn
+
+    if arguments.undo and arguments.marks:
+        raise ConfigError("--undo reads no marks; remove --marks")
+    if arguments.run:
+        load_run(arguments.run)
+    index = PhotoIndex.open(arguments.index)
+    if arguments.undo:
+        was_there = forget(index.path)
+        done = "forgotten; searches are those of the model as it is"
+        print(done if was_there else "nothing was learned", flush=True)
+        return
+    marks = arguments.marks or arguments.index / "judgements.csv"
+    if not marks.is_file():
+        raise UserError(
+            f"there are no marks at {marks}: mark photos as right and wrong on the page of "
+            f"`{program()} serve`, or name a file with --marks"
+        )
+    report = learn(index, Searcher(index, arguments.run).model, marks)
+    print("\n".join(_lines(report)), flush=True)
+    if report.is_learned:
+        undo = shlex.join(["learn", f"--index={arguments.index}", "--undo"])
+        print(f"`{program()} {undo}` takes it back", flush=True)
+
+
+def _lines(report: Report) -> Iterator[str]:
+    if report.unknown:
+        names = ", ".join(map(on_one_line, report.unknown[:_SHOWN]))
+        more = len(report.unknown) - _SHOWN
+        yield (
+            f"passed over, photos that are not in the index: {names}"
+            f"{f' and {more:,} more' if more > 0 else ''}"
+        )
+    choice = report.choice
+    if choice is None:
+        yield "no marks of photos of the index: searches are those of the model as it is"
+        return
+    yield (
+        f"{report.marks:,} marks ({report.right:,} right) of {report.queries:,} "
+        f"{'query' if report.queries == 1 else 'queries'}"
+    )
+    if choice.queries < 2:
+        yield (
+            "too few to learn from: mark right and wrong photos of two queries or more; searches "
+            "are those of the model as it is"
+        )
+        return
+    if report.is_learned:
+        yield (
+            "learned; pairs of a right and a wrong photo in order, of queries held out: "
+            f"{100 * choice.before:.1f} -> {100 * choice.after:.1f} %"
+        )
+    else:
+        yield (
+            "nothing learned: of queries held out, nothing surely does better than the model, which"
+            f" has {100 * choice.before:.1f} % of pairs of a right and a wrong photo in order"
+        )

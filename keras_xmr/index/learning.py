@@ -1,0 +1,206 @@
+"""Learns from marks of right and wrong photos how queries are to be changed.
+
+Photos keep their embeddings. A query of unit length q becomes
+
+    q + sum over marked queries i of k(q, q_i) d_i,    k(q, q_i) = sign(c) |c|^s,  c = <q, q_i>,
+
+at its former length, where d_i is a sum of embeddings of the photos marked for the query i. This is
+kernel logistic regression of the marks whose kernel is k(q, q') <v, v'>, for photos v, and which is
+penalised for leaving the scores that the model gives: no marks, or an infinite penalty, are the
+model as it is. One step of Newton's method from there has a closed form, which is taken.
+
+How sharp k is and how large the penalty is are chosen by cross-validation over the marked queries,
+with the model as it is among the choices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
+
+Arrays = Mapping[str, np.ndarray]
+
+PENALTIES = (0.3, 1.0, 3.0, 10.0)
+SHARPNESSES = (1.0, 2.0, 4.0)
+
+FOLDS = 10
+"""Marked queries are cut into so many parts, or into single ones where there are fewer."""
+
+MOST = 2000
+"""So many marks are learned from at most, the last ones."""
+
+_FIRST_SCALE, _FIRST_SHIFT, _PRIOR = 12.0, -6.0, 1e-2
+"""The log-odds of a mark are about 12 cosine - 6 until marks say otherwise."""
+
+
+@dataclass(frozen=True, eq=False)
+class Marked:
+    """Marks with the embeddings of what was marked.
+
+    Attributes:
+        queries: Unit vectors of the queries (M, D), float64.
+        photos: Unit vectors of the photos (P, D), float64.
+        query_of: The row of the query of each mark, int (N,).
+        photo_of: The row of its photo, int (N,).
+        right: Whether each is right, bool (N,).
+    """
+
+    queries: np.ndarray
+    photos: np.ndarray
+    query_of: np.ndarray
+    photo_of: np.ndarray
+    right: np.ndarray
+
+    def part(self, kept: np.ndarray) -> Marked:
+        """Some of the marks, bool (N,)."""
+        pairs = self.query_of[kept], self.photo_of[kept], self.right[kept]
+        return Marked(self.queries, self.photos, *pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """How queries are changed.
+
+    Attributes:
+        queries: Unit vectors of marked queries (M, D), float32.
+        directions: Where queries like each of them move (M, D), float32.
+        sharpness: How much nearer queries move further.
+    """
+
+    queries: np.ndarray
+    directions: np.ndarray
+    sharpness: float
+
+    def apply(self, embedding: Arrays) -> dict[str, np.ndarray]:
+        """Embeddings of texts, changed.
+
+        Args:
+            embedding: Points or Gaussians, with `mean` (N, D). All but the means stay.
+        """
+        mean = np.asarray(embedding["mean"])
+        length = np.linalg.norm(mean.astype(np.float64), axis=1, keepdims=True)
+        rows = unit_rows(mean)
+        moved = rows + _likeness(rows, self.queries, self.sharpness) @ self.directions
+        return {**embedding, "mean": (length * unit_rows(moved)).astype(mean.dtype)}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What cross-validation has chosen.
+
+    Shares are of pairs of a right and a wrong photo of one query, in the right order; means over
+    the queries that have both.
+
+    Attributes:
+        penalty: Of leaving the model; None leaves it as it is.
+        sharpness: See `Change`.
+        before: The share by the model; NaN where no query has both kinds.
+        after: The share with what was learned from the marks of other queries.
+        queries: How many queries have both.
+    """
+
+    penalty: float | None
+    sharpness: float
+    before: float
+    after: float
+    queries: int
+
+
+Score = Callable[[Change | None], np.ndarray]
+"""From a change of queries, or none, to the scores of all marks (N,)."""
+
+
+def choose(marked: Marked, score: Score) -> Choice:
+    """Chooses how strongly to learn, by cross-validation over queries.
+
+    Something is learned only if it does surely better on queries that it was not learned from: by
+    more than a standard error over queries.
+
+    Args:
+        marked: The marks.
+        score: Scores the marks.
+    """
+    base = order_shares(marked, score(None))
+    counted = np.flatnonzero(~np.isnan(base))
+    before = float(base[counted].mean()) if len(counted) else float("nan")
+    best = Choice(None, 1.0, before, before, len(counted))
+    if len(counted) < 2:
+        return best
+    drawn = np.random.default_rng(0).permutation(len(base))
+    folds = [np.isin(marked.query_of, some) for some in np.array_split(drawn, FOLDS) if len(some)]
+    for sharpness, penalty in itertools.product(SHARPNESSES, PENALTIES):
+        held_out = np.empty(len(marked.right))
+        for fold in folds:
+            held_out[fold] = score(fit(marked.part(~fold), penalty, sharpness))[fold]
+        gains = (order_shares(marked, held_out) - base)[counted]
+        error = gains.std(ddof=1) / np.sqrt(len(gains))
+        if gains.mean() > error and before + gains.mean() > best.after:
+            best = Choice(penalty, sharpness, before, before + float(gains.mean()), len(counted))
+    return best
+
+
+def fit(marked: Marked, penalty: float, sharpness: float) -> Change:
+    """Learns from marks.
+
+    Args:
+        marked: The marks.
+        penalty: How much the result is held to the model as it is.
+        sharpness: See `Change`.
+    """
+    queries, photos = marked.queries[marked.query_of], marked.photos[marked.photo_of]
+    right = marked.right.astype(np.float64)
+    scale, log_odds = _log_odds(np.sum(queries * photos, axis=1), right)
+    chance = expit(log_odds)
+    weight = np.maximum(chance * (1 - chance), 1e-3)
+    kernel = _likeness(queries, queries, sharpness) * (photos @ photos.T)
+    kernel[np.diag_indices_from(kernel)] += penalty / weight
+    dual = np.linalg.solve(kernel, (right - chance) / weight) / scale
+    rows = np.unique(marked.query_of)
+    directions = np.zeros((len(rows), photos.shape[1]))
+    np.add.at(directions, np.searchsorted(rows, marked.query_of), dual[:, None] * photos)
+    return Change(marked.queries[rows].astype(np.float32), directions.astype(np.float32), sharpness)
+
+
+def order_shares(marked: Marked, scores: np.ndarray) -> np.ndarray:
+    """Of each query, the part of pairs of a right and a wrong photo in the right order (M,).
+
+    NaN of queries that lack either; ties count half.
+    """
+    found = np.full(len(marked.queries), np.nan)
+    for row in np.unique(marked.query_of):
+        own = marked.query_of == row
+        right, wrong = scores[own & marked.right], scores[own & ~marked.right]
+        if len(right) and len(wrong):
+            gaps = right[:, None] - wrong
+            found[row] = np.mean((gaps > 0) + 0.5 * (gaps == 0))
+    return found
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Rows (N, D) at unit length, float64; rows of zeros stay."""
+    rows = np.asarray(vectors, np.float64)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def _likeness(rows: np.ndarray, others: np.ndarray, sharpness: float) -> np.ndarray:
+    cosines = rows @ np.asarray(others, np.float64).T
+    return np.sign(cosines) * np.abs(cosines) ** sharpness
+
+
+def _log_odds(cosines: np.ndarray, right: np.ndarray) -> tuple[float, np.ndarray]:
+    """The scale of the log-odds of marks in their cosines, at least 1, and the log-odds (N,)."""
+    prior = np.array([_FIRST_SCALE, _FIRST_SHIFT])
+
+    def loss(line: np.ndarray) -> tuple[float, np.ndarray]:
+        log_odds, gap = line[0] * cosines + line[1], line - prior
+        wrong_by = expit(log_odds) - right
+        value = np.sum(np.logaddexp(0, log_odds) - right * log_odds) + _PRIOR / 2 * gap @ gap
+        return value, np.array([wrong_by @ cosines, wrong_by.sum()]) + _PRIOR * gap
+
+    scale, shift = minimize(loss, prior, jac=True, method="BFGS").x
+    return max(float(scale), 1.0), scale * cosines + shift

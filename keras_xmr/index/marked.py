@@ -1,0 +1,109 @@
+"""Marks of photos of an index, as what is learned from them needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_pipelines.errors import UserError
+from keras_xmr.index.learned import Learned, forget
+from keras_xmr.index.learning import MOST, Change, Choice, Marked, choose, fit, unit_rows
+from keras_xmr.index.photo_index import PhotoIndex
+from keras_xmr.judgements.files import read_csv
+from keras_xmr.judgements.names import known_name, one_line
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was learned.
+
+    Attributes:
+        marks: How many marks were used.
+        right: How many of them say right.
+        queries: How many queries they are of.
+        unknown: Names of marked photos that the index does not have.
+        choice: What cross-validation has chosen; None without marks.
+    """
+
+    marks: int
+    right: int
+    queries: int
+    unknown: tuple[str, ...]
+    choice: Choice | None
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether searches changed."""
+        return self.choice is not None and self.choice.penalty is not None
+
+
+def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
+    """Learns from a file of marks, in the place of all that was learned before.
+
+    Where nothing can be learned that does better on marks held out, the index has learned nothing.
+
+    Args:
+        index: The index.
+        model: Its model.
+        path: CSV with the columns `image,caption,grade`: a path under the folder of the photos, a
+            query, and 0 if the photo is wrong.
+
+    Raises:
+        UserError: If the file cannot be read, or queries of this model are not single vectors.
+    """
+    if index.kind not in ("point", "gaussian"):
+        raise UserError(
+            f"{index.path} has embeddings of the kind {index.kind!r}; marks change embeddings of "
+            "one vector, points or Gaussians"
+        )
+    marks, unknown = _read(path, {photo.path: photo.id for photo in index.photos()})
+    if not marks:
+        forget(index.path)
+        return Report(0, 0, 0, unknown, None)
+    texts = list(dict.fromkeys(text for _, text in marks))
+    photos = list(dict.fromkeys(id_ for id_, _ in marks))
+    queries, gallery = _embed_texts(model, texts), index.embeddings(photos)
+    rows = np.array([(photos.index(id_), texts.index(text)) for id_, text in marks])
+    photo_of, query_of = rows.T
+    right = np.array(list(marks.values())) > 0
+    units = unit_rows(queries["mean"]), unit_rows(gallery["mean"])
+    marked = Marked(*units, query_of, photo_of, right)
+
+    def score(change: Change | None) -> np.ndarray:
+        changed = queries if change is None else change.apply(queries)
+        return np.asarray(model.score(gallery, changed)[photo_of, query_of])
+
+    choice = choose(marked, score)
+    if choice.penalty is None:
+        forget(index.path)
+    else:
+        change = fit(marked, choice.penalty, choice.sharpness)
+        Learned(change, index.fingerprint, len(marks)).save(index.path)
+    return Report(len(marks), int(right.sum()), len(texts), unknown, choice)
+
+
+def _read(
+    path: Path, known: dict[str, int]
+) -> tuple[dict[tuple[int, str], float], tuple[str, ...]]:
+    """Grades by photo and query, the last of each pair, and names of photos that are not known."""
+    marks: dict[tuple[int, str], float] = {}
+    unknown: dict[str, None] = {}
+    for _, (image, text), grade in read_csv(path):
+        name = known_name(image, known)
+        if name in known:
+            pair = known[name], one_line(text)
+            marks.pop(pair, None)
+            marks[pair] = grade
+        else:
+            unknown[name] = None
+    return dict(list(marks.items())[-MOST:]), tuple(unknown)
+
+
+def _embed_texts(model: Any, texts: list[str]) -> dict[str, np.ndarray]:
+    parts = [model.embed_texts(texts[at : at + _BATCH]) for at in range(0, len(texts), _BATCH)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
