@@ -72,9 +72,9 @@ def share(name: str, inputs: Any, replicas: int) -> Callable[[Any], Any]:
         if replicas == 1:
             return objective(whole.scores, image, caption, related)[0]
         part = Part(0, batch // replicas, batch)  # type: ignore[arg-type]
-        own = tuple({k: part.of(v) for k, v in side.items()} for side in (image, caption))
+        own = tuple({k: part.take(v) for k, v in side.items()} for side in (image, caption))
         queries = shares(whole, (part, part), own, matcher, lambda own: tf.fill([replicas], own))
-        return objective.of_replica(whole, *queries, replicas, tf.constant(0))[0]
+        return objective.compute_replica_share(whole, *queries, replicas, tf.constant(0))[0]
 
     return value
 

@@ -29,8 +29,8 @@ from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.errors import check_backend
 from keras_xmr.program import NAME, adapt_help, program
-from keras_xmr.training.cluster import TF_CONFIG, cluster_of
-from keras_xmr.training.termination import EXIT_CODE, TerminatedError
+from keras_xmr.runs.cluster import TF_CONFIG, cluster_of
+from keras_xmr.runs.termination import EXIT_CODE, TerminatedError
 
 _DEFAULT = "run"
 

@@ -20,7 +20,7 @@ from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.evaluation.plan import check_time
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run, report
-from keras_xmr.run_folder import RunFolder, load_run
+from keras_xmr.runs.folder import RunFolder, load_run
 
 _LOGGER = logging.getLogger(__name__)
 _MEMBERS = "ensemble.json"

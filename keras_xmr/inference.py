@@ -27,9 +27,9 @@ from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.matchers.base import Side
 from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.run_folder import RunFolder, load_run
-from keras_xmr.training.pretrained_run import OUTPUT, pretrained_run
-from keras_xmr.training.train import load_trained
+from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.runs.loading import load_trained
+from keras_xmr.runs.pretrained import OUTPUT, pretrained_run
 
 
 def load(folder: str | Path) -> LoadedRun:

@@ -15,7 +15,7 @@ from keras_xmr.index.manifests import MANIFEST
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline import Run, run
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 _LOGGER = logging.getLogger(__name__)
 _OUTDATED = ("onnx", "relevance")

@@ -41,7 +41,7 @@ from people_uncertainty import against_people, selective
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from keras_xmr.judgements import Judgements
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 FILES = ("CrowdFlowerAnnotations.txt", "ExpertAnnotations.txt")
 

@@ -37,7 +37,7 @@ from keras_xmr.pipeline import Run
 from keras_xmr.program import program
 from keras_xmr.reporting.pages import data_url
 from keras_xmr.reporting.spreadsheets import to_csv
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.schema import Config
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 DEMO = "scenes_pcme"
 
@@ -145,7 +145,7 @@ def find_run(arguments: argparse.Namespace) -> Path:
         load_run(arguments.run)
         return Path(arguments.run)
 
-    from keras_xmr.training.pretrained_run import pretrained_run
+    from keras_xmr.runs.pretrained import pretrained_run
 
     return pretrained_run(arguments.model)
 

@@ -17,7 +17,7 @@ from keras_xmr.commands._options import add_path
 from keras_xmr.commands.index import report_lines
 from keras_xmr.config.abilities import is_as_published
 from keras_xmr.program import program
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from data_pipelines.errors import UserError
 from data_pipelines.files import replace_atomically
 from keras_xmr.export.saved_model import ExportError
-from keras_xmr.layers.gru import loops_of_keras
+from keras_xmr.layers.gru import disable_packed_gru
 from keras_xmr.model.retriever import Retriever
 
 INPUTS = {"image": "images", "text": "captions"}
@@ -78,7 +78,7 @@ def _write(tower: keras.Model, side: str, path: Path) -> None:
             "train with train.precision=float32"
         )
     spec = tf.TensorSpec(tower.input.shape, tower.input.dtype, name=INPUTS[side])
-    with _quiet(), loops_of_keras():
+    with _quiet(), disable_packed_gru():
         tower.export(str(path), format="onnx", input_signature=[spec], verbose=False)
     import onnx
 

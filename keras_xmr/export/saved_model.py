@@ -236,7 +236,9 @@ def _served(endpoints: _Endpoints) -> tf.Module:
     variables = [variable for part in parts for variable in part.variables]
     # Variables of losses that the matcher shares; other layers of losses are not served.
     variables += [
-        getattr(loss, name) for loss in model.objective.losses_ for name in loss.contract.shares
+        getattr(loss, name)
+        for loss in model.objective.losses_
+        for name in loss.contract.shared_parameters
     ]
     served.read = [variable.value for variable in variables]
     tables = tf.saved_model.experimental.TrackableResource

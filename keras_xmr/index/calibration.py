@@ -30,7 +30,7 @@ from keras_xmr.index.verdict import (
     unit_vectors,
 )
 from keras_xmr.index.vocabulary import Vocabulary, split_words
-from keras_xmr.training.kept_features import with_features
+from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.uncertainty.sigma import bins, log_sigma
 
 REFERENCE = 256

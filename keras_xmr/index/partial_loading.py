@@ -13,8 +13,8 @@ from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.towers import image_tower, text_tower
-from keras_xmr.run_folder import RunFolder
-from keras_xmr.training.train import load_trained
+from keras_xmr.runs.folder import RunFolder
+from keras_xmr.runs.loading import load_trained
 
 
 @waiting("loading the model")
@@ -63,7 +63,7 @@ def is_independent(config: Config) -> bool:
     return (
         components("matcher")[options.matcher.name].module.startswith("keras_xmr.")
         and all(head.contract.kind != "tokens" for head in heads)
-        and not any(loss.contract.shares for loss in losses)
+        and not any(loss.contract.shared_parameters for loss in losses)
     )
 
 

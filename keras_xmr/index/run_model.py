@@ -36,8 +36,8 @@ from keras_xmr.model.attention import ImageAttention
 from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
-from keras_xmr.run_folder import RunFolder, load_run
-from keras_xmr.training.train import load_trained
+from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.runs.loading import load_trained
 
 
 class RunModel:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import uvicorn
 
 from data_pipelines.errors import UserError
+from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.server.app import create_app
 from keras_xmr.server.index_refresh import keep_current
 from keras_xmr.server.middleware import hostname
 from keras_xmr.server.service import Service
-from keras_xmr.training.termination import TerminationNotice
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 512

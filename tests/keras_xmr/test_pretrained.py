@@ -20,8 +20,8 @@ from keras_xmr.config.abilities import further_matchers
 from keras_xmr.config.loader import load_config
 from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.run_folder import load_run
-from keras_xmr.training.pretrained_run import pretrained_run
+from keras_xmr.runs.folder import load_run
+from keras_xmr.runs.pretrained import pretrained_run
 
 pytestmark = pytest.mark.slow
 

@@ -30,7 +30,7 @@ from keras_xmr.evaluation.files import _save_array
 from keras_xmr.export import export_keras
 from keras_xmr.relevance.write import write_file_relevance
 from keras_xmr.reporting.pictures import save_plot
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 
 @pytest.fixture

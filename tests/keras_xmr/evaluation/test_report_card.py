@@ -299,7 +299,7 @@ def test_what_is_next_stands_only_where_it_works(monkeypatch):
     ("config", "reason"),
     [
         ("coco_vsrn", "precomputed features of regions"),
-        ("scenes_pcme", "matcher match_probability does not say how photos are searched"),
+        ("scenes_pcme", "matcher match_probability does not declare how it searches photos"),
     ],
 )
 def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config, reason):

@@ -213,7 +213,7 @@ def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monk
     asked = components("matcher")["match_probability"]
     one = {"match_probability": replace(asked, search=None)}
     monkeypatch.setattr("keras_xmr.config.abilities.components", lambda family: one)
-    with pytest.raises(UserError, match="match_probability does not say how photos are searched"):
+    with pytest.raises(UserError, match="match_probability does not declare how it"):
         RunModel(trained.folder.path)
 
 
