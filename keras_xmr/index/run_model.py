@@ -119,11 +119,6 @@ class RunModel:
         head = self.config.model.image.head.name
         return str(components("head")[head].contract.kind)
 
-    def load(self) -> None:
-        """Loads the parts for queries."""
-        with self._lock:
-            self.embed_texts(["a photo"])
-
     def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Embeddings of texts, with a row per text."""
         with self._lock:

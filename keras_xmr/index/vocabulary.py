@@ -70,7 +70,7 @@ class Vocabulary:
         strange = [script for script, _ in scripts.most_common() if script not in self._scripts]
         if self._scripts and sum(scripts[script] for script in strange) > scripts.total() / 2:
             names = " and ".join(_NAMES.get(script, script.capitalize()) for script in strange)
-            return f"The query has {names} letters, and the captions of training do not."
+            return f"The query is written in {names} letters, unlike the captions of training."
         words = [word for word in dict.fromkeys(split_words(text)) if word.isalpha()]
         rare = [word for word in words if not self._is_common(word)]
         if len(rare) < 2 or len(rare) <= len(words) / 2 or any(map(self._is_known, rare)):

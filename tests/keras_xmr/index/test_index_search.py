@@ -144,7 +144,7 @@ def test_days_are_those_of_photos_that_have_one(tmp_path):
         (Query(texts=("!? ",)), 5, "has no words"),
         (Query(texts=("x" * (MAX_TEXT + 1),)), 5, "at most 2,000 characters"),
         (Query(texts=("red",) * 17), 5, "at most 16 parts"),
-        (Query(texts=("red",)), 0, "1 to 1,000 photos"),
+        (Query(texts=("red",)), 0, "must be 1 to 1,000, got"),
         (Query(ids=(999,)), 5, "no photo 999"),
         (Query(images=(b"no photo at all",)), 5, "photo 1 is not an image"),
     ],
@@ -264,7 +264,7 @@ def test_what_cannot_be_reranked_is_said(folder, searcher):
     known = with_answer_sets(folder, StubEmbedder().embed_texts(["red"])["mean"])
     with pytest.raises(UserError, match="is for a single text"):
         known.search(Query(texts=("red", "blue")), rerank="fast_reranking")
-    with pytest.raises(UserError, match="'slow' unknown re-ranker"):
+    with pytest.raises(UserError, match="unknown re-ranker 'slow'"):
         known.search(Query(texts=("red",)), rerank="slow")
 
 
