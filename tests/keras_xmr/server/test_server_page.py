@@ -313,7 +313,7 @@ def test_reranking(page, service, monkeypatch):
     page.until("return document.querySelector('.hit')")  # The switch is heard from then on.
     page.click("#expert summary")
     page.click("#rerank")
-    page.until("return document.querySelector('#summary').innerText.includes('Re-ranked against')")
+    page.until("return document.querySelector('#summary').innerText.includes('Re-ranked by')")
     assert "rerank=fast_reranking" in page.run("return location.search")
     choose(page, "#matcher", "mean_only")
     page.until("return document.querySelector('#rerank').disabled")
