@@ -49,7 +49,7 @@ def measure(sets: AnswerSets, asked: ScoredSplit) -> dict[str, str]:
     covered = coverage(sets, asked)
     return {
         "photos": f"{covered.gallery:,}",
-        "captions": f"{len(covered.found):,}",
+        "captions": f"{len(covered.recalls):,}",
         "right photos of a caption, median": f"{np.median(asked.right.sum(axis=1)):.0f}",
         f"at least {sets.share:.0%} of them in the set (promised {100 * sets.confidence:.0f})": (
             interval(covered.kept_by_photo)

@@ -241,7 +241,7 @@ class Collection:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words of training."""
-        return Vocabulary.of(self.texts[c] for c in self.captions_of(self.photos("train")))
+        return Vocabulary.count(self.texts[c] for c in self.captions_of(self.photos("train")))
 
     @cached_property
     def words(self) -> list[set[str]]:
@@ -350,7 +350,7 @@ class Scores:
         self.raw = queries @ data.images[photos].T
         self.reference = queries @ data.images[data.reference].T
         self.words = np.array([len(split_words(text)) for text in texts])
-        self.background = Background.of(self.reference, self.words)
+        self.background = Background.fit(self.reference, self.words)
         mean, deviation = self.background.mean[:, None], self.background.deviation[:, None]
         self.standard = (self.raw - mean) / deviation
 
@@ -362,7 +362,7 @@ def similarity(
     rows = data.captions_of(photos)
     number = np.searchsorted(photos, data.photo_of[rows])
     val = data.captions_of(data.photos("val"))
-    scale = SimilarityScale.of(vectors[val], data.photo_of[val])
+    scale = SimilarityScale.from_captions(vectors[val], data.photo_of[val])
     if scale is None:
         raise ValueError("no photo has two captions")
     return caption_similarity(vectors[queries], vectors[rows], number), scale
@@ -396,7 +396,7 @@ def calibrated(data: Collection, means: np.ndarray | None) -> VerdictModel:
         texts = [*texts, *short.texts]
         right = np.concatenate([right, short.right])
         wrong = np.concatenate([wrong, short.wrong])
-        own = np.concatenate([own, short.own])
+        own = np.concatenate([own, short.photos])
     scores = Scores(data, vectors, texts, photos)
     is_caption = np.arange(len(texts)) < len(queries)
     found = calibrate_verdict(

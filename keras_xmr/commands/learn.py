@@ -1,9 +1,9 @@
-"""Learns from marked photos to order the photos of an index better.
+"""Improves the ranking of an index by photos that are marked as right or wrong.
 
-Marks of right and wrong photos are those of the search page, judgements.csv in the folder of the
-index. Photos are not embedded again: learned.npz in the folder of the index, which search and serve
-read, changes queries. Cross-validation over the marked queries chooses how strongly. If nothing
-surely does better, and without marks, searches are those of the model as it is.
+The marks are those of the search page, judgements.csv in the folder of the index. Photos are not
+embedded again: learned.npz in the folder of the index, which search and serve read, changes the
+queries. Cross-validation over the marked queries chooses the strength of the change. Without marks,
+or without a clear improvement, searches are those of the model.
 
 examples:
   keras-xmr learn --index=saved_models/csv_pretrained/index
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_path(
         parser, "--marks", "FILE", "CSV with image,caption,grade (default INDEX/judgements.csv)"
     )
-    text = "forget what was learned; the marks are kept"
+    text = "remove the learned change; the marks are kept"
     parser.add_argument("--undo", action="store_true", help=text)
 
 

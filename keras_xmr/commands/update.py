@@ -1,7 +1,8 @@
-"""Updates a run after changes of its photos and captions: records, training, report and index.
+"""Updates a run after changes of its photos and captions.
 
-The new model replaces the old one when it is complete; search and the server use the old one until
-then. If only photos without captions have changed, only the index is updated.
+Records, model, report and index are made again if needed. The new model replaces the old one when
+it is complete; search and the server use the old one until then. If only photos without captions
+have changed, only the index is updated.
 
 examples:
   keras-xmr update --run=saved_models/csv_pretrained
