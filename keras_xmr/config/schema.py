@@ -426,6 +426,11 @@ class EvaluationOptions(Section):
     the report, and with them `ground-truth-<split>.json`. Both together are what
     `evaluate --scores=... --ground-truth=...` takes."""
 
+    learned: Path | None = None
+    """An index of the run whose `learn` has learned from marks: captions are then changed as its
+    searches change them, for all that goes by scores. What looks at single parts of photos and
+    captions, such as the report card, is of the model as it is."""
+
 
 class AuditOptions(Section):
     """What the command `audit` looks for: unlabelled pairs that models believe in."""

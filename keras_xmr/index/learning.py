@@ -25,7 +25,7 @@ from scipy.special import expit
 
 Arrays = Mapping[str, np.ndarray]
 
-PENALTIES = (0.3, 1.0, 3.0, 10.0)
+PENALTIES = (1.0, 3.0, 10.0)
 SHARPNESSES = (1.0, 2.0, 4.0)
 
 FOLDS = 10
