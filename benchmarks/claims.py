@@ -11,7 +11,7 @@ photos it is over photos, and over seeds where training begins at random. A clai
 Holm's correction for all claims of its paper in its column leaves a p-value below 0.05. "Not
 observed" is said only where the paper's own effect could have been found.
 
-Claims of one's own are a YAML file (`--claims`); docs/compare.md says what stands in it.
+Claims of one's own are a YAML file (`--claims`); docs/how_to/compare.md says what stands in it.
 
 What PCME's sigma is said to tell is held against the reports of finished runs (sigma_claims.py),
 on real photos against those of a folder of runs of csv_pretrained (`--real-runs`).
@@ -49,16 +49,20 @@ from real_tables import Result, Sides, mean_of_runs, read_results, resampled_pho
 from data_pipelines.errors import UserError
 from keras_xmr.comparison.resampling import Resampled, resample
 from keras_xmr.comparison.results import RunResult, read_runs
+from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.metrics.bootstrap import RESAMPLES, Difference, Estimate, Seeds, holm
 from keras_xmr.reporting.table import Table
 
 Found = dict[tuple[Claim, str], tuple[Estimate | None, str]]
 """Of a claim and a metric the difference in percent, and of what runs it is.
 
-None where nothing tells what another seed changes.
+None where nothing tells what another seed changes, or where both count other negatives.
 """
 
 ALL = (*CLAIMS, *OF_SIGMA)
+HINGES = "triplet", "variance_aware_weighting"
+MINING = "mining: "
+"""Begins the reason why configs that count other negatives say nothing of a claim."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -146,7 +150,10 @@ def _cells(found: Found) -> dict[tuple[Claim, str], tuple[str, str, str]]:
     What cannot be tested is not one of them: models that answer alike, and single trainings of
     which nothing tells what another seed changes.
     """
-    cells = {key: ("seeds unknown", f"({runs})", "") for key, (_, runs) in found.items()}
+    cells = {
+        key: ("not testable" if MINING in runs else "seeds unknown", f"({runs})", "")
+        for key, (_, runs) in found.items()
+    }
     known = {key: (own, runs) for key, (own, runs) in found.items() if own is not None}
     for paper in dict.fromkeys(claim.paper for claim, _ in known):
         family = {key: values for key, values in known.items() if key[0].paper == paper}
@@ -195,6 +202,12 @@ def of_scenes(
             continue
         known = set.intersection(*(scenes.kinds(run) for run in (*left, *right)))
         count = f"{len(left)}" if len(left) == len(right) else f"{len(left)} and {len(right)}"
+        if claim.same_mining:
+            first, second = (mining_of(config_of(name)) for name in (claim.left, claim.right))
+            if first != second:
+                reason = None, f"{MINING}{first} and {second}"
+                found |= {(claim, metric): reason for metric in claim.metrics}
+                continue
         for metric in claim.metrics:
             if metric.startswith("truth_") and "truth" not in known:
                 continue
@@ -205,6 +218,13 @@ def of_scenes(
                 told,
             )
     return found
+
+
+def mining_of(config: str) -> str:
+    """Which negatives the hinge losses of a packaged config count, such as `hardest`."""
+    losses = load_config(find_config(config)).objective
+    found = [loss.options().get("mining", "hardest") for loss in losses if loss.name in HINGES]
+    return " and ".join(found) or "none"
 
 
 def of_sigma(folder: Path, config_of: Callable[[str], str]) -> Found:

@@ -1,6 +1,6 @@
 """How time and memory grow, with the batch, the samples and the captions of an evaluation.
 
-What grows is the size of a row. `table.py` draws the rows as docs/benchmarks_growth.png.
+What grows is the size of a row. `table.py` draws the rows as docs/results/benchmarks_growth.png.
 
 usage: python benchmarks/growth.py
 """

@@ -104,7 +104,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
         )
         yield Row("records written", size, written, memory=peak.bytes)
         texts = [caption.text for caption in train.captions]
-        ids, chosen = CaptionIds.of(texts, tokenizer), np.arange(batch)
+        ids, chosen = CaptionIds.from_texts(texts, tokenizer), np.arange(batch)
         yield compare(
             "captions of a batch, words dropped",
             "a caption of 15 words",

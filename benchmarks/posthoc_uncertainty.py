@@ -36,8 +36,8 @@ from baselines import ranks
 from posthoc_tables import Result, Sides, read_results, table_lines
 from real_features import Photos, parser_of, read_photos
 
-from keras_xmr.evaluation.selective import narrow_gaps, risk_coverage
-from keras_xmr.evaluation.uncertainty import log_sigma
+from keras_xmr.uncertainty.selective import narrow_gaps, risk_coverage
+from keras_xmr.uncertainty.sigma import log_sigma
 
 if TYPE_CHECKING:
     from keras_xmr.config.schema import Config

@@ -12,7 +12,7 @@ Intervals are 95 % by paired bootstrap over photos, each with its captions, of a
 
     python benchmarks/real_features.py --photos my_photos --work data/real_features
     python benchmarks/real_features.py --photos my_photos --work data/real_features \\
-        --methods csv_pretrained --train-sizes 50,100,200,500 --figure docs/own_photos.png
+        --methods csv_pretrained --train-sizes 50,100,200,500 --figure docs/results/own_photos.png
     python benchmarks/real_features.py --results data/real_features/results.jsonl
 """
 

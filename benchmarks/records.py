@@ -123,7 +123,7 @@ def _open(options: DataOptions) -> SplitRecords:
 
 def _train(options: DataOptions) -> None:
     split, tokenizer = _open(options), WordTokenizer([*SPECIAL, *_WORDS], 64)
-    captions = CaptionIds.of(split.texts, tokenizer)
+    captions = CaptionIds.from_texts(split.texts, tokenizer)
     sampler = PairSampler(split, 64, 0)
     batches = training_batches(
         split, sampler, tokenizer, options.image, options.text, captions=captions

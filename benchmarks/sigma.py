@@ -41,7 +41,6 @@ from keras_xmr.config.schema import Config
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.evaluation import embed_split
 from keras_xmr.evaluation.evaluate import split_truth
-from keras_xmr.evaluation.uncertainty import few_words, log_sigma, rank_correlation
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher
 from keras_xmr.matchers.base import Side
@@ -50,6 +49,7 @@ from keras_xmr.model.relations import relations
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.pipeline import Run
 from keras_xmr.relevance import relevance_matrix
+from keras_xmr.uncertainty.sigma import few_words, log_sigma, rank_correlation
 
 BATCHES = 40
 _LATE = 10**9  # after every warm-up

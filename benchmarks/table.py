@@ -1,4 +1,4 @@
-"""Writes the table of all benchmarks: docs/benchmarks.md and docs/benchmarks.csv.
+"""Writes all benchmarks to docs/results/benchmarks.csv, and the first rows to benchmarks.md.
 
 Every module of this folder that has a function `rows(smoke)` is a part of it (see
 `measuring.py`), and runs in a process of its own. One that fails, or takes too long, is named, and
@@ -6,7 +6,7 @@ the others go on.
 
 Parts that are named are measured anew, and the others stay as the table has them.
 
-usage: python benchmarks/table.py [PART ...] [--minutes=8] [--output=docs] [--smoke]
+usage: python benchmarks/table.py [PART ...] [--minutes=8] [--output=docs/results] [--smoke]
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ from data_pipelines.files import atomic_write
 
 HERE = Path(__file__).parent
 GROWTH = "benchmarks_growth.png"
+SHOWN = 4
+"""Number of rows per part on the page; the CSV file has all."""
 _MARK = "row: "
 
 _INTRODUCTION = """\
 # Benchmarks
 
-`make bench` measured this on {machine}, and writes it anew, with [benchmarks.csv](benchmarks.csv)
-beside it. Other work on the machine lengthens all times: what is compared takes turns in one run,
-so the ratios hold where the times do not. Times are medians; of what takes long, of fewer runs.
+`make bench` measured this on {machine}. It writes this page and all rows to
+[benchmarks.csv](benchmarks.csv). Other work on the machine lengthens all times; compared variants
+alternate in one run, so ratios hold where times do not. Times are medians.
 
 * *plain* is what the formula of the paper, or the released program, does when it is written down
   as it stands; the last column says what. *plain / ours* is how many times as fast ours is.
@@ -100,7 +102,7 @@ def measured(part: str, smoke: bool, seconds: float) -> Iterator[Row]:
 
 
 def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
-    """The page in docs/."""
+    """Returns the page in docs/results/."""
     lines = [
         _INTRODUCTION.format(
             machine=machine(),
@@ -114,7 +116,9 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
             lines += [f"![Time and memory against what grows]({GROWTH})", ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
-        lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
+        lines += ["| " + " | ".join(cells(row)) + " |" for row in rows[:SHOWN]]
+        if more := len(rows[SHOWN:]):
+            lines += ["", f"{more} more rows are in [benchmarks.csv](benchmarks.csv)."]
         lines += ["", f"Not measured to its end: {failed[part]}", ""] if part in failed else [""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -159,7 +163,7 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", help="of the table; all by default")
     parser.add_argument("--minutes", type=float, default=8, help="that one part may take")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "results")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()

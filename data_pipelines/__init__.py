@@ -1,6 +1,6 @@
 """From raw photos and captions to TFRecords, and from TFRecords to batches.
 
-This package knows nothing of models. `sources` reads what users have, `prepare` writes it
-once as sharded TFRecords, `records` is the only place that names their features, and
-`batches` turns them into what a model eats.
+This package does not depend on models. `sources` reads data sets, `prepare` writes them once as
+sharded TFRecords, `records` is the only module that names their features, and `batches` builds the
+`tf.data` pipelines.
 """

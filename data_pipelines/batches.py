@@ -1,7 +1,7 @@
-"""From records to the batches that a model eats, with `tf.data`.
+"""Builds `tf.data` pipelines from records.
 
-Everything random is a function of the seed and of the place of a pair in the whole training,
-so a pipeline that starts at a later step goes on exactly as if it had never stopped.
+All randomness is a function of the seed and of the position of a pair in the whole training, so a
+pipeline that starts at a later step continues exactly as an unbroken one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from data_pipelines.samplers import Sampler
 from data_pipelines.text import Tokenizer
 
 Relevance = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From the numbers of N images and of M captions to the relevance of each pair, float32 (N, M)."""
+"""Maps the indices of N images and M captions to the relevance of each pair, float32 (N, M)."""
 
-KEPT_PIXELS = 2**28
-"""As many bytes of pixels are kept in memory, where all of a split fit, rather than decoded again
-in each epoch."""
+MAX_CACHED_BYTES = 2**28
+"""Maximum size in bytes of the decoded pixels of a split that are kept in memory, instead of being
+decoded again in each epoch."""
 
 _TOGETHER = 64  # images that are decoded together, to be kept
 
@@ -36,9 +36,9 @@ _TOGETHER = 64  # images that are decoded together, to be kept
 # that are done wait for their turn.
 _PARALLEL = {"num_parallel_calls": 2 * processor_count(), "deterministic": True}
 
-# What is mapped has no Python conditions on tensors, so there is nothing that AutoGraph, which
-# takes a second at every start of a process, could translate.
-_as_it_is = tf.autograph.experimental.do_not_convert
+# The mapped functions have no Python conditions on tensors, so AutoGraph, which takes a second at
+# every start of a process, has nothing to convert.
+_plain = tf.autograph.experimental.do_not_convert
 
 
 def training_batches(
@@ -55,7 +55,7 @@ def training_batches(
     judged: Relevance | None = None,
     multiple: int = 1,
 ) -> tf.data.Dataset:
-    """Endless batches of images and captions, from any step on.
+    """Builds an endless data set of batches, beginning at any step.
 
     Args:
         records: The training split.
@@ -64,39 +64,39 @@ def training_batches(
         image: How photos are cropped and augmented.
         text: How captions are augmented.
         start: The step to begin with, counted from the beginning of the training.
-        part: Which part of every batch to yield, and of how many: one a worker.
-        relevance: How relevant captions are to images, if the model learns from that.
-        pieces: In how many batches, one after another, the part comes: one a device.
-        captions: The ids of all captions of the split, where they were made before.
-        judged: How right captions are for images, as people say, NaN where nobody has.
-        multiple: Captions, and regions whose number varies, are padded to multiples of so many: a
-            step that is compiled for shapes is compiled less often.
+        part: Index of the part of every batch to yield, and the number of parts: one per worker.
+        relevance: Relevance of captions to images, if a loss needs it.
+        pieces: Number of consecutive batches that the part is split into: one per device.
+        captions: Ids of all captions of the split, if they are computed already.
+        judged: Relevance judgements of people, NaN for pairs without a judgement.
+        multiple: Captions, and regions whose number varies, are padded to a multiple of this, so
+            that a step that is compiled per shape is compiled less often.
 
     Returns:
         A data set of `(x, y)`. `x["image"]` is uint8 (B, H, W, 3), or float32 (B, R, F) for
         regions, filled with zeros where their number varies; `x["caption"]` is int32 (B, L),
         padded by the tokenizer, or float32 (B, L, F), filled with zeros, where the records have
-        features of captions. `y` has the numbers of the image and of the caption, int64 (B,),
+        features of captions. `y` has the indices of the image and of the caption, int64 (B,),
         and with labels `labels`, int64 (B, most labels), padded with -1. Where images are mixed,
-        it also has `mix_ratio`, float32 (B,), the part of each image that is its own, and
+        it also has `mix_ratio`, float32 (B,), the share of each image that remains, and
         `mix_image_id` and `mix_labels` of the image mixed in. With relevance it also has
         `relevance`, float32 (B, captions of the whole batch): that of the captions of all parts
         to the images of this one; and likewise `judged`.
 
-        Where an image comes with several captions, `x["caption"]` and `caption_id` are of all M
-        of them, image by image, and `y` has `caption_image_id`, int64 (M,), the image that each
-        was written for, and `caption_labels` of that image.
+        With several captions per image, `x["caption"]` and `caption_id` hold all M of them, image
+        by image, and `y` has `caption_image_id`, int64 (M,), the image of each caption, and
+        `caption_labels` of that image.
 
     Raises:
-        ValueError: If the batches do not split into so many parts and pieces.
+        ValueError: If the batch size is not divisible by the numbers of parts and pieces.
         RecordsError: If a record is damaged. Most are not read before the step that needs them.
     """
     if captions is None and records.caption_features is None:
-        captions = CaptionIds.of(records.texts, tokenizer)
+        captions = CaptionIds.from_texts(records.texts, tokenizer)
     words = None if captions is None else _Words(captions, text.drop_words, sampler)
-    pairwise = {"relevance": relevance, "judged": judged}
-    told = {name: of for name, of in pairwise.items() if of is not None}
-    loader = _Loader(records, sampler, image, part, told, words, _kept_pixels(records, image))
+    optional = {"relevance": relevance, "judged": judged}
+    pairwise = {name: function for name, function in optional.items() if function is not None}
+    loader = _Loader(records, sampler, image, part, pairwise, words, _cache_pixels(records, image))
     if loader.size % pieces:
         raise ValueError(f"a part of {loader.size} does not split into {pieces} pieces")
 
@@ -124,8 +124,8 @@ def training_batches(
         return {"image": pixels, "caption": caption}, y
 
     steps = tf.data.Dataset.range(start, np.iinfo(np.int64).max)
-    dataset = steps.map(_as_it_is(loader), num_parallel_calls=2, deterministic=True).unbatch()
-    dataset = dataset.map(_as_it_is(item), **_PARALLEL)
+    dataset = steps.map(_plain(loader), num_parallel_calls=2, deterministic=True).unbatch()
+    dataset = dataset.map(_plain(item), **_PARALLEL)
     padding = tf.nest.map_structure(lambda spec: tf.zeros((), spec.dtype), dataset.element_spec)
     if records.caption_features is None:
         padding[0]["caption"] = tf.constant(tokenizer.pad, tf.int32)
@@ -133,14 +133,14 @@ def training_batches(
     size = loader.size // pieces
     dataset = dataset.padded_batch(size, padding_values=padding, drop_remainder=True)
     if sampler.SEVERAL:
-        dataset = dataset.map(_as_it_is(_image_by_image))
+        dataset = dataset.map(_plain(_flatten_captions))
     if multiple > 1:
-        dataset = dataset.map(_as_it_is(partial(_longer, multiple, padding[0])))
+        dataset = dataset.map(_plain(partial(_pad_to_multiple, multiple, padding[0])))
     return finish(dataset)
 
 
 def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> tf.data.Dataset:
-    """The images of a split in order, in batches: uint8 (B, H, W, 3) or float32 (B, R, F).
+    """Builds batches of the images of a split in order: uint8 (B, H, W, 3) or float32 (B, R, F).
 
     Where the number of regions varies, R is the largest of the batch, and zeros fill the rest.
     """
@@ -152,13 +152,13 @@ def image_batches(records: SplitRecords, options: ImageOptions, batch: int) -> t
         return parsed["regions"]
 
     dataset = tf.data.TFRecordDataset([str(shard) for shard in records.shards])
-    dataset = dataset.map(_as_it_is(decode), **_PARALLEL)
+    dataset = dataset.map(_plain(decode), **_PARALLEL)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(records)))
     return finish(dataset.padded_batch(batch))
 
 
 def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> tf.data.Dataset:
-    """Captions in order, in batches: int32 (B, L), padded by the tokenizer."""
+    """Builds batches of captions in order: int32 (B, L), padded by the tokenizer."""
 
     def read(first: np.int64) -> np.ndarray:
         return np.array([text.encode() for text in texts[int(first) : int(first) + batch]], object)
@@ -167,26 +167,26 @@ def caption_batches(texts: Sequence[str], tokenizer: Tokenizer, batch: int) -> t
         return tf.ensure_shape(tf.numpy_function(read, [first], tf.string, stateful=False), [None])
 
     # As a constant of a graph, all of them together could not have more than 2 GB.
-    dataset = tf.data.Dataset.range(0, len(texts), batch).map(_as_it_is(load))
-    return finish(dataset.map(_as_it_is(tokenizer), **_PARALLEL))
+    dataset = tf.data.Dataset.range(0, len(texts), batch).map(_plain(load))
+    return finish(dataset.map(_plain(tokenizer), **_PARALLEL))
 
 
 def caption_feature_batches(
     features: CaptionFeatures, captions: np.ndarray, batch: int
 ) -> tf.data.Dataset:
-    """Features of some captions, in batches: float32 (B, L, F), filled with zeros."""
+    """Builds batches of features of captions: float32 (B, L, F), filled with zeros."""
     dataset = tf.data.Dataset.from_tensor_slices(captions).batch(batch)
-    return finish(dataset.map(_as_it_is(partial(_read_features, features))))
+    return finish(dataset.map(_plain(partial(_read_features, features))))
 
 
-def _kept_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | None:
-    """All images of a split, uint8 (N, H, W, 3), where each looks the same in every epoch.
+def _cache_pixels(records: SplitRecords, options: ImageOptions) -> np.ndarray | None:
+    """Decodes all images of a split, uint8 (N, H, W, 3), if augmentation does not change them.
 
     Returns:
-        None where they do not, are regions, or take more than `KEPT_PIXELS`.
+        The pixels, or None if images are augmented, are regions, or exceed `MAX_CACHED_BYTES`.
     """
     shape = (len(records), options.size, options.size, 3)
-    if records.holds != "images" or options.augments or np.prod(shape) > KEPT_PIXELS:
+    if records.holds != "images" or options.augments or np.prod(shape) > MAX_CACHED_BYTES:
         return None
 
     pixels, done = np.empty(shape, np.uint8), 0
@@ -209,23 +209,23 @@ _IN_Y = (
 )
 
 
-def _image_by_image(
+def _flatten_captions(
     x: dict[str, tf.Tensor], y: dict[str, tf.Tensor]
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """From captions by image, (N, K, L), to all captions in a row, (M, L)."""
-    there = y["caption_id"] >= 0
-    of = tf.where(there)[:, 0]
-    of_captions = {
-        f"caption_{name}": tf.gather(y[name], of) for name in ("image_id", "labels") if name in y
+    """Flattens captions per image, (N, K, L), to (M, L)."""
+    mask = y["caption_id"] >= 0
+    rows = tf.where(mask)[:, 0]
+    per_caption = {
+        f"caption_{name}": tf.gather(y[name], rows) for name in ("image_id", "labels") if name in y
     }
-    y = y | of_captions | {"caption_id": tf.boolean_mask(y["caption_id"], there)}
-    return x | {"caption": tf.boolean_mask(x["caption"], there)}, y
+    y = y | per_caption | {"caption_id": tf.boolean_mask(y["caption_id"], mask)}
+    return x | {"caption": tf.boolean_mask(x["caption"], mask)}, y
 
 
-def _longer(
+def _pad_to_multiple(
     multiple: int, padding: dict[str, tf.Tensor], x: dict[str, tf.Tensor], y: dict[str, tf.Tensor]
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Pads what varies in length, (B, L, ...), to the next multiple."""
+    """Pads tensors of variable length, (B, L, ...), to the next multiple."""
     padded = {}
     for name, tensor in x.items():
         if tensor.shape[1] is None:
@@ -236,9 +236,9 @@ def _longer(
 
 
 class _Words:
-    """The captions of a batch: their ids, augmented.
+    """Augmented caption ids of a batch.
 
-    What is dropped is drawn for the whole batch, so it does not depend on who loads which part.
+    Dropped words are drawn for the whole batch, so they do not depend on which worker loads a part.
     """
 
     def __init__(self, captions: CaptionIds, share: float, sampler: Sampler) -> None:
@@ -246,31 +246,31 @@ class _Words:
         self._share = share
         self._sampler = sampler
 
-    def __call__(self, batch: np.ndarray, own: slice, step: int) -> np.ndarray:
-        """Ids int32 (N, L), or (N, captions, L), of the captions of the own part of a batch."""
+    def __call__(self, batch: np.ndarray, part: slice, step: int) -> np.ndarray:
+        """Returns ids int32 (N, L), or (N, captions, L), of the captions of a part of a batch."""
         numbers = self._sampler.captions(batch)
         drop = None
         if self._share:
             random = np.random.default_rng([self._sampler.seed, step, _STREAM])
             shape = (*numbers.shape, 2, self._captions.longest)
-            draws = random.random(shape, np.float32)[own]
+            draws = random.random(shape, np.float32)[part]
             drop = Drop(self._share, draws.reshape(-1, *shape[-2:]))
-        ids = self._captions.batch(numbers[own].ravel(), drop)
-        return ids.reshape(*numbers[own].shape, -1)
+        ids = self._captions.batch(numbers[part].ravel(), drop)
+        return ids.reshape(*numbers[part].shape, -1)
 
 
 _STREAM = 11  # sets these random numbers apart from others of the same seed and step
 
 
 class _Loader:
-    """Reads what a step begins with: of this part of the batch, what the rest makes tensors of.
+    """Loads the inputs of a step, for one part of the batch, with NumPy.
 
-    For each pair: the record of the image, or its pixels where they are kept, the position of the
-    pair in the training, the numbers of image and caption, and the ids of its words. An image with
-    several captions has the numbers and ids of all, padded with numbers of -1. Where images are
-    mixed, also the record of the image mixed in (empty where there is none), its number, the ratio
-    and the box. Of what is told of pairs, such as relevance, that of all captions of the whole
-    batch to the image. With labels, those of the images.
+    For each pair: the record of the image, or its cached pixels, the position of the pair in the
+    training, the indices of image and caption, and the ids of its words. An image with several
+    captions has the indices and ids of all, padded with indices of -1. With mixed images also the
+    record of the second image (empty where there is none), its index, the ratio and the box. With
+    pairwise values, such as relevance, those of all captions of the whole batch to the image. With
+    labels, those of the images.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class _Loader:
         sampler: Sampler,
         image: ImageOptions,
         part: tuple[int, int],
-        told: Mapping[str, Relevance],
+        pairwise: Mapping[str, Relevance],
         words: _Words | None,
         pixels: np.ndarray | None,
     ) -> None:
@@ -287,11 +287,11 @@ class _Loader:
         if sampler.batch_size % parts:
             raise ValueError(f"a batch of {sampler.batch_size} does not split into {parts} parts")
         self.size = sampler.batch_size // parts
-        self._own = slice(number * self.size, (number + 1) * self.size)
+        self._part = slice(number * self.size, (number + 1) * self.size)
         self._records = records
         self._sampler = sampler
         self._image = image
-        self._told = told
+        self._pairwise = pairwise
         self._words = words
         self._pixels = pixels
         self._epoch = lru_cache(maxsize=2)(sampler.epoch)
@@ -311,7 +311,7 @@ class _Loader:
         if image.mixes:
             self._types |= _MIX
         whole = None if sampler.SEVERAL else sampler.batch_size
-        self._types |= {name: (tf.float32, [whole]) for name in told}
+        self._types |= {name: (tf.float32, [whole]) for name in pairwise}
 
     def __call__(self, step: tf.Tensor) -> dict[str, tf.Tensor]:
         types = [dtype for dtype, _ in self._types.values()]
@@ -324,34 +324,35 @@ class _Loader:
     def _load(self, step: np.int64) -> tuple[np.ndarray, ...]:
         records, sampler = self._records, self._sampler
         batch = self._epoch(int(step) // sampler.steps)[int(step) % sampler.steps]
-        images = sampler.images(batch[self._own])
-        first = step * sampler.batch_size + self._own.start
+        images = sampler.images(batch[self._part])
+        first = step * sampler.batch_size + self._part.start
         loaded = {
             "position": first + np.arange(self.size),
             "image_id": images,
-            "caption_id": sampler.captions(batch[self._own]),
+            "caption_id": sampler.captions(batch[self._part]),
         }
         if self._pixels is None:
             loaded["record"] = np.array([records.read(image) for image in images], object)
         else:
             loaded["pixels"] = self._pixels[images]
         if self._words is not None:
-            loaded["words"] = self._words(batch, self._own, int(step))
+            loaded["words"] = self._words(batch, self._part, int(step))
         if self._image.mixes:
             loaded |= self._load_mix(batch, int(step))
         for prefix in ("", "mix_"):
             if f"{prefix}labels" in self._types:
-                of = loaded[f"{prefix}image_id"]
-                loaded[f"{prefix}labels"] = records.labels.padded(of, self._most_labels)
-        if self._told:
+                ids = loaded[f"{prefix}image_id"]
+                loaded[f"{prefix}labels"] = records.labels.padded(ids, self._most_labels)
+        if self._pairwise:
             whole = sampler.captions(batch)
-            loaded |= {name: of(images, whole[whole >= 0]) for name, of in self._told.items()}
+            captions = whole[whole >= 0]
+            loaded |= {name: values(images, captions) for name, values in self._pairwise.items()}
         return tuple(loaded[name] for name in self._types)
 
     def _load_mix(self, batch: np.ndarray, step: int) -> dict[str, np.ndarray]:
         mix = draw_mix(len(batch), self._image, self._sampler.seed, step)
-        others = self._sampler.images(batch[mix.partner[self._own]])
-        ratio = mix.ratio[self._own]
+        others = self._sampler.images(batch[mix.partner[self._part]])
+        ratio = mix.ratio[self._part]
         read = [
             self._records.read(other) if part < 1 else b""
             for other, part in zip(others, ratio, strict=True)
@@ -360,7 +361,7 @@ class _Loader:
             "mix_record": np.array(read, object),
             "mix_image_id": others,
             "mix_ratio": ratio,
-            "mix_box": mix.box[self._own],
+            "mix_box": mix.box[self._part],
         }
 
 
@@ -376,7 +377,7 @@ _MIX: _Types = {
 
 
 def finish(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The end of every pipeline: in order, two batches ahead, not sharded, and not autotuned."""
+    """Finishes a pipeline: deterministic, prefetches two batches, no sharding, no autotuning."""
     options = tf.data.Options()
     options.deterministic = True
     options.autotune.enabled = False

@@ -1,10 +1,8 @@
-"""Features of captions, computed once: one flat file a split, which is mapped, not read."""
+"""Features of captions, computed once: one memory-mapped file per split."""
 
 from __future__ import annotations
 
 import io
-import os
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ import numpy as np
 from data_pipelines.columns import Strings
 from data_pipelines.disk import disk_message
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, atomic_write
+from data_pipelines.files import NO_ARRAY, atomic_write, replace_atomically
 
 
 class CaptionFeaturesError(UserError):
@@ -34,9 +32,9 @@ class CaptionFeatures:
     first: np.ndarray
 
     def read(self, captions: np.ndarray) -> np.ndarray:
-        """Features of some captions, float32 (B, L, F), with zeros behind the last token.
+        """Reads features of captions, float32 (B, L, F), padded with zeros.
 
-        Those of one caption, given by its number alone, are (L, F).
+        For a single caption, indexed by a scalar, they are (L, F).
         """
         if not np.ndim(captions):
             return self.tokens[self.first[captions] : self.first[captions + 1]].astype(np.float32)
@@ -50,7 +48,7 @@ class CaptionFeatures:
 
     @classmethod
     def open(cls, folder: Path, name: str) -> CaptionFeatures | None:
-        """The features that were written, or None if they were not.
+        """Opens the features; returns None if they were not computed.
 
         Raises:
             CaptionFeaturesError: If a file is damaged.
@@ -71,7 +69,7 @@ class CaptionFeatures:
 
 
 def features_name(split: str, texts: Strings) -> str:
-    """The name of the features of the captions of a split; other captions have another."""
+    """Returns the file name of the features of a split, which depends on the captions."""
     return f"{split}-{texts.digest()}"
 
 
@@ -81,35 +79,29 @@ def write_caption_features(
     """Writes the features of all captions of a split, whole or not at all.
 
     Args:
-        folder: Where they go.
-        name: Their name, of `features_name`.
-        batches: Features (B, L, F) and which of them count, boolean (B, L), in order.
+        folder: Folder of the files.
+        name: Name from `features_name`.
+        batches: Features (B, L, F) and their mask, boolean (B, L), in order.
 
     Raises:
-        CaptionFeaturesError: If half precision cannot hold a feature, a token has none but 0, or
-            the disk is full.
+        CaptionFeaturesError: If a feature overflows half precision, all features of a token are 0,
+            or the disk is full.
     """
     tokens, first = _files(folder, name)
-    aside = tokens.with_name(f".{tokens.name}.{os.getpid()}.{threading.get_ident()}")
     lengths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as file:
+        with replace_atomically(tokens) as temporary, temporary.open("wb") as file:
             for features, mask in batches:
                 half = _half(features[mask], folder)
                 file.write(half.tobytes())
                 lengths.append(mask.sum(axis=1))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, tokens)
         starts = io.BytesIO()
         ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
         np.savez(starts, first=np.concatenate([[0], ends]), width=half.shape[1])
         atomic_write(first, starts.getvalue())
     except OSError as error:
         raise CaptionFeaturesError(disk_message(folder, error)) from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _half(features: np.ndarray, folder: Path) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The word ids of all captions of a split, made once, and how a batch of training takes them."""
+"""Word ids of all captions of a split, computed once, and batches of them with word dropping."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _BATCH = 8192
 
 @dataclass(frozen=True, eq=False)
 class CaptionIds:
-    """The ids of captions, in the order of their split.
+    """Word ids of captions, in the order of their split.
 
     Attributes:
         flat: Ids of all words, one caption after another, int32 (W,), without `<start>` and
             `<end>`.
         first: The first word of each caption, and W: int64 (captions + 1,).
-        tokenizer: Made them.
+        tokenizer: The tokenizer of the ids.
     """
 
     flat: np.ndarray
@@ -28,7 +28,7 @@ class CaptionIds:
     tokenizer: Tokenizer
 
     @classmethod
-    def of(cls, texts: Sequence[str], tokenizer: Tokenizer) -> CaptionIds:
+    def from_texts(cls, texts: Sequence[str], tokenizer: Tokenizer) -> CaptionIds:
         """Tokenises captions: some 10 us each, against 240 us one by one."""
         parts, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
         for begin in range(0, len(texts), _BATCH):
@@ -38,11 +38,11 @@ class CaptionIds:
         return cls(np.concatenate(parts), np.cumsum(np.concatenate(lengths)), tokenizer)
 
     def batch(self, captions: np.ndarray, drop: Drop | None = None) -> np.ndarray:
-        """Ids int32 (N, L) of some captions, as the tokenizer encloses and pads them.
+        """Returns ids int32 (N, L) of captions with start, end and padding of the tokenizer.
 
         Args:
-            captions: Their numbers, int64 (N,); -1 for none, which has padding alone.
-            drop: Which words are dropped; None drops none.
+            captions: Indices of captions, int64 (N,); -1 gives padding alone.
+            drop: Random word dropping; None drops no words.
         """
         ids, lengths = self._words(captions)
         if drop is not None:
@@ -53,18 +53,18 @@ class CaptionIds:
 
     @property
     def longest(self) -> int:
-        """Words of the longest caption."""
+        """Number of words of the longest caption."""
         return int(np.diff(self.first).max(initial=0))
 
     def _words(self, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (N, L) of captions, anything behind their last word, and how many words they have."""
+        """Returns ids (N, L), arbitrary after the last word, and the lengths of captions."""
         begin = self.first[captions]
         lengths = np.where(captions < 0, 0, self.first[captions + 1] - begin)
         places = begin[:, None] + np.arange(lengths.max(initial=0))
         return self.flat.take(places, mode="clip"), lengths
 
     def _enclosed(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Captions between what begins and what ends them, padded."""
+        """Adds start and end ids and padding."""
         start, end, pad = self.tokenizer.start, self.tokenizer.end, self.tokenizer.pad
         before, longest = int(start is not None), lengths.max(initial=0)
         enclosed = np.full((len(ids), longest + before + (end is not None)), pad, np.int32)
@@ -79,11 +79,11 @@ class CaptionIds:
 
 @dataclass(frozen=True, eq=False)
 class Drop:
-    """Which words of a batch of captions are dropped.
+    """Random word dropping of a batch of captions.
 
     Attributes:
-        share: The probability that a word becomes blank, and the part of the words removed.
-        draws: Two random numbers from 0 to 1 a word, float (N, 2, L) for at least L words.
+        share: Probability that a word is masked, and share of the words removed after that.
+        draws: Two uniform random numbers per word, float (N, 2, L) for at least L words.
     """
 
     share: float
@@ -100,20 +100,20 @@ def drop_words(
 
     Args:
         ids: Ids (N, L) of captions.
-        lengths: How many of them are words, int (N,).
-        drop: What was drawn.
+        lengths: Number of words per caption, int (N,).
+        drop: The random numbers.
         mask_id: `<unk>`, or the mask of a vocabulary that has one; None only removes words.
 
     Returns:
-        Ids (N, L) of the words that are left, in order, and how many are left.
+        Ids (N, L) of the remaining words, in order, and their numbers (N,).
     """
     share, length = np.float32(drop.share), ids.shape[1]
-    there = np.arange(length) < lengths[:, None]
+    mask = np.arange(length) < lengths[:, None]
     if mask_id is not None:
         ids = np.where(drop.draws[:, 0, :length] < share, np.int32(mask_id), ids)
-    order = np.argsort(np.where(there, drop.draws[:, 1, :length], np.inf), axis=1)
+    order = np.argsort(np.where(mask, drop.draws[:, 1, :length], np.inf), axis=1)
     rank = np.argsort(order, axis=1)
     removed = np.floor(share * lengths.astype(np.float32)).astype(lengths.dtype)
-    kept = there & (rank >= removed[:, None])
+    kept = mask & (rank >= removed[:, None])
     front = np.argsort(~kept, axis=1, kind="stable")
     return np.take_along_axis(ids, front, axis=1), lengths - removed

@@ -1,7 +1,7 @@
-"""Columns of numbers and bytes in one file, which is mapped, not read.
+"""Columns of numbers and bytes in one memory-mapped file, in the layout of safetensors.
 
-The layout is that of safetensors: the length of a header (8 bytes), the header as JSON, and the
-columns one after another.
+The library `safetensors` writes whole arrays from memory and reads copies; these columns are
+written part by part and mapped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Generic, TypeVar, overload
 
 import numpy as np
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 
 T = TypeVar("T")
 
@@ -29,14 +29,14 @@ _CHUNK = 4096
 
 
 class ColumnsWriter:
-    """Writes columns part by part; no more than a part is in memory. A context manager.
+    """Context manager that writes columns part by part; only one part is in memory.
 
     The file appears whole at the end of the block, or not at all.
 
     Args:
-        path: Where it will be.
-        columns: The type of each column by its name, as safetensors calls it: the widest first,
-            so that all lie where their type wants it.
+        path: The file.
+        columns: The safetensors type of each column by name: the widest first, so that all are
+            aligned.
 
     Raises:
         OSError: If the disk is full or cannot be written.
@@ -56,7 +56,7 @@ class ColumnsWriter:
         return self
 
     def append(self, **parts: np.ndarray) -> None:
-        """Adds a part to each column that is named."""
+        """Appends a part to each named column."""
         for name, part in parts.items():
             dtype = _TYPES[self._columns[name]]
             self._files[name].write(np.ascontiguousarray(part, dtype).data)
@@ -75,7 +75,7 @@ class ColumnsWriter:
             header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % _ALIGNED)
-        with written_aside(self._path) as aside, aside.open("wb") as whole:
+        with replace_atomically(self._path) as temporary, temporary.open("wb") as whole:
             whole.write(len(text).to_bytes(8, "little") + text)
             for file in self._files.values():
                 file.seek(0)
@@ -83,7 +83,7 @@ class ColumnsWriter:
 
 
 def map_columns(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a file that `ColumnsWriter` has written, as it was checked before.
+    """Maps the columns of a file of `ColumnsWriter`, whose checksum was verified before.
 
     Args:
         path: The file.
@@ -92,17 +92,17 @@ def map_columns(path: Path) -> dict[str, np.ndarray]:
     start = 8 + int.from_bytes(mapped[:8].tobytes(), "little")
     header = json.loads(mapped[8:start].tobytes())
     columns = {}
-    for name, told in header.items():
-        begin, end = (start + place for place in told["data_offsets"])
-        columns[name] = mapped[begin:end].view(_TYPES[told["dtype"]])
+    for name, column in header.items():
+        begin, end = (start + offset for offset in column["data_offsets"])
+        columns[name] = mapped[begin:end].view(_TYPES[column["dtype"]])
     return columns
 
 
 class Lazy(Sequence[T], Generic[T]):
-    """A list whose items are made when they are asked for."""
+    """Read-only sequence that computes its items on access."""
 
     def part(self, begin: int, end: int) -> list[T]:
-        """The items from one number up to another, which both exist."""
+        """Returns the items from one valid index up to another."""
         raise NotImplementedError
 
     @overload
@@ -131,11 +131,11 @@ class Lazy(Sequence[T], Generic[T]):
 
 
 class Strings(Lazy[str]):
-    """Texts that lie one after another.
+    """Concatenated texts.
 
     Args:
-        content: All of them in UTF-8, uint8 (bytes,).
-        first: Where each begins, and the end of the last: int64 (texts + 1,).
+        content: All texts in UTF-8, uint8 (bytes,).
+        first: Offset of each text, and the end of the last: int64 (texts + 1,).
     """
 
     def __init__(self, content: np.ndarray, first: np.ndarray) -> None:
@@ -146,13 +146,13 @@ class Strings(Lazy[str]):
         return len(self._first) - 1
 
     def digest(self) -> str:
-        """A digest of all texts in their order: 16 hexadecimal digits."""
+        """Returns a digest of all texts in order: 16 hexadecimal digits."""
         digest = hashlib.sha256(self._first.astype("<i8").tobytes())
         digest.update(self._content.tobytes())
         return digest.hexdigest()[:16]
 
     def part(self, begin: int, end: int) -> list[str]:
-        """The texts from one number up to another."""
+        """Returns the texts from one index up to another."""
         places = self._first[begin : end + 1].tolist()
         start = places[0]
         content = self._content[start : places[-1]].tobytes()
@@ -160,11 +160,11 @@ class Strings(Lazy[str]):
 
 
 class Tuples(Lazy[tuple[int, ...]]):
-    """Tuples of numbers that lie one after another.
+    """Concatenated tuples of numbers.
 
     Args:
-        numbers: All of them, int (numbers,).
-        first: Where each tuple begins, and the end of the last: int64 (tuples + 1,).
+        numbers: All numbers, int (numbers,).
+        first: Offset of each tuple, and the end of the last: int64 (tuples + 1,).
     """
 
     def __init__(self, numbers: np.ndarray, first: np.ndarray) -> None:
@@ -176,17 +176,17 @@ class Tuples(Lazy[tuple[int, ...]]):
 
     @property
     def longest(self) -> int:
-        """How many numbers the longest tuple has."""
+        """Length of the longest tuple."""
         return int(np.diff(self._first).max(initial=0))
 
     def part(self, begin: int, end: int) -> list[tuple[int, ...]]:
-        """The tuples from one number up to another."""
+        """Returns the tuples from one index up to another."""
         places = self._first[begin : end + 1].tolist()
         numbers = self._numbers[places[0] : places[-1]].tolist()
         return [tuple(numbers[a - places[0] : b - places[0]]) for a, b in pairwise(places)]
 
     def padded(self, which: np.ndarray, width: int) -> np.ndarray:
-        """Some of the tuples, int64 (N, width), padded with -1."""
+        """Returns some of the tuples, int64 (N, width), padded with -1."""
         first, end = self._first[which, None], self._first[which + 1, None]
         places = first + np.arange(width)
         if not len(self._numbers):

@@ -1,4 +1,4 @@
-"""Where the pages of the documentation are: in a checkout, or within the installed package."""
+"""Paths of the pages of the documentation, in a checkout or in the installed package."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def page(name: str) -> str:
-    """The path of a page of the documentation, which opens from the current folder.
+    """Returns the path of a page of the documentation, relative to the current folder if possible.
 
     Args:
-        name: The file in the folder of the pages, such as `data.md`.
+        name: The file below the folder of the pages, such as `how_to/data.md`.
     """
     here = Path(__file__).parent.parent
     packaged = here / "keras_xmr" / "docs"
@@ -22,5 +22,5 @@ def page(name: str) -> str:
 
 
 def with_pages(text: str) -> str:
-    """A text in which pages are named as in a checkout (`docs/data.md`), with their paths."""
-    return re.sub(r"\bdocs/(\w+\.md)", lambda match: page(match[1]), text)
+    """Replaces names of pages (`docs/how_to/data.md`) in a text with their paths."""
+    return re.sub(r"\bdocs/((?:\w+/)*\w+\.md)", lambda match: page(match[1]), text)

@@ -1,8 +1,8 @@
-"""The root of all errors that a user can do something about."""
+"""Base class of errors that a user can fix."""
 
 
 class UserError(Exception):
-    """Something that the user can mend; the message says what is wrong and what to do.
+    """An error that the user can fix; the message says how.
 
     The command line prints the message alone, without a traceback.
     """

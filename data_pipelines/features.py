@@ -1,4 +1,4 @@
-"""Records of the features of images, made once from records of the images themselves."""
+"""Records of the features of images, computed once from records of the images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from data_pipelines.sources import Entry, Regions, Split
 from data_pipelines.split_index import SplitIndexWriter, index_file
 
 Encode = Callable[[tf.Tensor], np.ndarray]
-"""From pixels uint8 (B, H, W, 3) to features (B, L, F) of any float type."""
+"""Maps pixels uint8 (B, H, W, 3) to features (B, L, F) of any float type."""
 
 
 def write_features(
@@ -34,27 +34,27 @@ def write_features(
     options: ImageOptions,
     batch: int,
 ) -> Records:
-    """Writes the features of images as records of regions, or what is still missing of them.
+    """Writes the missing features of images as records of regions.
 
-    They have the same images and captions in the same order, and a shard for each shard. Splits
-    that were written before stay. Numbers are kept in half precision. Finished shards are never
-    written again, and nothing half-written is ever visible.
+    They have the same images and captions in the same order, in the same shards. Splits that were
+    written before are kept. Numbers are stored in half precision. Finished shards are not written
+    again, and incomplete files are never visible.
 
     Args:
         records: Records of images.
-        splits: The splits that are wanted.
-        folder: Where the features go.
-        encode: Makes the features.
+        splits: The required splits.
+        folder: Folder of the features.
+        encode: Computes features.
         shape: L and F of an image.
-        options: How photos become pixels: as in evaluation.
-        batch: How many images are encoded at once.
+        options: Options of decoding; as in evaluation.
+        batch: Number of images per batch.
 
     Returns:
         Records that hold regions (L, F).
 
     Raises:
-        RecordsError: If a record is damaged, a feature is too large for half precision, or the
-            disk is full.
+        RecordsError: If a record is damaged, a feature overflows half precision, or the disk is
+            full.
         LockedError: If another process works in the folder.
     """
     features = open_features(folder)
@@ -66,7 +66,7 @@ def write_features(
 
 
 def open_features(folder: Path) -> Records | None:
-    """The features that were written, or None if none were.
+    """Opens the features; returns None if they were not computed.
 
     Raises:
         RecordsError: If their manifest is damaged.
@@ -84,23 +84,23 @@ def _write_missing(
     batch: int,
 ) -> Records:
     shards = {split: records.manifest["splits"][split]["shards"] for split in splits}
-    total = sum(shard["images"] for found in shards.values() for shard in found)
+    total = sum(shard["images"] for split_shards in shards.values() for shard in split_shards)
     with Progress("computing features", total, "images") as bar:
-        for split, found in shards.items():
-            for shard in found:
+        for split, split_shards in shards.items():
+            for shard in split_shards:
                 index = read_index(records.folder, [shard])
                 part = SplitRecords(records.folder, split, [shard], index, None)
                 _write_shard(part, shard, folder, encode, options, batch, bar)
     written = {
-        split: told["shards"]
-        for split, told in records.manifest["splits"].items()
+        split: manifest["shards"]
+        for split, manifest in records.manifest["splits"].items()
         if not missing_images(records, [split], folder)
     }
     return _finish(records, written, folder, shape)
 
 
 def missing_images(records: Records, splits: Sequence[Split], folder: Path) -> int:
-    """How many images of some splits have no features in a folder yet."""
+    """Returns the number of images of some splits without features in a folder."""
     return sum(
         shard["images"]
         for split in splits
@@ -118,7 +118,7 @@ def _write_shard(
     batch: int,
     bar: Progress,
 ) -> None:
-    """Writes the features of the images of one shard, unless they are there."""
+    """Writes the features of the images of one shard, unless they exist."""
     path = folder / shard["file"]
     if read_sidecar(path) is not None:
         bar.update(len(part))
@@ -137,7 +137,7 @@ def _writing(path: Path) -> ShardWriter:
 
 
 def _on_disk(folder: Path, work: Callable[..., Any], *arguments: Any) -> Any:
-    """Does something that writes. Errors of encoding, which may be others, are not caught here."""
+    """Calls a function that writes, and converts errors of the disk, not those of encoding."""
     try:
         return work(*arguments)
     except (OSError, tf.errors.OpError) as error:
@@ -145,7 +145,7 @@ def _on_disk(folder: Path, work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _half(features: np.ndarray, folder: Path) -> np.ndarray:
-    """The features in half precision, which ends at 65,504."""
+    """Converts features to half precision, whose maximum is 65,504."""
     with np.errstate(over="ignore"):
         half = features.astype(np.float16)
     if not np.isfinite(half).all():
@@ -157,7 +157,7 @@ def _half(features: np.ndarray, folder: Path) -> np.ndarray:
 
 
 def _entries(part: SplitRecords) -> Iterator[Entry]:
-    """The images of a part, with their captions and labels."""
+    """Yields the images of a part, with their captions and labels."""
     ends = part.first_caption[1:].tolist()
     first = 0
     for key, labels, end in zip(part.image_keys, part.labels, ends, strict=True):
@@ -168,16 +168,16 @@ def _entries(part: SplitRecords) -> Iterator[Entry]:
 def _finish(
     records: Records, shards: dict[Split, Any], folder: Path, shape: tuple[int, int]
 ) -> Records:
-    """Copies what does not change from the records, and writes the manifest last."""
+    """Copies the unchanged files of the records, and writes the manifest last."""
     splits: dict[str, Any] = {}
     files = [records.file(WORDS), *filter(None, (records.truth(split) for split in shards))]
     for file in files:
-        # Whole or not at all: other runs may read those of splits that were written before.
+        # Atomic: other runs may be reading files of splits that were written before.
         _on_disk(folder, atomic_write, folder / file.name, file.read_bytes())
-    for split, found in shards.items():
+    for split, split_shards in shards.items():
         whole = records.manifest["splits"][split]
         splits[split] = {name: whole[name] for name in ("images", "captions")}
-        splits[split]["shards"] = _on_disk(folder, _write_index, folder, split, found)
+        splits[split]["shards"] = _on_disk(folder, _write_index, folder, split, split_shards)
         files.append(folder / index_file(split))
     manifest = records.manifest | {
         "holds": "regions",
@@ -192,16 +192,16 @@ def _finish(
 
 
 def _write_index(folder: Path, split: Split, shards: Sequence[Any]) -> list[dict[str, Any]]:
-    """Writes the index of a split; returns what the manifest says of its shards."""
-    told = []
+    """Writes the index of a split; returns the entries of its shards in the manifest."""
+    entries = []
     with SplitIndexWriter(folder / index_file(split)) as index:
         for shard in shards:
             path = folder / shard["file"]
             sidecar = read_sidecar(path)
             if sidecar is None:
-                raise RecordsError(f"{path} was removed while others were made")
+                raise RecordsError(f"{path} was removed while other shards were written")
             index.append(sidecar)
             changed = {name: sidecar[name] for name in ("bytes", "sha256")}
             changed["sidecar"] = checksum(path.with_suffix(".json"))
-            told.append(shard | changed)
-    return told
+            entries.append(shard | changed)
+    return entries

@@ -1,4 +1,4 @@
-"""Writing files so that they appear whole or not at all, and telling whether they still are."""
+"""Atomic writing of files, and checksums."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ NO_ARRAY = (
     # An archive says of itself that it is encrypted, or compressed in an unknown way.
     RuntimeError,
 )
-"""What `numpy.load` raises of files that hold no whole array."""
+"""Exceptions that `numpy.load` raises for files without a complete array."""
 
 
 def bytes_after(array: np.ndarray, path: Path) -> int:
-    """How many bytes a file has after the array that it is memory-mapped as; 0 of other arrays.
+    """Returns the number of bytes of a file after its memory-mapped array; 0 for other arrays.
 
-    `numpy.load` does not look at them, and an array that lost or won bytes within has others.
+    `numpy.load` ignores them, but an array that lost or gained bytes has others.
     """
     import numpy as np
 
@@ -42,70 +42,70 @@ def bytes_after(array: np.ndarray, path: Path) -> int:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
+    """Returns the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_ASIDE = re.compile(r"\..+\.(?P<process>\d+)\.\d+(\.[a-z0-9.]+)?")
+_TEMPORARY = re.compile(r"\..+\.(?P<process>\d+)\.\d+(\.[a-z0-9.]+)?")
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Writes a file under another name, then renames it.
+    """Writes a file under a temporary name, then renames it.
 
     Raises:
         OSError: If the disk is full or cannot be written. It names the file, and nothing is left
             behind.
     """
-    with written_aside(path) as aside:
-        aside.write_bytes(content)
+    with replace_atomically(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextmanager
-def written_aside(path: Path, suffix: str = "") -> Iterator[Path]:
-    """Gives another name under which a file is written; at the end it is renamed, if all went well.
+def replace_atomically(path: Path, suffix: str = "") -> Iterator[Path]:
+    """Yields a temporary path; at the end, the file there is renamed unless an error occurred.
 
     Args:
         path: The file.
-        suffix: See `aside_of`.
+        suffix: See `temporary_path`.
 
     Raises:
         OSError: If the disk is full or cannot be written. It names the file.
     """
-    aside = aside_of(path, suffix)
+    temporary = temporary_path(path, suffix)
     try:
-        yield aside
-        put_in_place(aside, path)
+        yield temporary
+        atomic_replace(temporary, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def aside_of(path: Path, suffix: str = "") -> Path:
-    """The name under which this thread of this process writes a file before it is renamed.
+def temporary_path(path: Path, suffix: str = "") -> Path:
+    """Returns the temporary path of a file for this thread of this process.
 
     Args:
         path: The file.
-        suffix: How the name must end for whoever writes it, such as ".npz".
+        suffix: Required end of the name, such as ".npz".
     """
     return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{suffix}")
 
 
-def put_in_place(aside: Path, path: Path) -> None:
-    """Renames a file that was written aside, once the disk has it: it outlives a power cut."""
-    sync(aside)
-    os.replace(aside, path)
+def atomic_replace(temporary: Path, path: Path) -> None:
+    """Renames a temporary file after flushing it to the disk, so that it survives a power cut."""
+    sync(temporary)
+    os.replace(temporary, path)
     sync(path.parent)
 
 
 def reserve(path: Path, size: int) -> None:
-    """Makes a file of so many bytes, where the system can reserve them without writing.
+    """Creates a file with reserved disk space, where the system supports that.
 
-    For libraries that do not survive a disk that is full: they write into the file afterwards.
+    For libraries that crash on a full disk: they write into the file afterwards.
 
     Raises:
-        OSError: If it does not fit on the disk, or is larger than a process may write.
+        OSError: If the disk is full, or the size exceeds the limit of the process.
     """
     with path.open("wb") as file:
         if hasattr(os, "posix_fallocate"):
@@ -113,29 +113,29 @@ def reserve(path: Path, size: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until the disk has a file, or the names in a folder."""
+    """Flushes a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        # Some file systems cannot do this with a folder.
+        # Some file systems do not support this for folders.
         with suppress(OSError) if path.is_dir() else nullcontext():
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def remove_asides(folder: Path, alone: bool = False) -> None:
-    """Removes what processes that were killed left aside in a folder.
+def remove_stale_temporaries(folder: Path, alone: bool = False) -> None:
+    """Removes temporary files of killed processes in a folder.
 
-    Before this process writes anything into the folder: what carries its own number was left by
-    an earlier one, which had the same, as in a container.
+    To be called before this process writes into the folder: files with its process id were left by
+    an earlier process with the same id, as in a container.
 
     Args:
-        folder: The folder, which need not be there.
-        alone: Whether no other process writes into it, as its lock says: then all is removed. What
-            processes that still run write is left otherwise.
+        folder: The folder, which need not exist.
+        alone: Whether the lock of the folder is held, so that all temporary files are stale. If
+            False, files of running processes are kept.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
-        name = _ASIDE.fullmatch(path.name)
+        name = _TEMPORARY.fullmatch(path.name)
         if name is None or (not alone and _runs(int(name["process"]))):
             continue
         if path.is_dir():
@@ -145,7 +145,7 @@ def remove_asides(folder: Path, alone: bool = False) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Whether another process of this number runs on this machine."""
+    """Whether another process with this id is running on this machine."""
     if process == os.getpid():
         return False
     try:
@@ -153,5 +153,5 @@ def _runs(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # It is another user's.
+        pass  # It belongs to another user.
     return True

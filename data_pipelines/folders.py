@@ -1,4 +1,4 @@
-"""Looks at folders before work is done for what would be written there."""
+"""Checks output folders before work begins."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from data_pipelines.errors import UserError
 
 
 def check_folder(path: Path) -> None:
-    """Checks that files can be written to a folder, which need not be there yet.
+    """Checks that files can be written to a folder, which need not exist yet.
 
     Args:
         path: The folder.
 
     Raises:
-        UserError: If it, or what it would be made in, is no folder or cannot be written to.
+        UserError: If it, or its closest existing parent, is not a writable folder.
     """
-    there = path
-    while not os.path.lexists(there) and there != there.parent:
-        there = there.parent
-    if not os.path.isdir(there):
-        raise UserError(f"{there}: is no folder; choose another place, or move it away")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{there}: cannot be written to; choose another place, or permit it")
+    existing = path
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    if not os.path.isdir(existing):
+        raise UserError(f"{existing} is not a folder; choose another place, or move it away")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{existing} cannot be written to; choose another place, or change its permissions"
+        )

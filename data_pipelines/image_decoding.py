@@ -1,4 +1,4 @@
-"""The pixels of an image file in a graph of TensorFlow, as `data_pipelines.pixels` defines them."""
+"""Decoding of image files in a TensorFlow graph, as `data_pipelines.pixels` defines it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import tensorflow as tf
 from data_pipelines.image_headers import Frame, Header
 
 DCT = "INTEGER_ACCURATE"
-"""How JPEG files are decoded, wherever they are: by the standard, as Pillow does it. The default
-of TensorFlow is faster on old machines, and a few levels off."""
+"""Method of all JPEG decoding: by the standard, as Pillow does. TensorFlow's default is faster on
+old machines, and differs by a few levels."""
 
 
 def decode(data: tf.Tensor, header: Header) -> tf.Tensor:
-    """Pixels uint8 (H, W, 3) of an image file, the right way up.
+    """Decodes an image file to upright pixels uint8 (H, W, 3).
 
     Args:
         data: The bytes of the file, a scalar string.
-        header: What `read_header` says of it, which must not be a problem.
+        header: Result of `read_header`, without a problem.
     """
     decoders = [
         lambda: tf.io.decode_jpeg(data, channels=3, dct_method=DCT),
@@ -43,10 +43,9 @@ def _on_white(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def _still(data: tf.Tensor, frame: Frame) -> tf.Tensor:
-    """A GIF file of nothing but its first frame, with white for its transparent colour.
+    """Reduces a GIF file to its first frame, with white as its transparent colour.
 
-    The decoder reads all frames, however many and large they are, and makes transparent pixels
-    black.
+    The decoder would read all frames, however many and large, and make transparent pixels black.
     """
     size = tf.cast(tf.strings.length(data), tf.int64)
     white = tf.strings.join(
@@ -65,11 +64,11 @@ def _cut(data: tf.Tensor, begin: tf.Tensor | int, end: tf.Tensor) -> tf.Tensor:
 
 
 def _upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
-    """Turns pixels as the orientation of EXIF says: along the diagonal, and then along the axes."""
+    """Applies the EXIF orientation: transposes pixels, then flips them."""
 
-    def among(*values: int) -> tf.Tensor:
+    def is_one_of(*values: int) -> tf.Tensor:
         return tf.reduce_any(orientation == tf.constant(values, tf.int64))
 
-    pixels = tf.cond(among(5, 6, 7, 8), lambda: tf.transpose(pixels, [1, 0, 2]), lambda: pixels)
-    pixels = tf.cond(among(2, 3, 6, 7), lambda: tf.reverse(pixels, [1]), lambda: pixels)
-    return tf.cond(among(3, 4, 7, 8), lambda: tf.reverse(pixels, [0]), lambda: pixels)
+    pixels = tf.cond(is_one_of(5, 6, 7, 8), lambda: tf.transpose(pixels, [1, 0, 2]), lambda: pixels)
+    pixels = tf.cond(is_one_of(2, 3, 6, 7), lambda: tf.reverse(pixels, [1]), lambda: pixels)
+    return tf.cond(is_one_of(3, 4, 7, 8), lambda: tf.reverse(pixels, [0]), lambda: pixels)

@@ -1,4 +1,4 @@
-"""Images of records as files, for those who want to look at them, or to search them."""
+"""Writes images of records as files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ def write_images(records: SplitRecords, folder: Path) -> int:
 
     Args:
         records: The split.
-        folder: Where the files go.
+        folder: Folder of the files.
 
     Returns:
-        How many there are.
+        The number of images.
 
     Raises:
-        UserError: If the records hold features in place of images, or a key leads out of the
-            folder.
+        UserError: If the records hold features instead of images, or a key leads out of the folder.
     """
     if records.holds != "images":
         raise UserError("the records hold features of images; there are no pixels to write")

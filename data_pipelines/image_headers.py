@@ -1,7 +1,8 @@
-"""What the bytes of an image file say before it is decoded, in a graph of TensorFlow.
+"""Headers of image files, parsed in a TensorFlow graph before the image is decoded.
 
-A graph cannot catch the error of a decoder. So all that can be told from the structure of a file
-is checked before: its format, its number of pixels, whether it is cut off.
+A graph cannot catch the error of a decoder, so the structure of a file is checked before: its
+format, its number of pixels, whether it is cut off. An exported model depends on this module for
+the orientation and transparency of photos.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from data_pipelines.pixels import MAX_PIXELS
 
 JPEG, PNG, GIF, BMP, OTHER = range(5)
 
-# A walk through a file ends here, so that no file keeps a server busy. PNG files of 100 million
-# bytes have this many parts, and GIF files whose first frame has 5 million.
+# Limit of the parts that are read, so that no file keeps a server busy. PNG files of 100 million
+# bytes, and GIF files with a first frame of 5 million, have this many.
 _MAX_PARTS = 20_000
 
 _ORIENTATION, _SHORT = 0x0112, 3
@@ -26,13 +27,13 @@ _DAMAGED = "is a broken image: it is cut off or damaged"
 
 
 class Frame(NamedTuple):
-    """Where the first frame of a GIF file lies, as scalar tensors int64.
+    """Offsets of the first frame of a GIF file, scalar tensors int64.
 
     Attributes:
-        begin: Where it begins; 0 if there is none.
-        end: Where it ends; 0 if it does not.
-        shared: Where what all frames share ends: sizes, and a table of colours.
-        transparent: Where the colour lies that is transparent; 0 if none is.
+        begin: Its begin; 0 without a frame.
+        end: Its end; 0 if it is cut off.
+        shared: End of the part that all frames share: sizes, and a table of colours.
+        transparent: Offset of the transparent colour; 0 without one.
     """
 
     begin: tf.Tensor
@@ -42,14 +43,14 @@ class Frame(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What is known of an image file before it is decoded, as scalar tensors.
+    """Header of an image file, as scalar tensors.
 
     Attributes:
-        height: Of the image as it is stored, int64.
-        width: Of the image as it is stored, int64.
-        problem: Why it cannot be decoded, string; empty if nothing is known against it.
-        kind: The number of its format, int32.
-        orientation: That of its EXIF data, from 1 (upright) to 8, int64.
+        height: Height of the image as stored, int64.
+        width: Width of the image as stored, int64.
+        problem: Reason why it cannot be decoded, string; empty if it can.
+        kind: Index of its format, int32.
+        orientation: EXIF orientation from 1 (upright) to 8, int64.
         transparent: Whether a PNG file has transparent pixels, bool.
         frame: The first frame of a GIF file.
     """
@@ -64,7 +65,7 @@ class Header(NamedTuple):
 
 
 class Bytes:
-    """The bytes of a file as numbers; what lies beyond its end is zero.
+    """Bytes of a file as numbers, zero beyond its end.
 
     Args:
         values: The bytes, uint8 (N,).
@@ -79,7 +80,7 @@ class Bytes:
     def numbers(
         self, at: tf.Tensor | int, *places: tuple[int, int], little: tf.Tensor | bool = False
     ) -> list[tf.Tensor]:
-        """Numbers after a position, scalars int64, each by its offset and its width in bytes."""
+        """Reads numbers, scalars int64, at (offset, width in bytes) after a position."""
         begin = tf.clip_by_value(tf.cast(at, tf.int64), 0, self.size)
         values = tf.slice(self._values, begin[None], [max(offset + w for offset, w in places)])
         return _numbers(values, places, little)
@@ -91,24 +92,24 @@ class Bytes:
         *places: tuple[int, int],
         little: tf.Tensor | bool = False,
     ) -> list[tf.Tensor]:
-        """Columns of numbers, int64 (rows,), of a table that is `_BEYOND` bytes wide or less."""
+        """Reads columns, int64 (rows,), of a table at most `_BEYOND` bytes wide."""
         width = max(offset + w for offset, w in places)
         rows = tf.clip_by_value(rows, 0, (self.size - at) // width)
         values = tf.reshape(self._values[at : at + width * rows], [-1, width])
         return _numbers(values, places, little)
 
     def part(self, begin: tf.Tensor, end: tf.Tensor) -> Bytes:
-        """Those from `begin` to `end`."""
+        """Returns the bytes from `begin` to `end`."""
         return Bytes(self._values[begin : tf.minimum(end, self.size)])
 
     def has_after(self, at: tf.Tensor, first: int, second: int) -> tf.Tensor:
-        """Whether two bytes follow each other anywhere after a position."""
+        """Whether two bytes are consecutive anywhere after a position."""
         values = self._values[at:]
         return tf.reduce_any((values[:-1] == first) & (values[1:] == second))
 
 
 def read_header(data: tf.Tensor) -> Header:
-    """Reads what comes before the pixels, and finds what makes a file unfit to be decoded.
+    """Parses the header of an image file, and finds reasons why it cannot be decoded.
 
     Args:
         data: The bytes of the file, a scalar string.
@@ -133,8 +134,7 @@ def _first_frame(file: Bytes) -> Frame:
     def step(
         at: tf.Tensor, inside: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, key: tf.Tensor
     ) -> list[tf.Tensor]:
-        # Either a block begins here, or one of the parts of its content, the last of which is
-        # empty.
+        # Here begins a block, or a part of its content; the last part is empty.
         first, label, flags, index, colours = file.numbers(
             at, (0, 1), (1, 1), (3, 1), (6, 1), (9, 1)
         )
@@ -159,21 +159,21 @@ def _first_frame(file: Bytes) -> Frame:
         maximum_iterations=_MAX_PARTS,
     )
     (flags,) = file.numbers(begin, (9, 1))
-    own = _colours(flags)
-    table, size = _where(own > 0, begin + 10, 13), _where(own > 0, own, shared - 13)
+    local = _colours(flags)
+    table, size = _where(local > 0, begin + 10, 13), _where(local > 0, local, shared - 13)
     return Frame(begin, end, shared, _where((key >= 0) & (3 * key < size), table + 3 * key, 0))
 
 
 def _kind(file: Bytes) -> tf.Tensor:
-    """The number of the format, by the first bytes."""
+    """Returns the index of the format, from the first bytes."""
     beginnings = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM")
-    found = file.numbers(0, *[(0, len(beginning)) for beginning in beginnings])
-    known = [number == _number(name) for number, name in zip(found, beginnings, strict=True)]
+    first = file.numbers(0, *[(0, len(beginning)) for beginning in beginnings])
+    known = [number == _number(name) for number, name in zip(first, beginnings, strict=True)]
     return tf.argmax(tf.stack([*known, tf.constant(True)]), output_type=tf.int32)
 
 
 def _jpeg(file: Bytes) -> tuple[Header, tf.Tensor]:
-    """Walks to the first scan, past the size and the EXIF data."""
+    """Reads all markers up to the first scan."""
 
     def step(
         at: tf.Tensor,
@@ -216,7 +216,7 @@ def _jpeg(file: Bytes) -> tuple[Header, tf.Tensor]:
 
 
 def _png(file: Bytes) -> tuple[Header, tf.Tensor]:
-    """Walks through all chunks: EXIF data may come last."""
+    """Reads all chunks: EXIF data may come last."""
 
     def step(at: tf.Tensor, keyed: tf.Tensor, exif: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
         length, name = file.numbers(at, (0, 4), (4, 4))
@@ -246,7 +246,7 @@ def _png(file: Bytes) -> tuple[Header, tf.Tensor]:
 
 
 def _gif(file: Bytes) -> tuple[Header, tf.Tensor]:
-    """The first frame must be whole, and fill the image."""
+    """Reads the first frame, which must be complete and fill the image."""
     frame = _first_frame(file)
     width, height = file.numbers(6, (0, 2), (2, 2), little=True)
     left, top, *size = file.numbers(frame.begin, (1, 2), (3, 2), (5, 2), (7, 2), little=True)
@@ -261,7 +261,7 @@ def _gif(file: Bytes) -> tuple[Header, tf.Tensor]:
 
 
 def _bmp(file: Bytes) -> tuple[Header, tf.Tensor]:
-    """Nothing but the usual kind can be decoded: three bytes a pixel, not compressed."""
+    """Reads the header; only uncompressed files with three bytes per pixel can be decoded."""
     begin, header = file.numbers(10, (0, 4), (4, 4), little=True)
     width, height, bits, compression = file.numbers(
         18, (0, 4), (4, 4), (10, 2), (12, 4), little=True
@@ -292,7 +292,7 @@ def _header(
     transparent: tf.Tensor | bool = False,
     frame: Frame | None = None,
 ) -> tuple[Header, tf.Tensor]:
-    """What a format says, and where its EXIF data begin and end."""
+    """Returns the header of a format, and begin and end of its EXIF data."""
     none = tf.zeros([], tf.int64)
     header = Header(
         height=height,
@@ -313,7 +313,7 @@ def _first_problem(known: tf.Tensor, *problems: tuple[tf.Tensor, str]) -> tf.Ten
 
 
 def _orient(exif: Bytes) -> tf.Tensor:
-    """The orientation that EXIF data give, and 1 if they give none: `pixels.orientation`."""
+    """Returns the orientation in EXIF data, 1 by default, as `pixels.orientation` does."""
     (order,) = exif.numbers(0, (0, 2))
     little = order == _number(b"II")
     (start,) = exif.numbers(4, (0, 4), little=little)
@@ -321,20 +321,20 @@ def _orient(exif: Bytes) -> tf.Tensor:
     tag, kind, number, value, _ = exif.table(
         start + 2, count, (0, 2), (2, 2), (4, 4), (8, 2), (10, 2), little=little
     )
-    found = (tag == _ORIENTATION) & (kind == _SHORT) & (number == 1)
-    value = tf.concat([value[found], tf.ones([1], tf.int64)], axis=0)[0]
+    matches = (tag == _ORIENTATION) & (kind == _SHORT) & (number == 1)
+    value = tf.concat([value[matches], tf.ones([1], tf.int64)], axis=0)[0]
     return _where((value >= 1) & (value <= 8), value, 1)
 
 
 def _colours(flags: tf.Tensor) -> tf.Tensor:
-    """How many bytes the table of colours of a GIF file takes."""
+    """Size in bytes of the table of colours of a GIF file."""
     return _where(flags >= 128, 3 * 2 ** (flags % 8 + 1), 0)
 
 
 def _numbers(
     values: tf.Tensor, places: Sequence[tuple[int, int]], little: tf.Tensor | bool
 ) -> list[tf.Tensor]:
-    """Numbers int64 (...) of bytes (..., width), each by its offset and its width."""
+    """Converts bytes (..., width) to numbers int64 (...), each at its offset and width."""
     weights = np.zeros((2, len(places), values.shape[-1]), np.int64)
     for row, (offset, width) in enumerate(places):
         powers = 256 ** np.arange(width)

@@ -1,4 +1,4 @@
-"""From image files to pixels."""
+"""Decoding and augmentation of images."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import is_plain_jpeg, naming, open_image, pixels_of
 from data_pipelines.sources import UnreadableError
 
-# The mean of ImageNet, so that an erased pixel is about zero once that has been subtracted.
+# The mean of ImageNet, so that erased pixels are about zero after its subtraction.
 _ERASED = (124, 116, 104)
 
 
 def to_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
-    """The JPEG file that records hold of an image.
+    """Converts an image file to the JPEG file that records store.
 
-    An upright JPEG in RGB or grey stays as it is, if it is not to be made smaller. Of everything
-    else that `read_pixels` reads the pixels are written as a JPEG.
+    An upright JPEG in RGB or grey that is not resized is kept. Pixels of all other files are
+    encoded as a JPEG.
 
     Args:
         data: The bytes of the file.
         name: Its name, for the error message.
-        store_side: What the short side becomes where it is longer; None keeps all pixels.
+        store_side: Maximum length of the short side; None keeps all pixels.
 
     Raises:
-        UnreadableError: If it is not an image, a broken one, or one of too many pixels.
+        UnreadableError: If it is not an image, is broken, or has too many pixels.
     """
     with naming(data, name):
         image = open_image(data)
@@ -50,7 +50,7 @@ def to_jpeg(data: bytes, name: str, store_side: int | None = None) -> bytes:
 
 
 def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor) -> tf.Tensor:
-    """Pixels of a training image: cropped, resized, mirrored and erased at random.
+    """Decodes a training image with random crop, resizing, mirroring and erasing.
 
     Only the crop is decoded.
 
@@ -68,7 +68,7 @@ def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor)
         image = _to_uint8(_resize_view(_decode_jpeg(jpeg, window), options.size))
     else:
         image = decode_for_evaluation(jpeg, options)
-    # What follows is done with a quarter of the bytes of floats.
+    # As uint8, these steps need a quarter of the bytes of floats.
     if options.flip:
         image = tf.image.stateless_random_flip_left_right(image, flip_seed)
     if options.cutout:
@@ -77,9 +77,9 @@ def decode_for_training(jpeg: tf.Tensor, options: ImageOptions, seed: tf.Tensor)
 
 
 def decode_for_evaluation(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Pixels uint8 (size, size, 3) of the centre of a JPEG file, or of all of it.
+    """Decodes the centre of a JPEG file, or all of it, to pixels uint8 (size, size, 3).
 
-    The centre is the same as resizing the short side to `resize` and cropping, in one step.
+    The centre equals resizing the short side to `resize` and cropping, in one step.
     """
     if _scales_whole(options):
         return _scaled_whole(tf.io.decode_jpeg(jpeg, channels=3, dct_method=DCT), options)
@@ -89,18 +89,18 @@ def decode_for_evaluation(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
 def decode_any_for_evaluation(
     data: tf.Tensor, options: ImageOptions, name: tf.Tensor | str = "the image"
 ) -> tf.Tensor:
-    """Like `decode_for_evaluation`, for the bytes of any JPEG, PNG or GIF file, and most BMP ones.
+    """Decodes like `decode_for_evaluation` any JPEG, PNG or GIF file, and most BMP files.
 
     Args:
         data: The bytes of the file, a scalar string.
-        options: How photos become pixels.
-        name: What an error calls it.
+        options: Options of decoding.
+        name: Name of the image in errors.
 
     Returns:
         Pixels uint8 (size, size, 3).
 
     Raises:
-        tf.errors.InvalidArgumentError: If it cannot be decoded, as far as its header tells.
+        tf.errors.InvalidArgumentError: If its header shows that it cannot be decoded.
     """
     header = read_header(data)
     fits = tf.debugging.Assert(header.problem == "", [tf.strings.join([name, header.problem], " ")])
@@ -114,7 +114,7 @@ def decode_any_for_evaluation(
 
 
 def crop_for_evaluation(pixels: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Pixels uint8 (size, size, 3) of the centre of an image of any size, or of all of it."""
+    """Crops the centre of an image, or resizes all of it, to pixels uint8 (size, size, 3)."""
     if _scales_whole(options):
         return _scaled_whole(pixels, options)
     top, left, side = _center_window(tf.shape(pixels), options)
@@ -131,8 +131,8 @@ def cutout(
 
     Args:
         image: Pixels uint8 (H, W, 3).
-        probability: How often anything is erased.
-        area: Smallest and largest part of the image that is erased.
+        probability: Probability of erasing.
+        area: Smallest and largest erased share of the image.
         seed: Stateless seed, int (2,).
 
     Returns:
@@ -143,7 +143,7 @@ def cutout(
 
 
 def _erased(image: tf.Tensor, area: tuple[float, float], draw: tf.Tensor) -> tf.Tensor:
-    """An image without a rectangle, of which the last four of five numbers from 0 to 1 decide."""
+    """Erases the rectangle that is given by the last four of five uniform random numbers."""
     height, width = image.shape[0], image.shape[1]
     part = area[0] + draw[1] * (area[1] - area[0])
     aspect = tf.exp((2 * draw[2] - 1) * tf.math.log(1 / 0.3))
@@ -158,7 +158,7 @@ def _erased(image: tf.Tensor, area: tuple[float, float], draw: tf.Tensor) -> tf.
 
 
 def _random_window(shape: tf.Tensor, options: ImageOptions, seed: tf.Tensor) -> tf.Tensor:
-    """Top, left, height, width of a random resized crop."""
+    """Draws top, left, height and width of a random resized crop."""
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
         tf.zeros([1, 0, 4]),
@@ -174,7 +174,7 @@ def _random_window(shape: tf.Tensor, options: ImageOptions, seed: tf.Tensor) -> 
 def _center_window(
     shape: tf.Tensor, options: ImageOptions
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Top, left and side of the square of the image that evaluation sees."""
+    """Returns top, left and side of the square that evaluation uses."""
     short = tf.cast(tf.minimum(shape[0], shape[1]), tf.float32)
     side = tf.cast(tf.round(short * options.size / options.resize), tf.int32)
     side = tf.maximum(side, 1)
@@ -188,12 +188,12 @@ def _decode_center(jpeg: tf.Tensor, options: ImageOptions) -> tf.Tensor:
 
 
 def _decode_jpeg(jpeg: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """A window of a JPEG file (top, left, height, width)."""
+    """Decodes a window (top, left, height, width) of a JPEG file."""
     return tf.io.decode_and_crop_jpeg(jpeg, window, channels=3, dct_method=DCT)
 
 
 def _resize(image: tf.Tensor, size: int) -> tf.Tensor:
-    """Pixels float (size, size, 3); an image of that size keeps its own, at no cost."""
+    """Resizes to float (size, size, 3); an image of that size is not changed."""
     resized = tf.cond(
         tf.reduce_all(tf.shape(image)[:2] == size),
         lambda: tf.cast(image, tf.float32),
@@ -203,9 +203,9 @@ def _resize(image: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _resize_view(image: tf.Tensor, size: int) -> tf.Tensor:
-    """The same, for training: where an image grows, at half the cost.
+    """Resizes like `_resize`; enlarging takes half the time.
 
-    Antialiasing does nothing to it there, but for how the last digits are rounded.
+    Antialiasing changes enlarged images only by rounding.
     """
     resized = tf.cond(
         tf.reduce_all(tf.shape(image)[:2] <= size),
@@ -220,11 +220,11 @@ def _scales_whole(options: ImageOptions) -> bool:
 
 
 def _scaled_whole(image: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """A photo scaled as Pillow does, uint8 (size, size, 3): columns first, rounded, then rows.
+    """Scales a photo as Pillow does, uint8 (size, size, 3): columns first, rounded, then rows.
 
     Pillow 13 takes rows first where a photo is higher than wide; CLIP and SigLIP are older. The
-    long side is rounded down where the centre is cropped, as their preprocessors do. Pillow adds
-    fixed-point numbers, and here are floats: where a sum is near a half, pixels differ by 1.
+    long side is rounded down where the centre is cropped, as their preprocessors do. Pillow uses
+    fixed-point numbers; with floats, pixels whose sum is near a half differ by 1.
     """
     size = options.size
     if options.fit == "stretch":
@@ -242,5 +242,5 @@ def _scaled_whole(image: tf.Tensor, options: ImageOptions) -> tf.Tensor:
 
 
 def _to_uint8(image: tf.Tensor) -> tf.Tensor:
-    """Means of pixels, which lie from 0 to 255, as pixels."""
+    """Rounds values from 0 to 255 to uint8."""
     return tf.cast(tf.round(image), tf.uint8)

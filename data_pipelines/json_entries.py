@@ -1,4 +1,4 @@
-"""Entries of the JSON files that describe data sets. Imports no source."""
+"""Entries of the JSON files of data sets. Imports no source."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 
 
 def identifier(value: Any) -> str:
-    """An id of a JSON file, which is a whole number or a string.
+    """Converts an id in a JSON file, an integer or a string, to a string.
 
     Raises:
         TypeError: If it is something else, or empty.
     """
     if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
-        raise TypeError(f"an id is {value!r}")
+        raise TypeError(f"invalid id {value!r}")
     return str(value)
 
 
 def string(value: Any) -> str:
-    """A string of a JSON file.
+    """Checks that a value in a JSON file is a string.
 
     Raises:
         TypeError: If it is something else.
     """
     if not isinstance(value, str):
-        raise TypeError(f"there is {value!r} in the place of a text")
+        raise TypeError(f"expected a string, got {value!r}")
     return value
 
 
 def fault(error: Exception) -> str:
-    """What is wrong with an entry of a JSON file, in words."""
+    """Describes an error in an entry of a JSON file."""
     return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def is_text(text: str) -> bool:
-    """Whether a string can be written as UTF-8, without NUL: JSON can hold half of a character."""
+    """Whether a string is valid UTF-8 without NUL: JSON can hold unpaired surrogates."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
@@ -44,10 +44,10 @@ def is_text(text: str) -> bool:
 
 
 def karpathy_keys(images: Sequence[Any]) -> list[str]:
-    """The keys of the images of a split file: the id of the data set (`cocoid`), or the file name.
+    """Returns the keys of the images of a split file: the id (`cocoid`), or the file name.
 
-    Some files name the folder of an image and some do not, so it is no part of its key; only where
-    images in several folders have one name, it is.
+    Some files name the folder of an image and others do not, so it is not a part of the key unless
+    images in several folders have the same name.
 
     Args:
         images: The entries of the list `images`; the key of a malformed one may be empty.
@@ -67,6 +67,6 @@ def _key(image: Any, name: str) -> str:
 
 
 def karpathy_path(image: Any) -> PurePosixPath:
-    """The file of an image, with its folder if that is named."""
+    """Returns the file of an image, with its folder if the entry names it."""
     parts = [image.get("filepath"), image.get("filename")] if isinstance(image, dict) else []
     return PurePosixPath(*(part for part in parts if isinstance(part, str)))

@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""Locks that admit one process at a time to a folder."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import remove_asides
+from data_pipelines.files import remove_stale_temporaries
 
 try:
     import fcntl
-except ImportError:  # There is none on Windows: folders are not locked there.
+except ImportError:  # Windows does not have it: folders are not locked there.
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = ".lock"
 
 
 class LockedError(UserError):
-    """Another process works in a folder; the message names both."""
+    """Another process uses a folder; the message names both."""
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes out of a folder, which is made if there is none.
+    """Locks a folder against other processes, and creates it if necessary.
 
-    The system itself frees the lock of a process that ends, however it ends. What killed
-    processes have left aside is removed. On file systems without locks, folders are not locked.
+    The system frees the lock of a process that ends, even if it is killed. Temporary files of
+    killed processes are removed. On file systems without locks, folders are not locked.
 
     Args:
         folder: The folder.
 
     Raises:
-        LockedError: If another process has it, or the lock cannot be written.
+        LockedError: If another process holds the lock, or it cannot be written.
     """
     path = folder / _LOCK
     try:
@@ -45,12 +45,12 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed while it is held: nobody else can have it then.
+        # Removed while it is held, so that no other process holds it.
         with suppress(OSError):
             path.unlink()
         os.close(descriptor)
         with suppress(OSError):
-            folder.rmdir()  # Only an empty folder can be: nothing has come of the work.
+            folder.rmdir()  # Succeeds only if the folder is empty.
 
 
 def has_lock(folder: Path) -> bool:
@@ -59,13 +59,13 @@ def has_lock(folder: Path) -> bool:
 
 
 def _take(path: Path) -> int:
-    """Opens the lock and takes it."""
+    """Opens and acquires the lock."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
-            continue  # Its last owner has removed the folder, which was empty.
+            continue  # Its last owner removed the empty folder.
         try:
             is_alone = _lock(descriptor, path.parent)
         except BaseException:
@@ -73,11 +73,11 @@ def _take(path: Path) -> int:
             raise
         if _is_at(descriptor, path):
             if is_alone:
-                remove_asides(path.parent, alone=True)
+                remove_stale_temporaries(path.parent, alone=True)
             os.truncate(descriptor, 0)
             os.write(descriptor, json.dumps({"pid": os.getpid(), "command": sys.argv}).encode())
             return descriptor
-        os.close(descriptor)  # Its last owner has removed it meanwhile.
+        os.close(descriptor)  # Its last owner removed it meanwhile.
 
 
 def _lock(descriptor: int, folder: Path) -> bool:
@@ -88,7 +88,7 @@ def _lock(descriptor: int, folder: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise LockedError(
-            f"{folder} is in use by {_owner(descriptor)}. Wait until that ends, or stop it; then "
+            f"{folder} is in use by {_owner(descriptor)}. Wait for it to end, or stop it; then "
             "start again"
         ) from None
     except OSError:
@@ -104,7 +104,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _owner(descriptor: int) -> str:
-    """Who has the lock, as it has written there."""
+    """Returns the owner of the lock, as recorded in the file."""
     try:
         owner = json.loads(os.pread(descriptor, 1 << 16, 0))
         return f"process {owner['pid']} ({' '.join(owner['command'])[:200]})"

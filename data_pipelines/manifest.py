@@ -1,4 +1,4 @@
-"""What belongs to all shards of a data set, and the manifest, which is written last."""
+"""Files that are shared by all shards of a data set, and the manifest, which is written last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from data_pipelines.files import aside_of, atomic_write, checksum, put_in_place
+from data_pipelines.files import atomic_write, checksum, replace_atomically
 from data_pipelines.options import MANIFEST
 from data_pipelines.records import WORDS, Records, truth_file
 from data_pipelines.shard_plan import PlannedShard, ShardPlan
@@ -20,38 +20,38 @@ from data_pipelines.split_index import SplitIndexWriter, index_file, open_index
 from data_pipelines.text import count_words
 
 
-def finish_records(folder: Path, plan: ShardPlan, source: Source, found: Problems) -> Records:
-    """Writes the indices, the words, the truth where the source knows it, and the manifest.
+def finish_records(folder: Path, plan: ShardPlan, source: Source, problems: Problems) -> Records:
+    """Writes the indices, the words, the ground truth if the source has it, and the manifest.
 
     Args:
         folder: The folder of the records, with all shards.
         plan: The shards.
-        source: Where they come from.
-        found: What was wrong with the annotations; what was skipped of the images is added.
+        source: The source of the shards.
+        problems: Problems of the annotations; skipped images are added.
 
     Raises:
         RecordsError: If a shard is missing.
-        SourceError: If region features do not go together, or no training image can be used.
+        SourceError: If region features have different widths, or no training image can be used.
         OSError: If the disk is full or cannot be written.
     """
     shapes: set[tuple[int, ...]] = set()
     splits: dict[str, Any] = {}
     num_labels = 0
     for split in dict.fromkeys(shard.split for shard in plan.shards):
-        told = splits[split] = {"shards": [], "images": 0, "captions": 0}
+        entry = splits[split] = {"shards": [], "images": 0, "captions": 0}
         with SplitIndexWriter(folder / index_file(split)) as index:
             for shard in (shard for shard in plan.shards if shard.split == split):
                 sidecar = _sidecar(shard)
                 index.append(sidecar)
-                _tell(told, shard, sidecar)
-                for reason, what in sidecar["skipped"]:
-                    found.add(reason, what)
+                _add_shard(entry, shard, sidecar)
+                for reason, example in sidecar["skipped"]:
+                    problems.add(reason, example)
                 shapes |= {tuple(item["regions"]) for item in sidecar["items"]}
                 labels = (label for item in sidecar["items"] for label in item["labels"])
                 num_labels = max(num_labels, 1 + max(labels, default=-1))
-    splits = {split: told for split, told in splits.items() if told["images"]}
+    splits = {split: entry for split, entry in splits.items() if entry["images"]}
     if "train" not in splits:
-        raise SourceError(f"no training image can be used\n{found}")
+        raise SourceError(f"no training image can be used\n{problems}")
     files = [folder / index_file(split) for split in splits]
     manifest = {
         "version": VERSION,
@@ -60,7 +60,7 @@ def finish_records(folder: Path, plan: ShardPlan, source: Source, found: Problem
         "label_kind": source.label_kind,
         "num_labels": num_labels,
         "splits": splits,
-        "problems": {"counts": dict(found.counts), "examples": found.examples},
+        "problems": {"counts": dict(problems.counts), "examples": problems.examples},
     }
     files += [_write_words(folder), *_write_truth(folder, plan, source)]
     manifest["files"] = {path.name: checksum(path) for path in files}
@@ -75,8 +75,8 @@ def _sidecar(shard: PlannedShard) -> dict[str, Any]:
     return sidecar
 
 
-def _tell(split: dict[str, Any], shard: PlannedShard, sidecar: dict[str, Any]) -> None:
-    """Adds to the manifest of a split what it says of a shard."""
+def _add_shard(split: dict[str, Any], shard: PlannedShard, sidecar: dict[str, Any]) -> None:
+    """Adds a shard to the manifest of a split."""
     counts = {
         "images": len(sidecar["items"]),
         "captions": sum(len(item["captions"]) for item in sidecar["items"]),
@@ -91,7 +91,7 @@ def _tell(split: dict[str, Any], shard: PlannedShard, sidecar: dict[str, Any]) -
 
 
 def _region_shape(shapes: set[tuple[int, ...]]) -> tuple[int | None, int] | None:
-    """What the region features of all images have in common: (R, F), with R None if it varies."""
+    """Returns the shape (R, F) of the region features of all images, with R None if it varies."""
     if shapes <= {()}:
         return None
     numbers, widths = {shape[0] for shape in shapes}, {shape[1] for shape in shapes}
@@ -110,9 +110,9 @@ def _write_words(folder: Path) -> Path:
 
 
 def _write_truth(folder: Path, plan: ShardPlan, source: Source) -> Iterator[Path]:
-    """Writes which captions are true of which images, where the source knows all of it."""
+    """Writes the exhaustive ground truth, if the source has it."""
     if type(source).truth is Source.truth:
-        return  # Nothing to ask for, so that entries need not be in memory.
+        return  # Without loading entries into memory.
     splits: list[Split] = list(dict.fromkeys(shard.split for shard in plan.shards))
     for split in splits:
         shards = [shard for shard in plan.shards if shard.split == split]
@@ -121,8 +121,7 @@ def _write_truth(folder: Path, plan: ShardPlan, source: Source) -> Iterator[Path
         truth = source.truth([entry for entry in entries if entry.key in written])
         if truth is not None:
             path = truth_file(folder, split)
-            aside = aside_of(path, ".npz")
-            # To compress it takes as long as to compute it.
-            scipy.sparse.save_npz(aside, truth.astype(np.bool_), compressed=False)
-            put_in_place(aside, path)
+            with replace_atomically(path, ".npz") as temporary:
+                # Compressing takes as long as computing it.
+                scipy.sparse.save_npz(temporary, truth.astype(np.bool_), compressed=False)
             yield path

@@ -1,4 +1,4 @@
-"""What to say when memory does not suffice. Needs no TensorFlow."""
+"""Messages about exhausted memory. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 import sys
 
 
-def memory_trouble(error: Exception) -> str | None:
+def memory_error_message(error: Exception) -> str | None:
     """Returns the message for an error of Python, NumPy or TensorFlow about memory, or None."""
     if not (isinstance(error, MemoryError) or _is_exhausted(error)):
         return None
-    asked = re.search(r"shape ?[\[(][\d, ]+[\])]", str(error))
-    what = f" for an array of {asked[0]}" if asked else ""
+    shape = re.search(r"shape ?[\[(][\d, ]+[\])]", str(error))
+    purpose = f" for an array of {shape[0]}" if shape else ""
     return (
-        f"there is not enough memory{what}. What makes a run smaller: train.batch_size, "
-        "evaluation.batch_size, evaluation.tile, data.image.size, model.dimension, a smaller "
-        "encoder; or close other programs that use the memory or the GPU"
+        f"there is not enough memory{purpose}. To use less, reduce train.batch_size, "
+        "evaluation.batch_size, evaluation.tile, data.image.size or model.dimension, or choose a "
+        "smaller encoder; or close other programs that use memory or the GPU"
     )
 
 

@@ -1,8 +1,8 @@
 """Mixed training images: Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019).
 
-Each image of a batch may be mixed with that of the next pair. What is drawn is a function of the
-seed and the step, and is drawn for the whole batch, so it does not depend on who loads which
-part of it.
+Each image of a batch may be mixed with that of the next pair. The random numbers are a function of
+the seed and the step, and are drawn for the whole batch, so they do not depend on which worker
+loads a part.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from data_pipelines.images import decode_for_training
 from data_pipelines.options import ImageOptions
 from data_pipelines.records import parse
 
-_STREAM = 7  # sets these random numbers apart from others of the same seed and step
+_STREAM = 7  # separates these random numbers from others of the same seed and step
 
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    """How the images of a batch are mixed.
+    """Mixing of the images of a batch.
 
     Attributes:
-        partner: The place in the batch of the pair whose image is mixed in, int64 (B,).
-        ratio: The part of each image that stays its own, float32 (B,); 1 where none is mixed in.
-        box: Top, left, height and width of what is replaced, int32 (B, 4); without an area where
-            images are blended instead.
+        partner: Position in the batch of the pair whose image is mixed in, int64 (B,).
+        ratio: Share of each image that remains, float32 (B,); 1 without mixing.
+        box: Top, left, height and width of the replaced rectangle, int32 (B, 4); without an area
+            where images are blended instead.
     """
 
     partner: np.ndarray
@@ -36,7 +36,7 @@ class Mix:
 
 
 def draw_mix(batch_size: int, options: ImageOptions, seed: int, step: int) -> Mix:
-    """Draws how the images of one batch are mixed.
+    """Draws the mixing of the images of one batch.
 
     Args:
         batch_size: Pairs of the global batch.
@@ -70,14 +70,14 @@ def mix_image(
     options: ImageOptions,
     seed: tf.Tensor,
 ) -> tf.Tensor:
-    """A training image, mixed with another that is read for it, if the ratio is below 1.
+    """Mixes a training image with another, which is decoded only if the ratio is below 1.
 
     Args:
         image: Pixels uint8 (size, size, 3).
-        record: Record of the other image, a scalar string; anything where none is mixed in.
+        record: Record of the other image, a scalar string; arbitrary without mixing.
         ratio: See `Mix`.
         box: See `Mix`.
-        options: How the other image is cropped and augmented.
+        options: Cropping and augmentation of the other image.
         seed: Stateless seed of that, int (2,).
 
     Returns:
@@ -92,12 +92,12 @@ def mix_image(
 
 
 def mix_pixels(image: tf.Tensor, other: tf.Tensor, ratio: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
-    """The image with a box of the other one, or blended with it if the box is empty.
+    """Inserts a box of the other image, or blends both if the box is empty.
 
     Args:
         image: Pixels uint8 (H, W, 3).
         other: Pixels of the same shape.
-        ratio: The part of `image` in a blend.
+        ratio: The share of `image` in a blend.
         box: Top, left, height and width, int32 (4,).
 
     Returns:
@@ -108,6 +108,6 @@ def mix_pixels(image: tf.Tensor, other: tf.Tensor, ratio: tf.Tensor, box: tf.Ten
     inside = ((rows >= top) & (rows < top + height))[:, None, None] & (
         (columns >= left) & (columns < left + width)
     )[None, :, None]
-    own, mixed_in = tf.cast(image, tf.float32), tf.cast(other, tf.float32)
-    blend = tf.saturate_cast(tf.round(ratio * own + (1 - ratio) * mixed_in), tf.uint8)
+    first, second = tf.cast(image, tf.float32), tf.cast(other, tf.float32)
+    blend = tf.saturate_cast(tf.round(ratio * first + (1 - ratio) * second), tf.uint8)
     return tf.where(height * width > 0, tf.where(inside, other, image), blend)

@@ -1,4 +1,4 @@
-"""Reads parts of many files, of which few are open at a time."""
+"""Reading parts of many files with few open at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LIMIT = 64
-"""How many files stay open; a process may have about 1,000 on most machines."""
+"""Maximum number of open files; most systems allow about 1,000 per process."""
 
 
 @dataclass(slots=True)
@@ -19,28 +19,26 @@ class _File:
 
 
 class OpenFiles:
-    """Files that stay open between reads; of those that nobody reads, the last `limit`.
-
-    Can be used from several threads. The files are closed with the object.
+    """Cache of the last `limit` open files. Thread-safe; the files are closed with the object.
 
     Args:
-        limit: How many files stay open. While more threads than that read, there are more.
+        limit: Maximum number of open files, unless more threads are reading.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
-        self._files: dict[Path, _File] = {}  # the one that was read last is the last
+        self._files: dict[Path, _File] = {}  # most recently read last
         self._lock = threading.Lock()
-        # At the end of the process, where threads may still read, they are left to the system.
-        weakref.finalize(self, _close_down_to, self._files, 0).atexit = False
+        # Not at exit, when threads may still be reading: the system closes them.
+        weakref.finalize(self, _close_idle, self._files, 0).atexit = False
 
     def read(self, path: Path, length: int, offset: int) -> bytes:
-        """Reads a part of a file; less than `length` bytes where the file ends before.
+        """Reads a part of a file; fewer than `length` bytes at its end.
 
         Args:
             path: The file.
-            length: How many bytes are read.
-            offset: The first of them.
+            length: Number of bytes.
+            offset: Position of the first byte.
 
         Raises:
             OSError: If the file cannot be read.
@@ -54,11 +52,11 @@ class OpenFiles:
         finally:
             with self._lock:
                 file.users -= 1
-                _close_down_to(self._files, self.limit)
+                _close_idle(self._files, self.limit)
 
 
-def _close_down_to(files: dict[Path, _File], limit: int) -> None:
-    """Closes files that nobody reads, those that were not read for longest first."""
+def _close_idle(files: dict[Path, _File], limit: int) -> None:
+    """Closes the least recently read files that are not being read."""
     idle = [path for path, file in files.items() if not file.users]
     for path in idle[: max(len(files) - limit, 0)]:
         os.close(files.pop(path).number)

@@ -1,16 +1,16 @@
-"""The pixels of an image file: what preparing, evaluating, serving and indexing mean by them.
+"""Pixels of image files: one definition for preparing, evaluating, serving and indexing.
 
-Pixels are RGB, 8 bits a channel, as the standard of the format decodes them, and then
+Pixels are RGB with 8 bits per channel, decoded by the standard of the format, and then
 
-* the first frame, where there are several;
-* the right way up, by the orientation of the EXIF data (of XMP's, nothing is read);
-* on white, where they are transparent;
-* the upper 8 of 16 bits;
-* of CMYK, what is left of white once each ink and the black have been taken away;
-* without colour management: profiles are ignored.
+* the first frame is taken;
+* the EXIF orientation is applied (that of XMP is ignored);
+* transparent pixels are blended with white;
+* of 16 bits the upper 8 are taken;
+* CMYK is white minus each ink and minus black;
+* colour profiles are ignored.
 
-This module reads them with Pillow and is the reference. `data_pipelines.image_decoding` reads the
-same in a graph of TensorFlow, for exported models. This module does not need TensorFlow.
+This module uses Pillow and is the reference. `data_pipelines.image_decoding` does the same in a
+TensorFlow graph, for exported models. This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from PIL import Image, UnidentifiedImageError
 from data_pipelines.sources.base import RAW_SUFFIXES, UnreadableError
 
 MAX_PIXELS = 1024**3 // 4 // 3
-"""Larger images are refused: 256 MB as RGB, which is Pillow's limit too."""
+"""Maximum number of pixels: 256 MB as RGB, which is also Pillow's limit."""
 
-# No format for which Pillow starts another program, as EPS does.
+# Without formats for which Pillow starts another program, such as EPS.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF")
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
 _HEIF = {b"ftyp" + brand for brand in (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")}
@@ -49,7 +49,7 @@ _UPRIGHT = {
 
 
 def read_pixels(data: bytes, name: str) -> np.ndarray:
-    """The pixels of an image file, uint8 (H, W, 3).
+    """Decodes an image file to pixels uint8 (H, W, 3).
 
     Args:
         data: The bytes of a JPEG, PNG, GIF, BMP, WebP, TIFF or AVIF file, or of a HEIC file where
@@ -57,7 +57,7 @@ def read_pixels(data: bytes, name: str) -> np.ndarray:
         name: Its name, for the error message.
 
     Raises:
-        UnreadableError: If it is not such a file, a broken one, or one of too many pixels.
+        UnreadableError: If it is not such a file, is broken, or has too many pixels.
     """
     with naming(data, name):
         return pixels_of(open_image(data), data)
@@ -65,15 +65,15 @@ def read_pixels(data: bytes, name: str) -> np.ndarray:
 
 @contextmanager
 def naming(data: bytes, name: str) -> Iterator[None]:
-    """Says which image file is meant when it cannot be read.
+    """Converts exceptions of Pillow to errors that name the image file.
 
     Raises:
-        UnreadableError: In place of what Pillow raises.
+        UnreadableError: If Pillow raises an exception.
     """
-    # Many begin as TIFF files, whose first image is a thumbnail.
+    # Many are TIFF files whose first image is a thumbnail.
     if PurePath(name).suffix.lower() in RAW_SUFFIXES and not data.startswith(_BEGINNINGS[:4]):
         raise UnreadableError(
-            f"{name} is a RAW file of a camera, which is not read; save it as JPEG"
+            f"{name} is a camera RAW file, which is not supported; save it as JPEG"
         )
     try:
         yield
@@ -88,7 +88,7 @@ def naming(data: bytes, name: str) -> Iterator[None]:
         if not data:
             raise UnreadableError(f"{name} is empty: its file has no bytes") from None
         if data[4:8] == b"ftyp":
-            raise UnreadableError(f"{name} is a film, not an image") from None
+            raise UnreadableError(f"{name} is a video, not an image") from None
         raise UnreadableError(
             f"{name} is not an image of a known format (it begins with {repr(data[:8])[1:]})"
         ) from None
@@ -99,10 +99,9 @@ def naming(data: bytes, name: str) -> Iterator[None]:
 
 
 def open_image(data: bytes | BinaryIO) -> Image.Image:
-    """An image file of a known format and size, of which nothing but the header is read.
+    """Opens an image file of a known format and size; only the header is read.
 
-    Its size is compared here: Pillow's own check is a warning, and filters of warnings are shared
-    by all threads.
+    The size is checked here: Pillow only warns, and filters of warnings are shared by all threads.
 
     Args:
         data: The bytes of the file, or the file, open at its beginning.
@@ -121,13 +120,13 @@ def open_image(data: bytes | BinaryIO) -> Image.Image:
 
 
 def _is_heif(data: bytes) -> bool:
-    """Whether a file begins as HEIC files do."""
+    """Whether a file begins like a HEIC file."""
     return data[4:12] in _HEIF
 
 
 @cache
 def _reads_heif() -> bool:
-    """Has Pillow read HEIC files, if the package for it is installed."""
+    """Registers HEIC files with Pillow if the package is installed; returns whether it is."""
     try:
         import pillow_heif
     except ImportError:
@@ -143,7 +142,7 @@ def is_plain_jpeg(image: Image.Image) -> bool:
 
 
 def pixels_of(image: Image.Image, data: bytes) -> np.ndarray:
-    """The pixels of an image that `open_image` gave for these bytes, uint8 (H, W, 3)."""
+    """Returns the pixels, uint8 (H, W, 3), of an image that `open_image` opened."""
     image.load()
     pixels = _rgb(image, data[24] if image.format == "PNG" else 8)
     turn = _UPRIGHT.get(_orientation(image))
@@ -151,7 +150,7 @@ def pixels_of(image: Image.Image, data: bytes) -> np.ndarray:
 
 
 def _rgb(image: Image.Image, depth: int) -> np.ndarray:
-    """Pixels uint8 (H, W, 3), of which a PNG file has `depth` bits a channel."""
+    """Converts an image to pixels uint8 (H, W, 3); a PNG file has `depth` bits per channel."""
     if "transparency" in image.info and depth != 8:
         _scale_transparency(image, depth)
     if image.mode.startswith("I;16") or (image.mode == "I" and depth == 16):
@@ -161,8 +160,7 @@ def _rgb(image: Image.Image, depth: int) -> np.ndarray:
         raise ValueError("its palette is missing")
     if image.mode in ("I", "F"):
         raise ValueError(
-            f"it has 32 bits a channel ({image.mode}), whose range is not known; "
-            "save it with 8 or 16 bits"
+            f"it has 32 bits per channel ({image.mode}) of unknown range; save it with 8 or 16 bits"
         )
     if image.mode == "CMYK":
         paper = 255 - np.asarray(image).astype(np.uint16)
@@ -173,13 +171,13 @@ def _rgb(image: Image.Image, depth: int) -> np.ndarray:
 
 
 def on_white(pixels: np.ndarray) -> np.ndarray:
-    """Colours on white, uint8 (H, W, 3), of pixels with opacity, uint8 (H, W, 4)."""
+    """Blends pixels with opacity, uint8 (H, W, 4), with white, to uint8 (H, W, 3)."""
     colour, opacity = pixels[..., :3].astype(np.uint16), pixels[..., 3:].astype(np.uint16)
     return ((colour * opacity + 255 * (255 - opacity) + 127) // 255).astype(np.uint8)
 
 
 def orientation(exif: bytes) -> int:
-    """The orientation from 1 (upright) to 8 that EXIF data give, and 1 if they give none."""
+    """Returns the orientation in EXIF data from 1 (upright) to 8, 1 by default."""
     exif = exif.removeprefix(b"Exif\0\0")
     order = "<" if exif[:2] == b"II" else ">"
     try:
@@ -190,21 +188,20 @@ def orientation(exif: bytes) -> int:
             if (tag, kind, number) == (_ORIENTATION, _SHORT, 1):
                 return value if 1 <= value <= 8 else 1
     except struct.error:
-        pass  # It ends before what it announces.
+        pass  # The data end too early.
     return 1
 
 
 def _orientation(image: Image.Image) -> int:
     if image.format == "TIFF":
-        # Its own tags; newer versions of Pillow turn it themselves, and remove the tag.
-        found: int = image.getexif().get(_ORIENTATION, 1)
-        return found
+        # Newer versions of Pillow rotate TIFF files, and remove the tag.
+        return int(image.getexif().get(_ORIENTATION, 1))
     return orientation(image.info.get("exif", b""))
 
 
 def _scale_transparency(image: Image.Image, depth: int) -> None:
-    """Makes the transparent grey of a PNG file one of 8 bits, as its pixels are."""
+    """Scales the transparent grey of a PNG file to 8 bits, like its pixels."""
     if depth == 16:
-        raise ValueError("a transparent colour of 16 bits is not known; save it with 8 bits")
+        raise ValueError("a transparent colour of 16 bits is not supported; save it with 8 bits")
     if image.mode == "L":
         image.info["transparency"] *= 255 // (2**depth - 1)

@@ -1,11 +1,11 @@
-"""Packages of others that bring sources, losses, matchers and so on; found without importing them.
+"""Plugins: external packages with sources, losses, matchers and so on, located without importing.
 
-An installed package says in its entry points that it has some:
+An installed package declares them in its entry points:
 
     [project.entry-points."keras_xmr.components"]
     my_methods = "my_methods"
 
-One that does not is named in a config: `plugins: [my_methods]`.
+Others are named in a config: `plugins: [my_methods]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.syntax import Classes, read_classes
 
 GROUP = "keras_xmr.components"
-"""The group of entry points, whose values are names of modules."""
+"""Group of entry points; their values are names of modules."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -31,17 +31,17 @@ _added: dict[str, dict[str, Path]] = {}
 
 
 class PluginError(UserError):
-    """A plugin cannot be found or read."""
+    """A plugin does not exist or cannot be read."""
 
 
 def add_plugins(names: Iterable[str]) -> list[str]:
-    """Adds packages, or modules, to those whose parts can be chosen; returns those that are new.
+    """Registers packages, or modules, as plugins; returns the new ones.
 
     Args:
-        names: Their names, as they would be imported.
+        names: Their import names.
 
     Raises:
-        PluginError: If one cannot be found or read.
+        PluginError: If one does not exist or cannot be read.
     """
     new = {name: _files_of(name) for name in names if name not in {**_added, **_installed()}}
     for files in new.values():
@@ -52,12 +52,12 @@ def add_plugins(names: Iterable[str]) -> list[str]:
 
 
 def added_plugins() -> list[str]:
-    """The names of what was added."""
+    """Returns the names of the added plugins."""
     return list(_added)
 
 
 def remove_plugins(names: Iterable[str]) -> None:
-    """Removes what was added."""
+    """Removes added plugins."""
     for name in names:
         _added.pop(name, None)
     plugin_classes.cache_clear()
@@ -65,11 +65,11 @@ def remove_plugins(names: Iterable[str]) -> None:
 
 @cache
 def plugin_classes() -> Classes:
-    """The classes of all plugins, by module."""
-    found: dict[str, Any] = {}
+    """Returns the classes of all plugins, by module."""
+    classes: dict[str, Any] = {}
     for files in {**_installed(), **_added}.values():
-        found |= _read(files)
-    return found
+        classes |= _read(files)
+    return classes
 
 
 def _read(files: Mapping[str, Path]) -> Classes:
@@ -81,16 +81,16 @@ def _read(files: Mapping[str, Path]) -> Classes:
 
 @cache
 def _installed() -> dict[str, dict[str, Path]]:
-    """The plugins that say so in their entry points. A broken one is left out with a warning."""
-    found = {}
+    """Returns the plugins with entry points. A broken one is omitted with a warning."""
+    plugins = {}
     for name in sorted({point.value for point in entry_points(group=GROUP)}):
         try:
             files = _files_of(name)
             _read(files)
-            found[name] = files
+            plugins[name] = files
         except PluginError as error:
             warnings.warn(f"entry point of {GROUP}: {error}", stacklevel=2)
-    return found
+    return plugins
 
 
 def _files_of(name: str) -> dict[str, Path]:
@@ -102,8 +102,7 @@ def _files_of(name: str) -> dict[str, Path]:
         spec = None
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise PluginError(
-            f"there is no module {name!r} to import; install its package, or put the folder that "
-            "it is in on PYTHONPATH"
+            f"module {name!r} does not exist; install its package, or add its folder to PYTHONPATH"
         )
     path = Path(spec.origin)
     if path.name != "__init__.py":

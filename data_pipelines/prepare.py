@@ -1,4 +1,4 @@
-"""Writes the records of a data set: once, in parallel, and so that it can be interrupted."""
+"""Writes the records of a data set once, in parallel; it can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from data_pipelines.ray_cluster import RayCluster
 from data_pipelines.records import Records
 from data_pipelines.shard_plan import PlannedShard, ShardPlan, plan_shards
 from data_pipelines.shard_tasks import (
-    Report,
+    ReportProgress,
     ShardTask,
     Skipped,
     StoppedError,
@@ -41,19 +41,19 @@ from data_pipelines.tables import on_one_line
 PLAN = "plan.json"
 
 _FEW = 5
-"""So many broken images, at most a quarter, never stop a run, unless `max_skipped` is 0."""
+"""Number of broken images, up to a quarter, that is tolerated unless `max_skipped` is 0."""
 
 _NAMED = 200
-"""So many are named at most; more are not looked for."""
+"""Maximum number of broken images that are named; the search stops there."""
 
 _WORTH = 4096
-"""So many images are worth the seconds in which further processes start."""
+"""Minimum number of images for which starting further processes saves time."""
 
 
-class _Allowance:
-    """Counts skipped images, and stops the preparation when there are too many.
+class _SkipBudget:
+    """Counts skipped images, and stops the preparation if there are too many.
 
-    All of them are looked at before, so that they are named at once.
+    All images are checked first, so that the error names all broken ones.
     """
 
     def __init__(self, share: float, total: int, origin: str) -> None:
@@ -64,28 +64,28 @@ class _Allowance:
 
     @property
     def left(self) -> int:
-        """How many more are skipped before the others are no longer looked at."""
+        """Number of images that may still be skipped before checking stops."""
         return max(_NAMED, self.limit + 1) - 1 - len(self.skipped)
 
     def take(self, job: Future[Skipped]) -> None:
-        """Counts what was skipped for one shard.
+        """Counts the skipped images of one shard.
 
         Raises:
-            SourceError: If so many were skipped that the others are not looked at.
+            SourceError: If so many were skipped that checking stops.
         """
         try:
             skipped = job.result()
         except TooManyError as error:
             skipped = error.skipped
-        self.skipped += [on_one_line(what) for _, what in skipped]
+        self.skipped += [on_one_line(message) for _, message in skipped]
         if self.left < 0:
             raise self._error("at least ")
 
     def check(self) -> None:
-        """Says which were skipped, if they are too many.
+        """Raises an error with the skipped images if there are too many.
 
         Raises:
-            SourceError: If they are.
+            SourceError: If more were skipped than allowed.
         """
         if len(self.skipped) > self.limit:
             raise self._error()
@@ -105,16 +105,16 @@ class _Allowance:
 
 
 def _is_missing(message: str) -> bool:
-    """Whether an image cannot be used because there is no such file."""
+    """Whether an image cannot be used because its file does not exist."""
     return "does not exist" in message or " is in none of " in message
 
 
 class _Executor(Protocol):
-    """Who writes shards, `slots` at a time: this process, several, or a cluster."""
+    """Writes shards, `slots` at a time: in this process, in several, or on a cluster."""
 
     slots: int
 
-    def write(self, task: ShardTask, report: Report) -> Skipped: ...
+    def write(self, task: ShardTask, report: ReportProgress) -> Skipped: ...
 
     def close(self) -> None: ...
 
@@ -126,18 +126,18 @@ class _Threads:
         self.slots = slots
         self._options = options
 
-    def write(self, task: ShardTask, report: Report) -> Skipped:
-        """See `write_shard`."""
+    def write(self, task: ShardTask, report: ReportProgress) -> Skipped:
+        """Writes a shard; see `write_shard`."""
         return write_shard(self._options, task, report)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Does nothing: threads end by themselves."""
 
 
 def prepare(options: DataOptions) -> Records:
-    """Writes the records of a data set, or what is still missing of them.
+    """Writes the missing records of a data set.
 
-    Finished shards are never written again, and nothing half-written is ever visible.
+    Finished shards are not written again, and incomplete files are never visible.
 
     Args:
         options: The `data` section of a config.
@@ -148,9 +148,9 @@ def prepare(options: DataOptions) -> Records:
     Raises:
         SourceError: If the data set cannot be read, or more of it is broken than
             `max_skipped` allows.
-        RecordsError: If the folder holds records of something else, or the disk is full.
-        LockedError: If another process works in the folder.
-        UserError: If there is no cluster where `prepare.cluster` says.
+        RecordsError: If the folder holds records of another data set, or the disk is full.
+        LockedError: If another process uses the folder.
+        UserError: If the cluster `prepare.cluster` cannot be reached.
     """
     with locked(options.records):
         try:
@@ -163,43 +163,43 @@ def prepare(options: DataOptions) -> Records:
 
 def _prepare(options: DataOptions) -> Records:
     folder, begin = options.records, time.time_ns()
-    found = Problems()
+    problems = Problems()
     with Progress("reading annotations", unit="images") as bar:
-        entries = only_text(_watched(options.source.entries(found), bar), found)
-        plan = plan_shards(entries, folder, options.images_per_shard, found)
+        entries = only_text(_count_entries(options.source.entries(problems), bar), problems)
+        plan = plan_shards(entries, folder, options.images_per_shard, problems)
     if not any(shard.split == "train" for shard in plan.shards):
-        why = f"\n{found}" if found.total else ""
-        raise SourceError(f"the source {options.source.name!r} gives no training images{why}")
+        why = f"\n{problems}" if problems.total else ""
+        raise SourceError(f"the source {options.source.name!r} has no training images{why}")
     check_plan(options)
-    atomic_write(folder / PLAN, json.dumps(_made_from(options), indent=2).encode())
+    atomic_write(folder / PLAN, json.dumps(_origin_of_records(options), indent=2).encode())
     _write_all(plan, options)
-    records = finish_records(folder, plan, options.source, found)
+    records = finish_records(folder, plan, options.source, problems)
     note_comparison(folder, begin)
     return records
 
 
-def _watched(entries: Iterable[Entry], bar: Progress) -> Iterable[Entry]:
+def _count_entries(entries: Iterable[Entry], bar: Progress) -> Iterable[Entry]:
     for entry in entries:
         bar.update()
         yield entry
 
 
 def check_plan(options: DataOptions) -> None:
-    """Checks that records, if there are any, were made from the source of a config.
+    """Checks that existing records were made from the source of a config.
 
-    Where the source lies (`root`) may differ: records can be used without it.
+    Its folder (`root`) may differ: records can be used without it.
 
     Raises:
-        RecordsError: If they were made from something else.
+        RecordsError: If they were made from another source.
     """
     path = options.records / PLAN
     if not path.exists():
         return
     old = parse_object(path, path.read_bytes(), "delete it and run the command `prepare`")
     check_version(options.records, old)
-    new = _made_from(options)
+    new = _origin_of_records(options)
     for name, field in type(options.source).model_fields.items():
-        # An option that there was not yet when the records were made.
+        # An option that did not exist when the records were written.
         if f"source.{name}" not in old and getattr(options.source, name) == field.default:
             new.pop(f"source.{name}")
     for key in sorted(old.keys() | new.keys()):
@@ -210,8 +210,8 @@ def check_plan(options: DataOptions) -> None:
             )
 
 
-def _made_from(options: DataOptions) -> dict[str, Any]:
-    """What records depend on, by key of the `data` section."""
+def _origin_of_records(options: DataOptions) -> dict[str, Any]:
+    """Returns the options that records depend on, by key of the `data` section."""
     source = options.source.model_dump(mode="json")
     return {
         "version": VERSION,
@@ -221,7 +221,7 @@ def _made_from(options: DataOptions) -> dict[str, Any]:
 
 
 def _write_all(plan: ShardPlan, options: DataOptions) -> None:
-    allowance = _Allowance(options.max_skipped, plan.images, options.source.origin)
+    allowance = _SkipBudget(options.max_skipped, plan.images, options.source.origin)
     stop = threading.Event()
     with (
         Progress("writing records", plan.images, "images") as bar,

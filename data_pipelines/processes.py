@@ -1,4 +1,4 @@
-"""Several processes of this machine that write shards."""
+"""Worker processes of this machine that write shards."""
 
 from __future__ import annotations
 
@@ -10,62 +10,63 @@ import sys
 import threading
 from pathlib import Path
 
-from data_pipelines.files import remove_asides
+from data_pipelines.files import remove_stale_temporaries
 from data_pipelines.options import DataOptions
-from data_pipelines.shard_tasks import Report, ShardTask, Skipped
-from data_pipelines.shard_worker import common, result_of, told_of_task
+from data_pipelines.shard_tasks import ReportProgress, ShardTask, Skipped
+from data_pipelines.shard_worker import options_to_json, skipped_from_json, task_to_json
 from data_pipelines.shards import RecordsError
 
 _COMMAND = (sys.executable, "-m", "data_pipelines.shard_worker")
 
 _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-"""Of the processes: they decode images, and are to leave graphics cards alone."""
+"""Environment of the processes, which decode images without a GPU."""
 
 
 class Processes:
-    """Processes that write a shard each.
+    """Pool of processes that write shards.
 
-    They are started as they are needed, and end with this one, however that ends.
+    They are started on demand, and end with this process even if it is killed, which workers of
+    `concurrent.futures` do not.
 
     Args:
         options: The `data` section of a config.
-        slots: How many shards are written at once.
+        slots: Maximum number of processes.
     """
 
     def __init__(self, options: DataOptions, slots: int) -> None:
         self.slots = slots
         self._folder = options.records
-        self._common = common(options)
+        self._options = options_to_json(options)
         self._all: list[subprocess.Popen[str]] = []
         self._idle: list[subprocess.Popen[str]] = []
         self._lock = threading.Lock()
         self._closed = False
 
-    def write(self, task: ShardTask, report: Report) -> Skipped:
-        """As `write_shard`, in a process of its own. Can be called from `slots` threads."""
-        process = self._take()
-        self._tell(process, told_of_task(task))
+    def write(self, task: ShardTask, report: ReportProgress) -> Skipped:
+        """Writes a shard in another process, as `write_shard`. Thread-safe for `slots` threads."""
+        process = self._acquire()
+        self._send(process, task_to_json(task))
         for line in process.stdout or ():
             if not line.endswith("\n"):
-                break  # It was killed while it wrote this.
+                break  # It was killed while writing this line.
             answer = json.loads(line)
             report(answer.get("done", 0))
             if "done" not in answer:
                 self._idle.append(process)
-                return result_of(answer)
-        raise RecordsError(_why(process.wait()))
+                return skipped_from_json(answer)
+        raise RecordsError(_describe_exit(process.wait()))
 
     def close(self) -> None:
-        """Ends all processes at once, whatever they are doing."""
+        """Kills all processes."""
         with self._lock:
             self._closed = True
             for process in self._all:
                 process.kill()
         for process in self._all:
             process.wait()
-        remove_asides(Path(self._folder))
+        remove_stale_temporaries(Path(self._folder))
 
-    def _take(self) -> subprocess.Popen[str]:
+    def _acquire(self) -> subprocess.Popen[str]:
         with self._lock:
             if self._closed:
                 raise RecordsError("the preparation has been stopped")
@@ -79,15 +80,15 @@ class Processes:
                 text=True,
                 encoding="ascii",
                 env=os.environ | _ENVIRONMENT | {"PYTHONPATH": path},
-                start_new_session=True,  # Ctrl-C is for this process, which ends them.
+                start_new_session=True,  # Ctrl-C is sent to this process, which ends them.
             )
             self._all.append(process)
-        self._tell(process, self._common)
+        self._send(process, self._options)
         return process
 
     @staticmethod
-    def _tell(process: subprocess.Popen[str], line: str) -> None:
-        """Writes a line to a process.
+    def _send(process: subprocess.Popen[str], line: str) -> None:
+        """Sends a line to a process.
 
         Raises:
             RecordsError: If the process has ended.
@@ -97,14 +98,14 @@ class Processes:
                 process.stdin.write(line + "\n")
                 process.stdin.flush()
         except BrokenPipeError:
-            raise RecordsError(_why(process.wait())) from None
+            raise RecordsError(_describe_exit(process.wait())) from None
 
 
-def _why(code: int) -> str:
+def _describe_exit(code: int) -> str:
     reason = f"exit code {code}"
     if code == -signal.SIGKILL:
         reason = "killed, perhaps because memory was used up"
     return (
-        f"a process that writes records has ended ({reason}). Finished shards are kept: run again, "
+        f"a process that writes records ended ({reason}). Finished shards are kept: run again, "
         "perhaps with fewer processes (data.prepare.workers)"
     )

@@ -1,6 +1,6 @@
-"""Progress bars with rates, the same everywhere; plain lines where there is no terminal.
+"""Progress bars with rates; plain lines without a terminal.
 
-What has no rate is named on a terminal while it lasts.
+Work without a rate is named on a terminal while it lasts.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 from tqdm import tqdm
 
 _WAITING: list[str] = []
-"""What is being waited for, the innermost last."""
+"""Descriptions of current work, the innermost last."""
 
 
 @contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Names on a terminal what is being waited for, such as an import, and takes it away again.
+def waiting(description: str) -> Iterator[None]:
+    """Shows a description of work on a terminal, such as an import, until the work is done.
 
-    Also a decorator. Whatever else is written meanwhile stands in its place.
+    Also a decorator. Other output overwrites it.
 
     Args:
-        what: What is done, such as `loading TensorFlow`.
+        description: The work, such as `loading TensorFlow`.
     """
     is_shown = sys.stderr.isatty() and not _is_silent()
-    _WAITING.append(what)
+    _WAITING.append(description)
     try:
         _show_waiting(is_shown)
         yield
@@ -50,14 +50,13 @@ def _is_silent() -> bool:
 class Progress(tqdm):
     """A `tqdm` bar on standard error.
 
-    On a terminal it redraws itself. In a log file it writes a whole line every few seconds, so
-    that the log can be read while the work goes on. Where the environment has `TQDM_DISABLE=1`, as
-    for other bars of `tqdm`, it shows nothing.
+    On a terminal it redraws itself; in a log file it writes a line every few seconds. With
+    `TQDM_DISABLE=1` in the environment, as for other bars of `tqdm`, it shows nothing.
 
     Args:
-        description: What is being done.
-        total: How many units there are, or None if that is not known.
-        unit: What is counted, for the rate.
+        description: The work.
+        total: Number of units, or None if unknown.
+        unit: Name of the units of the rate.
         **kwargs: Passed on to `tqdm`.
     """
 
@@ -94,7 +93,7 @@ class Progress(tqdm):
             self.fp.flush()
 
     def close(self) -> None:
-        """Ends the bar; in a log, writes how it stood at the end."""
+        """Closes the bar; in a log, writes its final state."""
         if self._terminal:
             super().close()
         elif not self._closed:

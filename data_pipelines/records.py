@@ -1,11 +1,11 @@
-"""The records: sharded TFRecord files, what lies beside them, and reading them in any order.
+"""Records: sharded TFRecord files, their metadata, and random access.
 
-A record is one image with all its captions. Beside each shard `train-00000.tfrecord` stands a
-sidecar `train-00000.json` with all of it but the image, and with the place of each record in
-the shard. A shard is finished when its sidecar is there; both appear whole or not at all. What all
-sidecars of a split say stands once more in `train-index.safetensors`, which is mapped. The file
-`manifest.json` is written last, and holds the SHA-256 of shards, sidecars, and what belongs to all
-shards. The bytes of a record depend on what is in it alone, so checksums hold across machines.
+A record is one image with all its captions. Each shard `train-00000.tfrecord` has a sidecar
+`train-00000.json` with its content except the images, and with the offset of each record. A shard
+is finished when its sidecar exists; both are written atomically. The sidecars of a split are merged
+into `train-index.safetensors`, which is memory-mapped. `manifest.json` is written last, and holds
+the SHA-256 of all other files. The bytes of a record depend only on its content, so checksums are
+the same on all machines.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from data_pipelines.sources import Split
 from data_pipelines.split_index import Captions, SplitIndex, index_file, open_index
 
 
-def damage(error: tf.errors.OpError) -> RecordsError | None:
-    """The `RecordsError` that a pipeline of TensorFlow has wrapped in an error of its own, if any.
+def records_error(error: tf.errors.OpError) -> RecordsError | None:
+    """Returns the `RecordsError` inside an error of TensorFlow, or None.
 
-    It keeps of the error of a Python function no more than the text.
+    TensorFlow keeps only the text of an exception of a Python function.
     """
-    found = re.search(rf"{RecordsError.__name__}: (.+)", error.message)
-    return RecordsError(found[1]) if found else None
+    match = re.search(rf"{RecordsError.__name__}: (.+)", error.message)
+    return RecordsError(match[1]) if match else None
 
 
 def parse(
@@ -55,12 +55,12 @@ def parse(
     region_shape: tuple[int | None, int] | None,
     region_dtype: str = "float32",
 ) -> dict[str, tf.Tensor]:
-    """Reads the image of one record.
+    """Parses the image of one record.
 
     Args:
         serialized: A scalar string.
         region_shape: R (None if it varies) and F of records of regions; None for images.
-        region_dtype: How the numbers of regions are kept: "float32", or "float16".
+        region_dtype: Stored type of regions: "float32" or "float16".
 
     Returns:
         `encoded`, a scalar string, or `regions`, float32 (R, F).
@@ -79,19 +79,19 @@ def parse(
 
 
 class SplitRecords:
-    """The records of one split. Images and captions are numbered in the order of the data set.
+    """Records of one split. Images and captions are indexed in the order of the data set.
 
     Args:
         folder: The folder of the records.
         split: The split.
-        shards: What the manifest says of its shards, in order: `file`, and its size as `bytes`.
-        index: What is known of its images.
+        shards: Entries of its shards in the manifest, in order: `file`, and its size as `bytes`.
+        index: Metadata of its images.
         region_shape: R (None if it varies) and F of the regions of an image; None for images.
-        region_dtype: How the numbers of regions are kept: "float32", or "float16".
-        caption_features: Features of the captions, where they were computed.
+        region_dtype: Stored type of regions: "float32" or "float16".
+        caption_features: Features of the captions, if they were computed.
 
     Raises:
-        RecordsError: If a shard is missing, or not as long as it was.
+        RecordsError: If a shard is missing, or its size has changed.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class SplitRecords:
         self.index = index
         self.shards = [folder / shard["file"] for shard in shards]
         self._checksums = [shard["sha256"] for shard in shards]
-        for shard, told in zip(self.shards, shards, strict=True):
-            _check_size(shard, told["bytes"])
+        for path, shard in zip(self.shards, shards, strict=True):
+            _check_size(path, shard["bytes"])
         self._files = OpenFiles()
 
     @property
     def holds(self) -> str:
-        """Whether the records hold "images" or "regions"."""
+        """Content of the records: "images" or "regions"."""
         return "images" if self.region_shape is None else "regions"
 
     def __len__(self) -> int:
@@ -125,41 +125,41 @@ class SplitRecords:
 
     @property
     def first_caption(self) -> np.ndarray:
-        """Number of the first caption of each image, and of all captions: int64 (images + 1,)."""
+        """First caption of each image, and the number of captions: int64 (images + 1,)."""
         return self.index.columns["first_caption"]
 
     @property
     def num_captions(self) -> int:
-        """How many captions the split has."""
+        """Number of captions."""
         return int(self.first_caption[-1])
 
     @cached_property
     def caption_image(self) -> np.ndarray:
-        """The image that each caption was written for: int64 (captions,)."""
+        """Index of the image of each caption: int64 (captions,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.first_caption))
 
     @property
     def image_keys(self) -> Strings:
-        """The key of each image."""
+        """Keys of the images."""
         return self.index.keys
 
     @property
     def captions(self) -> Captions:
-        """Every caption."""
+        """Captions with their keys."""
         return self.index.captions
 
     @property
     def texts(self) -> Strings:
-        """What each caption says."""
+        """Texts of the captions."""
         return self.index.texts
 
     @property
     def labels(self) -> Tuples:
-        """The class or the labels of each image."""
+        """Class or labels of each image."""
         return self.index.labels
 
     def read(self, image: int) -> bytes:
-        """The serialized record of one image. Can be called from several threads.
+        """Reads the serialized record of one image. Thread-safe.
 
         Raises:
             RecordsError: If the record is damaged.
@@ -179,17 +179,17 @@ class SplitRecords:
 
     @contextmanager
     def naming_damage(self) -> Iterator[None]:
-        """Names the damaged record where TensorFlow, reading all shards, says only that one is.
+        """Converts errors of TensorFlow about any damaged record to an error that names the record.
 
         Raises:
-            RecordsError: If TensorFlow fails at a record within the block, and one is damaged.
+            RecordsError: If TensorFlow fails within the block, and a record is damaged.
         """
         try:
             yield
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
             for image in range(len(self)):
                 self.read(image)
-            # What frames the records may be damaged, too.
+            # The framing of the records may be damaged, too.
             for shard, expected in zip(self.shards, self._checksums, strict=True):
                 if checksum(shard) != expected:
                     raise RecordsError(
@@ -200,40 +200,40 @@ class SplitRecords:
             raise
 
     def encoded(self, image: int) -> bytes:
-        """The image file in the record of one image; the records must hold images."""
-        found: bytes = parse(tf.constant(self.read(image)), None)["encoded"].numpy()
-        return found
+        """Reads the image file in a record; the records must hold images."""
+        encoded: bytes = parse(tf.constant(self.read(image)), None)["encoded"].numpy()
+        return encoded
 
     def regions(self, images: np.ndarray) -> np.ndarray:
-        """The regions of some images, float32 (N, R, F); all must have the same number of them."""
+        """Reads regions of images with the same number of regions: float32 (N, R, F)."""
         read = (tf.constant(self.read(int(image))) for image in images)
-        found = [parse(record, self.region_shape, self.region_dtype)["regions"] for record in read]
-        return np.stack(found)
+        regions = [parse(data, self.region_shape, self.region_dtype)["regions"] for data in read]
+        return np.stack(regions)
 
 
 def _check_size(shard: Path, size: int) -> None:
     try:
-        found = shard.stat().st_size
+        actual = shard.stat().st_size
     except FileNotFoundError:
         raise RecordsError(
             f"{shard} is missing; run the command `{command_for(shard.parent)}`"
         ) from None
-    if found != size:
+    if actual != size:
         raise RecordsError(
-            f"{shard} is damaged: it has {found} bytes, not {size}; delete it and run the command "
+            f"{shard} is damaged: it has {actual} bytes, not {size}; delete it and run the command "
             f"`{command_for(shard.parent)}`, which writes it again"
         )
 
 
 def read_index(folder: Path, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
-    """What is known of the images of some shards, from their sidecars.
+    """Reads the metadata of the images of some shards from their sidecars.
 
     Args:
         folder: The folder of the records.
-        shards: What the manifest says of them: `file`, and the SHA-256 of the sidecar as `sidecar`.
+        shards: Their entries in the manifest: `file`, and the SHA-256 of the sidecar as `sidecar`.
 
     Raises:
-        RecordsError: If a sidecar is missing, or not as it was written.
+        RecordsError: If a sidecar is missing or has changed.
     """
 
     def sidecars() -> Iterator[Mapping[str, Any]]:
@@ -246,7 +246,7 @@ def read_index(folder: Path, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
                 )
             yield sidecar
 
-    return SplitIndex.of(sidecars())
+    return SplitIndex.from_sidecars(sidecars())
 
 
 class _Shard(BaseModel):
@@ -265,7 +265,7 @@ class _Split(BaseModel):
 
 
 class _Manifest(BaseModel):
-    """What a manifest must hold, to tell it from a damaged one."""
+    """Schema of the manifest, to detect damage."""
 
     holds: Literal["images", "regions"]
     region_shape: tuple[Count | None, Count] | None
@@ -279,16 +279,16 @@ class _Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Records:
-    """All records of a data set.
+    """Records of all splits of a data set.
 
     Attributes:
-        folder: Where they are.
-        manifest: What `manifest.json` says.
+        folder: Folder of the records.
+        manifest: Content of `manifest.json`.
         caption_features: Folder of the features of captions, if they were computed.
-        image_features: Records of the features of images, if they were computed. Splits that
-            these have are read from there, and the others from the images.
-        more_captions: Captions of the training split beside those of the data set, by the key of
-            their image: pairs of key and text.
+        image_features: Records of the features of images, if they were computed, which replace
+            the images of their splits.
+        more_captions: Additional captions of the training split, by the key of their image: pairs
+            of key and text.
     """
 
     folder: Path
@@ -302,8 +302,8 @@ class Records:
         """Opens finished records.
 
         Raises:
-            RecordsError: If there are none, they are from another version of the format, or the
-                manifest is damaged.
+            RecordsError: If they do not exist, have another version of the format, or the manifest
+                is damaged.
         """
         path = folder / MANIFEST
         try:
@@ -312,15 +312,13 @@ class Records:
             raise RecordsError(
                 f"{folder} holds no finished records (no {MANIFEST}); run the command `prepare`"
             ) from None
-        way_out = (
-            f"delete it and run the command `{command_for(folder)}`, which keeps finished shards"
-        )
-        check_version(folder, parse_object(path, content, way_out))
-        return cls(folder, parse_object(path, content, way_out, _Manifest))
+        hint = f"delete it and run the command `{command_for(folder)}`, which keeps finished shards"
+        check_version(folder, parse_object(path, content, hint))
+        return cls(folder, parse_object(path, content, hint, _Manifest))
 
     @property
     def holds(self) -> str:
-        """Whether the records hold "images" or "regions"."""
+        """Content of the records: "images" or "regions"."""
         return str(self.manifest["holds"])
 
     @property
@@ -331,30 +329,30 @@ class Records:
 
     @property
     def region_dtype(self) -> str:
-        """How the numbers of regions are kept: "float32", or "float16"."""
+        """Stored type of regions: "float32" or "float16"."""
         return str(self.manifest.get("region_dtype", "float32"))
 
     @property
     def label_kind(self) -> str:
-        """What labels are: "none", "class" or "set"."""
+        """Kind of labels: "none", "class" or "set"."""
         return str(self.manifest["label_kind"])
 
     @property
     def num_labels(self) -> int:
-        """How many different labels there can be."""
+        """Number of possible labels."""
         return int(self.manifest["num_labels"])
 
     @property
     def splits(self) -> list[str]:
-        """The splits that have images."""
+        """Names of the splits."""
         return list(self.manifest["splits"])
 
     def without_features(self) -> Records:
-        """The same records, read from images and texts in place of their features."""
+        """Returns these records without features, to be read from images and texts."""
         return replace(self, caption_features=None, image_features=None)
 
     def split(self, name: Split) -> SplitRecords:
-        """The records of one split.
+        """Opens the records of one split.
 
         Raises:
             RecordsError: If the data set has no such split, or a shard is missing or damaged.
@@ -386,41 +384,41 @@ class Records:
         )
 
     def _index(self, split: Split, shards: Sequence[Mapping[str, Any]]) -> SplitIndex:
-        """The index of a split. Records that were written before there was one have sidecars."""
+        """Opens the index of a split, or reads sidecars of older records without one."""
         name = index_file(split)
         if name in self.manifest["files"]:
             return open_index(self.file(name))
         return read_index(self.folder, shards)
 
     def file(self, name: str) -> Path:
-        """A file besides the shards.
+        """Returns the path of a file other than shards, after verifying its checksum.
 
         Raises:
-            RecordsError: If it is missing, or not as it was written.
+            RecordsError: If it is missing or has changed.
         """
         path = self.folder / name
         if not path.exists() or checksum(path) != self.manifest["files"].get(name):
             fault = "not as it was written" if path.exists() else "missing"
             raise RecordsError(
-                f"{path} is {fault}; delete {MANIFEST} beside it and run "
+                f"{path} is {fault}; delete {MANIFEST} in the same folder and run "
                 f"the command `{command_for(self.folder)}`, which writes both again"
             )
         return path
 
     def truth(self, split: Split) -> Path | None:
-        """The file with the exhaustive truth of a split; None if the data set does not know it.
+        """Returns the file with the exhaustive ground truth of a split; None if it is not known.
 
         Raises:
-            RecordsError: If the file is missing, or not as it was written.
+            RecordsError: If the file is missing or has changed.
         """
         name = truth_file(self.folder, split).name
         return self.file(name) if name in self.manifest["files"] else None
 
     def word_counts(self) -> Iterator[tuple[str, int]]:
-        """Yields every word of the training captions and how often it occurs.
+        """Yields every word of the training captions and its count.
 
         Raises:
-            RecordsError: If the file of words is missing, or not as it was written.
+            RecordsError: If the file of words is missing or has changed.
         """
         for line in self.file(WORDS).read_text("utf-8").splitlines():
             word, _, count = line.partition("\t")
@@ -431,5 +429,5 @@ WORDS = "words.tsv"
 
 
 def truth_file(folder: Path, split: Split) -> Path:
-    """Where the exhaustive truth of a split is kept, if its data set knows it."""
+    """Returns the path of the exhaustive ground truth of a split."""
     return folder / f"{split}-truth.npz"

@@ -1,4 +1,4 @@
-"""The data report: what the records hold, and what in them may surprise."""
+"""Data report: contents and possible problems of records."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ REPORT = "report.json"
 
 @dataclass(frozen=True)
 class SplitReport:
-    """What one split holds.
+    """Statistics of one split.
 
     Attributes:
-        images: How many images.
-        captions: How many captions.
+        images: Number of images.
+        captions: Number of captions.
         captions_per_image: Fewest, mean and most captions of an image.
         words: Shortest, mean, median, 95th percentile and longest caption, in words.
-        cut: Captions of which the model does not read all words, or parts of words.
-        without_known_words: Captions of which the vocabulary has no word, or part of a word.
-        unknown_words: Part of all words, or parts of words, that the vocabulary does not have.
+        cut: Number of truncated captions.
+        without_known_words: Number of captions without a word, or word piece, of the vocabulary.
+        unknown_words: Share of words, or word pieces, that are not in the vocabulary.
         duplicates: Groups of images of this split with the same pixels or features.
-        repeated_captions: Captions whose words another caption of the split has too.
+        repeated_captions: Number of captions with the same words as another one of the split.
     """
 
     images: int
@@ -55,25 +55,25 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class DataReport:
-    """What a data set holds.
+    """Statistics of a data set.
 
     Attributes:
-        splits: A report a split.
+        splits: One report per split.
         leaks: Groups of images in several splits with the same pixels or features, each image
             as `split: key`.
-        vocabulary: Words that the model knows, without the special ones; or, with a tokenizer of
-            its own, parts of words.
-        distinct_words: Different words of the training captions.
-        own_tokenizer: Whether the text encoder brings a tokenizer of its own.
-        problems: How many items were skipped, by reason.
-        examples: A few of them, by reason.
+        vocabulary: Number of words of the vocabulary, without the special ones; or of word pieces
+            of the tokenizer of the text encoder.
+        distinct_words: Number of different words of the training captions.
+        pretrained_tokenizer: Whether the text encoder has its tokenizer.
+        problems: Number of skipped items, by reason.
+        examples: Examples of skipped items, by reason.
     """
 
     splits: dict[str, SplitReport]
     leaks: list[list[str]]
     vocabulary: int
     distinct_words: int
-    own_tokenizer: bool
+    pretrained_tokenizer: bool
     problems: dict[str, int]
     examples: dict[str, list[str]]
 
@@ -81,19 +81,19 @@ class DataReport:
         rows = {
             "images": lambda s: f"{s.images:,}",
             "captions": lambda s: f"{s.captions:,}",
-            "captions an image": lambda s: "{} / {:.1f} / {}".format(*s.captions_per_image),
-            "words a caption": lambda s: "{} / {:.1f} / {}".format(*np.take(s.words, [0, 1, 4])),
-            "captions cut": lambda s: f"{s.cut:,}",
+            "captions per image": lambda s: "{} / {:.1f} / {}".format(*s.captions_per_image),
+            "words per caption": lambda s: "{} / {:.1f} / {}".format(*np.take(s.words, [0, 1, 4])),
+            "truncated captions": lambda s: f"{s.cut:,}",
             "captions without known words": lambda s: f"{s.without_known_words:,}",
             "unknown words": lambda s: f"{100 * s.unknown_words:.2f} %",
             "groups of duplicate images": lambda s: f"{len(s.duplicates):,}",
-            "captions that stand twice": lambda s: f"{s.repeated_captions:,}",
+            "repeated captions": lambda s: f"{s.repeated_captions:,}",
         }
         body = [[name, *(cell(s) for s in self.splits.values())] for name, cell in rows.items()]
         lines = [table(["", *self.splits], body)]
-        if self.own_tokenizer:
+        if self.pretrained_tokenizer:
             vocabulary = (
-                f"{self.vocabulary:,} parts of words, which the text encoder brings along; "
+                f"{self.vocabulary:,} word pieces of the text encoder; "
                 f"{self.distinct_words:,} different words"
             )
         else:
@@ -102,7 +102,7 @@ class DataReport:
             )
         lines.append(f"vocabulary: {vocabulary}")
         if self.leaks:
-            lines.append(f"LEAKS: {len(self.leaks):,} images stand in several splits, such as")
+            lines.append(f"LEAKS: {len(self.leaks):,} images are in several splits, such as")
             lines += [f"  {on_one_line(' = '.join(group))}" for group in self.leaks[:5]]
         if self.problems:
             lines.append(str(Problems(Counter(self.problems), self.examples)))
@@ -110,23 +110,23 @@ class DataReport:
 
 
 def data_report(
-    records: Records, options: TextOptions, own_tokenizer: Tokenizer | None = None
+    records: Records, options: TextOptions, pretrained_tokenizer: Tokenizer | None = None
 ) -> DataReport:
-    """Reports on records, and writes the report beside them.
+    """Reports on records, and writes the report to their folder.
 
     Args:
         records: The records.
-        options: Which words the model knows, and how many of a caption it reads.
-        own_tokenizer: The tokenizer that the text encoder brings along, if it does; the
-            vocabulary is then not made of the captions.
+        options: Options of the vocabulary and of truncation.
+        pretrained_tokenizer: The tokenizer of the text encoder, if it has one; otherwise the
+            vocabulary is made from the captions.
     """
     counts = Counter(dict(records.word_counts()))
-    if own_tokenizer is None:
+    if pretrained_tokenizer is None:
         words = make_vocabulary(counts, options.min_count)
         tokenizer: Tokenizer = WordTokenizer(words, options.max_words)
         vocabulary = len(words) - len(SPECIAL)
     else:
-        tokenizer, vocabulary = own_tokenizer, len(own_tokenizer)
+        tokenizer, vocabulary = pretrained_tokenizer, len(pretrained_tokenizer)
     splits: dict[str, SplitRecords] = {}
     for name in SPLITS:
         if name in records.splits:
@@ -136,7 +136,7 @@ def data_report(
         leaks=_leaks(splits),
         vocabulary=vocabulary,
         distinct_words=len(counts),
-        own_tokenizer=own_tokenizer is not None,
+        pretrained_tokenizer=pretrained_tokenizer is not None,
         problems=records.manifest["problems"]["counts"],
         examples=records.manifest["problems"]["examples"],
     )
@@ -147,7 +147,7 @@ def data_report(
 
 def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
     words = [_count(chunk, tokenizer) for chunk in _chunks(split.texts)]
-    lengths, same, pieces, known = (np.concatenate(found) for found in zip(*words, strict=True))
+    lengths, same, pieces, known = map(np.concatenate, zip(*words, strict=True))
     _, repeated = np.unique(same, return_counts=True)
     per_image = np.diff(split.first_caption)
     groups = _duplicates([split])
@@ -176,8 +176,8 @@ def _chunks(texts: Sequence[str], size: int = 8192) -> Iterator[Sequence[str]]:
 
 
 def _count(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
-    """Of each caption: its words, a number that captions of the same words share, its pieces, and
-    how many of those are known."""
+    """Returns per caption: number of words, hash of the words, number of pieces, and number of
+    known pieces."""
     words = split_words(texts)
     starts, content = words.row_splits.numpy(), words.flat_values.numpy()
     same = [hash(b" ".join(content[a:b])) for a, b in itertools.pairwise(starts)]
@@ -196,7 +196,7 @@ def _leaks(splits: dict[str, SplitRecords]) -> list[list[str]]:
 
 
 def _duplicates(splits: Sequence[SplitRecords]) -> list[list[tuple[Split, str]]]:
-    """Groups of several images with the same digest, in the order of the first of each group."""
+    """Returns groups of images with the same digest, in the order of the first of each group."""
     digests = np.concatenate([split.index.columns["digest"] for split in splits])
     order = np.argsort(digests, kind="stable")
     begins = np.flatnonzero(np.diff(digests[order], prepend=~digests[order[:1]]))

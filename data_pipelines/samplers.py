@@ -1,4 +1,4 @@
-"""Which images and captions make the batches of an epoch."""
+"""Samplers of the images and captions of batches."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from data_pipelines.records import SplitRecords
 
 
 class Sampler(abc.ABC):
-    """The order of training. The same seed and epoch always give the same order.
+    """Base class of samplers. The order is a function of seed and epoch.
 
-    A subclass says in `UNIT` what `batch_size` counts, and in `SEVERAL` whether an image comes
-    with any number of captions. Without that a batch is of pairs: as many images as captions.
+    Subclasses declare the unit of `batch_size` in `UNIT`, and in `SEVERAL` whether an image comes
+    with any number of captions. Otherwise batches consist of pairs: as many images as captions.
 
     Args:
         records: The training split.
-        batch_size: Pairs, or images, a step.
+        batch_size: Number of pairs, or images, per step.
         seed: Seed of the order.
 
     Attributes:
-        steps: Steps an epoch.
+        steps: Steps per epoch.
 
     Raises:
         UserError: If the split is too small for one batch.
@@ -37,30 +37,30 @@ class Sampler(abc.ABC):
         self.caption_image = records.caption_image
         self.batch_size = batch_size
         self.seed = seed
-        found, what = (
+        count, unit = (
             (len(records), "images") if self.SEVERAL else (records.num_captions, "captions")
         )
-        self.steps = found // batch_size
+        self.steps = count // batch_size
         if self.steps == 0:
             raise UserError(
-                f"train.batch_size: {batch_size} is more than the {found} {what} of the training "
-                f"split; --set train.batch_size={found} trains with all of them at once"
+                f"train.batch_size: {batch_size} is more than the {count} {unit} of the training "
+                f"split; --set train.batch_size={count} trains with all of them at once"
             )
 
     @abc.abstractmethod
     def epoch(self, number: int) -> np.ndarray:
-        """One epoch: the captions, or with `SEVERAL` the images, int64 (steps, batch_size)."""
+        """Returns the captions, or with `SEVERAL` the images: int64 (steps, batch_size)."""
 
     def images(self, batch: np.ndarray) -> np.ndarray:
-        """The images of a batch, or of a part of one: int64 (N,)."""
+        """Returns the images of a batch, or of a part of one: int64 (N,)."""
         return self.caption_image[batch]
 
     def captions(self, batch: np.ndarray) -> np.ndarray:
-        """Their captions: int64 (N,); with `SEVERAL` (N, most of an image), padded with -1."""
+        """Returns the captions: int64 (N,); with `SEVERAL` (N, maximum), padded with -1."""
         return batch
 
     def positives(self) -> np.ndarray:
-        """Who matches whom in a batch, if all its images differ: boolean (images, captions)."""
+        """Returns the matching pairs of a batch of different images: boolean (images, captions)."""
         return np.eye(self.batch_size, dtype=bool)
 
     def _random(self, epoch: int) -> np.random.Generator:
@@ -68,16 +68,16 @@ class Sampler(abc.ABC):
 
 
 class PairSampler(Sampler):
-    """All captions in random order, each with its image; the incomplete last batch is left out."""
+    """All captions in random order, each with its image, without an incomplete last batch."""
 
     def epoch(self, number: int) -> np.ndarray:
-        """A permutation of the captions."""
+        """Returns a permutation of the captions."""
         order = self._random(number).permutation(len(self.caption_image))
         return order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
 
 
 class OnePerClassSampler(Sampler):
-    """Every batch holds one random caption of each of `batch_size` different classes.
+    """Batches of one random caption of each of `batch_size` different classes.
 
     With as many classes as `batch_size`, this is the sampler of Chun et al. 2021 for CUB.
 
@@ -96,12 +96,12 @@ class OnePerClassSampler(Sampler):
             lower = f"lower it to {len(self.sizes)}, or " if len(self.sizes) > 1 else ""
             raise UserError(
                 f"train.batch_size: {batch_size} is more than the {len(self.sizes)} classes of the "
-                "training split, of which train.sampler 'one_per_class' takes one pair each; "
+                "training split, and train.sampler 'one_per_class' takes one pair per class; "
                 f"{lower}set train.sampler to pairs"
             )
 
     def epoch(self, number: int) -> np.ndarray:
-        """As many batches as `PairSampler` has, each with its own random classes and captions."""
+        """Returns as many batches as `PairSampler`, of random classes and captions."""
         random = self._random(number)
         draws = random.random((self.steps, len(self.sizes)))
         classes = np.argsort(draws, axis=1)[:, : self.batch_size]
@@ -110,33 +110,33 @@ class OnePerClassSampler(Sampler):
 
 
 class ImageSampler(Sampler):
-    """All images in random order, each with all its captions, however many it has.
+    """All images in random order, each with all its captions.
 
-    An epoch is over the images; the incomplete last batch is left out. Such are the batches that
-    the released code of Bleeker and de Rijke 2022 trains Smooth-AP with: all annotated answers of
-    a query are among its candidates.
+    An epoch iterates over the images, without an incomplete last batch. The released code of
+    Bleeker and de Rijke 2022 trains Smooth-AP with such batches: they hold all annotated captions
+    of a query.
     """
 
     UNIT = "images"
     SEVERAL = True
 
     def epoch(self, number: int) -> np.ndarray:
-        """A permutation of the images."""
+        """Returns a permutation of the images."""
         order = self._random(number).permutation(len(self.first_caption) - 1)
         return order[: self.steps * self.batch_size].reshape(self.steps, self.batch_size)
 
     def images(self, batch: np.ndarray) -> np.ndarray:
-        """The batch itself."""
+        """Returns the batch."""
         return batch
 
     def captions(self, batch: np.ndarray) -> np.ndarray:
-        """All captions of each image."""
+        """Returns all captions of each image."""
         first, end = self.first_caption[batch, None], self.first_caption[batch + 1, None]
         captions = first + np.arange((end - first).max())
         return np.where(captions < end, captions, -1)
 
     def positives(self) -> np.ndarray:
-        """Those of the first batch."""
+        """Returns the matching pairs of the first batch."""
         counts = (self.captions(self.epoch(0)[0]) >= 0).sum(axis=1)
         return np.repeat(super().positives(), counts, axis=1)
 
@@ -146,4 +146,4 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "one_per_class": OnePerClassSampler,
     "images_with_all_captions": ImageSampler,
 }
-"""The samplers, by the names that `train.sampler` takes."""
+"""Samplers by the value of `train.sampler`."""

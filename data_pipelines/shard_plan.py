@@ -1,4 +1,4 @@
-"""Which images make which shard: decided once, and kept on disk while the shards are written."""
+"""Assignment of images to shards, kept on disk while the shards are written."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from data_pipelines.sources import SPLITS, Caption, Entry, Problems, Split
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """One shard that is to be written.
+    """A planned shard.
 
     Attributes:
-        path: Where it will be.
+        path: Path of the shard.
         split: Its split.
-        images: How many images it has.
-        fingerprint: A hash of their keys, captions and labels.
+        images: Number of images.
+        fingerprint: Hash of their keys, captions and labels.
     """
 
     path: Path
@@ -35,11 +35,11 @@ class PlannedShard:
 
 
 class ShardPlan:
-    """The shards of a data set, split by split, with their entries in a file without a name.
+    """Shards of a data set, split by split, with their entries in an unnamed temporary file.
 
     Args:
         shards: The shards, in order.
-        places: Offset and length of the entries of each in the file.
+        places: Offset and length of the entries of each shard in the file.
         file: The file.
     """
 
@@ -52,14 +52,14 @@ class ShardPlan:
 
     @property
     def images(self) -> int:
-        """How many images all shards have."""
+        """Total number of images."""
         return sum(shard.images for shard in self.shards)
 
     def entries(self, shard: PlannedShard) -> list[Entry]:
-        """The entries of a shard. Can be called from several threads."""
+        """Reads the entries of a shard. Thread-safe."""
         offset, length = self._places[shard.path]
-        kept = json.loads(os.pread(self._file.fileno(), length, offset))
-        return [entry_of(shard.split, told) for told in kept]
+        items = json.loads(os.pread(self._file.fileno(), length, offset))
+        return [entry_from_json(shard.split, item) for item in items]
 
 
 def plan_shards(
@@ -67,73 +67,73 @@ def plan_shards(
 ) -> ShardPlan:
     """Divides the entries of a data set into shards.
 
-    Repeated keys, captions without words and images without captions are left out. Memory is for
-    one shard a split, and 8 bytes a key.
+    Repeated keys, captions without words and images without captions are skipped. Memory is needed
+    for one shard per split, and 8 bytes per key.
 
     Args:
         entries: The entries, in the order of the data set.
-        folder: Where the shards will be.
-        images_per_shard: How many images a shard has.
-        problems: Where what is left out is counted.
+        folder: Folder of the shards.
+        images_per_shard: Number of images per shard.
+        problems: Counts skipped items.
 
     Raises:
         OSError: If the disk of the folder is full or cannot be written.
     """
     with tempfile.TemporaryFile(dir=folder) as raw:
-        repeated = _keep(entries, raw)
+        repeated = _write_entries(entries, raw)
         raw.seek(0)
-        usable = _usable(map(_entry_of_line, raw), repeated, problems)
+        usable = _usable(map(_entry_from_line, raw), repeated, problems)
         return _divide(usable, folder, images_per_shard)
 
 
-def told_of(entry: Entry) -> list[Any]:
-    """What JSON holds of an entry, but for its split."""
+def entry_to_json(entry: Entry) -> list[Any]:
+    """Converts an entry without its split to JSON."""
     captions = [[caption.key, caption.text] for caption in entry.captions]
     return [entry.key, captions, list(entry.labels), entry.file, entry.position]
 
 
-def entry_of(split: Split, told: Sequence[Any]) -> Entry:
-    """The entry that `told_of` tells of."""
-    key, captions, labels, file, position = told
+def entry_from_json(split: Split, item: Sequence[Any]) -> Entry:
+    """Converts the result of `entry_to_json` back to an entry."""
+    key, captions, labels, file, position = item
     return Entry(key, split, tuple(Caption(*c) for c in captions), tuple(labels), file, position)
 
 
-def _entry_of_line(line: bytes) -> Entry:
-    split, told = json.loads(line)
-    return entry_of(split, told)
+def _entry_from_line(line: bytes) -> Entry:
+    split, item = json.loads(line)
+    return entry_from_json(split, item)
 
 
-def _keep(entries: Iterable[Entry], file: IO[bytes]) -> set[int]:
-    """Writes entries, one a line; returns the hashes that several keys have: few, if any."""
+def _write_entries(entries: Iterable[Entry], file: IO[bytes]) -> set[int]:
+    """Writes entries, one per line; returns hashes of repeated keys."""
     images, captions = array("q"), array("q")
     for entry in entries:
         images.append(hash(entry.key))
         captions.extend(hash(caption.key) for caption in entry.captions)
-        file.write(json.dumps([entry.split, told_of(entry)]).encode() + b"\n")
-    return _several(images) | _several(captions)
+        file.write(json.dumps([entry.split, entry_to_json(entry)]).encode() + b"\n")
+    return _repeated(images) | _repeated(captions)
 
 
-def _several(hashes: array[int]) -> set[int]:
-    found = np.sort(np.frombuffer(hashes, np.int64))
-    return set(found[1:][found[1:] == found[:-1]].tolist())
+def _repeated(hashes: array[int]) -> set[int]:
+    values = np.sort(np.frombuffer(hashes, np.int64))
+    return set(values[1:][values[1:] == values[:-1]].tolist())
 
 
 def _usable(entries: Iterable[Entry], repeated: set[int], problems: Problems) -> Iterator[Entry]:
-    """The entries without repeated keys, captions without words, and images without captions."""
+    """Skips repeated keys, captions without words, and images without captions."""
     images: set[str] = set()
     captions: set[str] = set()
     for entry in entries:
         if entry.key in images:
-            problems.add("image key given twice", entry.key)
+            problems.add("duplicate image key", entry.key)
             continue
         if hash(entry.key) in repeated:
             images.add(entry.key)
         kept = []
         for caption in entry.captions:
-            if not any(character.isalnum() for character in caption.text):
+            if not any(map(str.isalnum, caption.text)):
                 problems.add("caption without words", f"{caption.key}: {caption.text!r}")
             elif caption.key in captions:
-                problems.add("caption key given twice", caption.key)
+                problems.add("duplicate caption key", caption.key)
             else:
                 if hash(caption.key) in repeated:
                     captions.add(caption.key)
@@ -157,7 +157,10 @@ def _divide(entries: Iterable[Entry], folder: Path, size: int) -> ShardPlan:
         fingerprint = hashlib.sha256(content).hexdigest()[:16]
         shards[split].append(PlannedShard(path, split, len(part), fingerprint))
         offset = file.tell()
-        places[path] = offset, file.write(json.dumps([told_of(entry) for entry in part]).encode())
+        places[path] = (
+            offset,
+            file.write(json.dumps([entry_to_json(entry) for entry in part]).encode()),
+        )
 
     for entry in entries:
         waiting[entry.split].append(entry)

@@ -1,4 +1,4 @@
-"""What has to be done for one shard; the same in this process, in another, and on a cluster."""
+"""Writing of one shard, in this process, in another, or on a cluster."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from data_pipelines.shards import RecordsError, ShardWriter, read_sidecar
 from data_pipelines.sources import EncodedImage, Entry, Regions, SourceError, UnreadableError
 
 Skipped = list[tuple[str, str]]
-"""What was skipped: reasons, and what it was."""
+"""Skipped items: pairs of reason and description."""
 
-Report = Callable[[int], None]
-"""Takes note of so many images that are done; raises `StoppedError` if no more are wanted."""
+ReportProgress = Callable[[int], None]
+"""Callback with the number of finished images; raises `StoppedError` to cancel."""
 
 
 class StoppedError(Exception):
-    """The shard is no longer wanted."""
+    """The shard was cancelled."""
 
 
 @dataclass(frozen=True)
 class ShardTask:
-    """A shard that is to be written.
+    """A shard to write.
 
     Attributes:
-        path: Where it will be.
+        path: Path of the shard.
         entries: Its images.
-        fingerprint: A hash of their keys, captions and labels.
-        limit: How many of them may be skipped.
+        fingerprint: Hash of their keys, captions and labels.
+        limit: Maximum number of skipped images.
     """
 
     path: Path
@@ -44,26 +44,26 @@ class ShardTask:
 
 
 class TooManyError(SourceError):
-    """More images cannot be used than may be skipped; `skipped` has them."""
+    """More images cannot be used than may be skipped; they are in `skipped`."""
 
     def __init__(self, skipped: Skipped) -> None:
         super().__init__(f"{len(skipped)} images cannot be used")
         self.skipped = skipped
 
 
-def write_shard(options: DataOptions, task: ShardTask, report: Report) -> Skipped:
+def write_shard(options: DataOptions, task: ShardTask, report: ReportProgress) -> Skipped:
     """Writes one shard, unless it is finished.
 
     Args:
         options: The `data` section of a config.
         task: The shard.
-        report: Is told of every image.
+        report: Callback after every image.
 
     Returns:
-        What was skipped.
+        The skipped items.
 
     Raises:
-        RecordsError: If a finished shard is of something else, or the disk is full.
+        RecordsError: If a finished shard has other content, or the disk is full.
         TooManyError: If too many images cannot be used; the shard is not finished then.
         StoppedError: From `report`.
     """
@@ -75,11 +75,11 @@ def write_shard(options: DataOptions, task: ShardTask, report: Report) -> Skippe
         raise RecordsError(disk_message(task.path.parent, error)) from error
     _check(sidecar, task)
     report(len(task.entries))
-    return [(reason, what) for reason, what in sidecar["skipped"]]
+    return [(reason, item) for reason, item in sidecar["skipped"]]
 
 
 def _check(sidecar: dict[str, Any], task: ShardTask) -> None:
-    """Refuses a finished shard of other images, or with another sidecar than it was given."""
+    """Rejects a finished shard of other images, or with a changed sidecar."""
     if sidecar.get("fingerprint") != task.fingerprint:
         raise RecordsError(
             f"{task.path} was written from other images or captions than the source has now. "
@@ -93,7 +93,7 @@ def _check(sidecar: dict[str, Any], task: ShardTask) -> None:
 
 
 def _is_whole(sidecar: dict[str, Any], entries: Sequence[Entry]) -> bool:
-    """Whether a sidecar tells of every entry, as it is or as skipped."""
+    """Whether a sidecar has every entry, as an item or as skipped."""
     known = {e.key: ([[c.key, c.text] for c in e.captions], list(e.labels)) for e in entries}
     items = sidecar["items"]
     return len(items) + len(sidecar["skipped"]) == len(entries) and all(
@@ -101,7 +101,7 @@ def _is_whole(sidecar: dict[str, Any], entries: Sequence[Entry]) -> bool:
     )
 
 
-def _write(options: DataOptions, task: ShardTask, report: Report) -> Skipped:
+def _write(options: DataOptions, task: ShardTask, report: ReportProgress) -> Skipped:
     skipped: Skipped = []
     with ShardWriter(task.path) as writer:
         for entry in task.entries:

@@ -1,8 +1,8 @@
-"""A process that writes shards: it is told of them on standard input, and answers on its output.
+"""Worker process that reads shards from standard input, writes them, and answers on its output.
 
-A line is a JSON object. The first says what all shards have in common; each of the others is a
-shard. The answers say how many images are done, and at last what was skipped, or what is wrong.
-The process ends with whoever has started it, as nobody is left to write or read.
+Each line is a JSON object: first the options of all shards, then one shard per line. Answers hold
+the number of finished images, and finally the skipped ones, or an error. The process ends with its
+parent, which closes the pipes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from data_pipelines.plugins import add_plugins, added_plugins
 
 if TYPE_CHECKING:
     from data_pipelines.options import DataOptions
-    from data_pipelines.shard_tasks import Report, ShardTask, Skipped
+    from data_pipelines.shard_tasks import ReportProgress, ShardTask, Skipped
 
 _SECONDS = 0.2
-"""How often it tells how many images are done."""
+"""Interval in seconds of reporting progress."""
 
 
-def common(options: DataOptions) -> str:
-    """What all shards of a preparation have in common, as JSON."""
+def options_to_json(options: DataOptions) -> str:
+    """Serializes the options of a preparation."""
     return json.dumps(
         {
             "folder": os.getcwd(),
@@ -38,71 +38,71 @@ def common(options: DataOptions) -> str:
     )
 
 
-def told_of_task(task: ShardTask) -> str:
-    """A task as JSON."""
-    from data_pipelines.shard_plan import told_of
+def task_to_json(task: ShardTask) -> str:
+    """Serializes a task."""
+    from data_pipelines.shard_plan import entry_to_json
 
-    entries = [[entry.split, told_of(entry)] for entry in task.entries]
-    told = {"path": str(task.path), "entries": entries}
-    return json.dumps(told | {"fingerprint": task.fingerprint, "limit": task.limit})
+    entries = [[entry.split, entry_to_json(entry)] for entry in task.entries]
+    fields = {"path": str(task.path), "entries": entries}
+    return json.dumps(fields | {"fingerprint": task.fingerprint, "limit": task.limit})
 
 
-def perform(shared: str, task: str, report: Report) -> dict[str, Any]:
+def write_from_json(options: str, task: str, report: ReportProgress) -> dict[str, Any]:
     """Writes a shard.
 
     Args:
-        shared: What `common` gave.
-        task: What `told_of_task` gave.
-        report: Is told of every image.
+        options: Result of `options_to_json`.
+        task: Result of `task_to_json`.
+        report: Callback after every image.
 
     Returns:
-        What `result_of` takes.
+        Argument of `skipped_from_json`.
     """
-    from data_pipelines.shard_plan import entry_of
+    from data_pipelines.shard_plan import entry_from_json
     from data_pipelines.shard_tasks import ShardTask, TooManyError, write_shard
 
-    told = json.loads(task)
-    entries = [entry_of(split, entry) for split, entry in told["entries"]]
-    mine = ShardTask(Path(told["path"]), entries, told["fingerprint"], told["limit"])
+    fields = json.loads(task)
+    entries = [entry_from_json(split, entry) for split, entry in fields["entries"]]
+    shard = ShardTask(Path(fields["path"]), entries, fields["fingerprint"], fields["limit"])
     try:
-        return {"skipped": write_shard(_options(shared), mine, report)}
+        return {"skipped": write_shard(_parse_options(options), shard, report)}
     except TooManyError as error:
         return {"too_many": error.skipped}
     except UserError as error:
         return {"error": type(error).__name__, "message": str(error)}
 
 
-def result_of(answer: dict[str, Any]) -> Skipped:
-    """What was skipped, as `perform` has answered.
+def skipped_from_json(answer: dict[str, Any]) -> Skipped:
+    """Returns the skipped items in an answer of `write_from_json`.
 
     Raises:
-        UserError: If it could not be written.
+        UserError: If the shard could not be written.
     """
     from data_pipelines.shard_tasks import TooManyError
     from data_pipelines.shards import RecordsError
     from data_pipelines.sources import SourceError
 
     if "too_many" in answer:
-        raise TooManyError([(reason, what) for reason, what in answer["too_many"]])
+        raise TooManyError([(reason, item) for reason, item in answer["too_many"]])
     if "error" in answer:
         known = {kind.__name__: kind for kind in (RecordsError, SourceError)}
         raise known.get(answer["error"], UserError)(answer["message"])
-    return [(reason, what) for reason, what in answer["skipped"]]
+    return [(reason, item) for reason, item in answer["skipped"]]
 
 
 @lru_cache(maxsize=1)
-def _options(shared: str) -> DataOptions:
-    told = json.loads(shared)
-    os.chdir(told["folder"])  # Paths of a config may be relative to where it was started.
-    add_plugins(told["plugins"])  # Before the options, which know all sources, are imported.
+def _parse_options(options: str) -> DataOptions:
+    fields = json.loads(options)
+    os.chdir(fields["folder"])  # Paths of a config may be relative.
+    add_plugins(fields["plugins"])  # Before importing the options, which depend on all sources.
     from data_pipelines.options import DataOptions
 
-    return DataOptions.model_validate(told["options"])
+    return DataOptions.model_validate(fields["options"])
 
 
 def main() -> None:
-    """Writes shards until there are no more."""
-    # What anybody prints is not to be taken for an answer.
+    """Writes shards until the input ends."""
+    # Other output must not be taken for an answer.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
@@ -111,14 +111,14 @@ def main() -> None:
         answers.flush()
 
     try:
-        shared = sys.stdin.readline()
+        options = sys.stdin.readline()
         for task in sys.stdin:
-            answer(perform(shared, task, _now_and_then(answer)))
+            answer(write_from_json(options, task, _throttle(answer)))
     except (BrokenPipeError, KeyboardInterrupt):
-        os._exit(1)  # Nobody listens any more.
+        os._exit(1)  # The parent has ended.
 
 
-def _now_and_then(answer: Callable[[dict[str, Any]], None]) -> Report:
+def _throttle(answer: Callable[[dict[str, Any]], None]) -> ReportProgress:
     done, last = 0, time.monotonic()
 
     def report(count: int) -> None:

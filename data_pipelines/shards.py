@@ -1,11 +1,9 @@
-"""One shard of records: a TFRecord file, the sidecar that describes it, and writing both."""
+"""Shards of records: a TFRecord file and the sidecar that describes it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,20 +15,20 @@ import tensorflow as tf
 from pydantic import BaseModel, Field, ValidationError
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, checksum
+from data_pipelines.files import atomic_replace, atomic_write, checksum, temporary_path
 from data_pipelines.sources import EncodedImage, Entry, Regions
 
 VERSION = 2
 
 FEATURES = "features"
-"""The folder, beside the records of images, where records of their features are kept."""
+"""Name of the folder of the records of features, in the folder of the records of images."""
 
 # TFRecord frames a record as: length (8 bytes), its CRC (4), the record, its CRC (4).
 HEADER, _FOOTER = 12, 4
 
 
 class RecordsError(UserError):
-    """Records are missing, damaged, or made from something else; the message says what to do."""
+    """Records are missing, damaged, or of another data set; the message says how to fix it."""
 
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -38,13 +36,13 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One image of a shard, as its sidecar describes it.
+    """Metadata of one image of a shard.
 
     Attributes:
         key: The key of the image in its data set.
         captions: Pairs of key and text.
-        labels: Its class, or its labels.
-        offset: Where its record begins in the shard, in bytes.
+        labels: Its class or labels.
+        offset: Offset of its record in the shard, in bytes.
         length: Length of the serialized record, in bytes.
         crc: CRC-32 of the serialized record.
         digest: Digest of the image or its features, for finding duplicates.
@@ -62,7 +60,7 @@ class Item:
 
 
 class Sidecar(BaseModel):
-    """What a sidecar must hold, to tell it from a damaged one."""
+    """Schema of a sidecar, to detect damage."""
 
     bytes: Count
     sha256: str
@@ -71,7 +69,7 @@ class Sidecar(BaseModel):
 
 
 def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
-    """The record of one image: a serialized `tf.train.Example`."""
+    """Serializes the record of one image, a `tf.train.Example`."""
 
     def strings(values: Sequence[bytes]) -> tf.train.Feature:
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
@@ -97,20 +95,20 @@ def serialize(entry: Entry, image: EncodedImage | Regions) -> bytes:
 
 
 class ShardWriter:
-    """Writes one shard, whole or not at all. A context manager.
+    """Context manager that writes one shard atomically.
 
     Args:
-        path: Where the shard will be.
+        path: Path of the shard.
 
     Raises:
-        OSError: If the disk is full or cannot be written; nothing is left behind then.
+        OSError: If the disk is full or cannot be written; temporary files are removed then.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.items: list[Item] = []
-        self._aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        self._writer = tf.io.TFRecordWriter(str(self._aside))
+        self._temporary = temporary_path(path)
+        self._writer = tf.io.TFRecordWriter(str(self._temporary))
         self._offset = 0
 
     def write(self, entry: Entry, image: EncodedImage | Regions) -> None:
@@ -133,16 +131,14 @@ class ShardWriter:
         self._offset += HEADER + len(record) + _FOOTER
 
     def finish(self, sidecar: dict[str, Any]) -> None:
-        """Makes the shard and its sidecar visible.
+        """Renames the shard and writes its sidecar.
 
         Args:
-            sidecar: What the sidecar should hold besides the items.
+            sidecar: Content of the sidecar in addition to the items.
         """
         self._writer.close()
-        with self._aside.open("rb") as file:
-            os.fsync(file.fileno())
-        sha256 = checksum(self._aside)
-        os.replace(self._aside, self.path)
+        sha256 = checksum(self._temporary)
+        atomic_replace(self._temporary, self.path)
         content = {
             "bytes": self._offset,
             "sha256": sha256,
@@ -162,58 +158,57 @@ class ShardWriter:
             if kind is None:
                 raise
         finally:
-            self._aside.unlink(missing_ok=True)
+            self._temporary.unlink(missing_ok=True)
 
 
 def parse_object(
-    path: Path, content: bytes, way_out: str, holds: type[BaseModel] | None = None
+    path: Path, content: bytes, hint: str, schema: type[BaseModel] | None = None
 ) -> dict[str, Any]:
-    """What a JSON file of the records holds.
+    """Parses a JSON file of the records.
 
     Args:
         path: The file, for the message.
         content: Its bytes.
-        way_out: What to do if it is damaged, for the message.
-        holds: What it must hold.
+        hint: How to fix a damaged file, for the message.
+        schema: Schema of the content.
 
     Raises:
-        RecordsError: If it is no JSON object, or holds something else.
+        RecordsError: If it is not a JSON object of this schema.
     """
     try:
         parsed = json.loads(content)
-        if holds is not None:
-            holds.model_validate(parsed)
+        if schema is not None:
+            schema.model_validate(parsed)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         fault = f"{where}: {error.errors()[0]['msg']}"
-        raise RecordsError(f"{path} is damaged ({fault}); {way_out}") from None
+        raise RecordsError(f"{path} is damaged ({fault}); {hint}") from None
     except (ValueError, RecursionError) as error:
-        raise RecordsError(f"{path} is damaged ({error}); {way_out}") from None
+        raise RecordsError(f"{path} is damaged ({error}); {hint}") from None
     if not isinstance(parsed, dict):
-        raise RecordsError(f"{path} is damaged (no JSON object is in it); {way_out}")
+        raise RecordsError(f"{path} is damaged (it is not a JSON object); {hint}")
     return parsed
 
 
 def check_version(folder: Path, made_from: Mapping[str, Any]) -> None:
-    """Refuses records of another version of the format, as their plan or manifest says."""
+    """Rejects records of another version of the format."""
     version = made_from.get("version")
     if version != VERSION:
         raise RecordsError(
-            f"{folder} holds records of version {version}, but version {VERSION} is needed. Delete "
-            f"the folder and run the command `{command_for(folder)}`"
+            f"{folder} holds records of version {version}, but version {VERSION} is required. "
+            f"Delete the folder and run the command `{command_for(folder)}`"
         )
 
 
 def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | None:
-    """The sidecar of a shard, or None if the shard is not finished.
+    """Reads the sidecar of a shard; returns None if the shard is not finished.
 
     Args:
         shard: The shard.
-        sha256: The checksum that the sidecar has by the manifest; None before there is one.
+        sha256: Checksum of the sidecar in the manifest; None without a manifest.
 
     Raises:
-        RecordsError: If the sidecar is damaged or has been changed, or the shard is not as long
-            as it says.
+        RecordsError: If the sidecar is damaged or has changed, or the size of the shard differs.
     """
     path = shard.with_suffix(".json")
     try:
@@ -222,17 +217,17 @@ def read_sidecar(shard: Path, sha256: str | None = None) -> dict[str, Any] | Non
     except FileNotFoundError:
         return None
     command = command_for(shard.parent)
-    way_out = f"delete it and run the command `{command}`, which writes this shard again"
-    sidecar = parse_object(path, content, way_out, Sidecar)
+    hint = f"delete it and run the command `{command}`, which writes this shard again"
+    sidecar = parse_object(path, content, hint, Sidecar)
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise RecordsError(f"{path} is not as it was written; {way_out}")
+        raise RecordsError(f"{path} is not as it was written; {hint}")
     if size != sidecar.get("bytes"):
         raise RecordsError(
-            f"{shard} is damaged: it has {size} bytes, not {sidecar.get('bytes')}; {way_out}"
+            f"{shard} is damaged: it has {size} bytes, not {sidecar.get('bytes')}; {hint}"
         )
     return {"skipped": [], **sidecar}
 
 
 def command_for(folder: Path) -> str:
-    """The mode that writes the records of a folder."""
+    """Returns the name of the command that writes the records of a folder."""
     return "train" if folder.parent.name == FEATURES else "prepare"

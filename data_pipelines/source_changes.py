@@ -1,4 +1,4 @@
-"""Tells whether a data set has changed since its records were written."""
+"""Detection of changes of a data set since its records were written."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _SECOND = 10**9
 def source_change(options: DataOptions, records: Records) -> str | None:
     """Compares records with their source.
 
-    A look at the times of its files comes first. Only if one is younger than the records is the
-    source read, and its images, captions and labels are compared; then the time is noted. What is
-    gone from the disk is not compared: records serve without their source.
+    The modification times of its files are checked first. Only if one is newer than the records,
+    the source is read, and its images, captions and labels are compared; then the time is recorded.
+    Files that were deleted are not compared: records can be used without their source.
 
     Args:
         options: The `data` section of a config.
         records: Its records.
 
     Returns:
-        How they differ, as a sentence without its end; None if they do not.
+        A sentence about the differences, without a full stop; None without any.
     """
     roots = [path for path in _roots(options.source) if path.exists()]
     begin = time.time_ns()
-    newest, photos = _look(roots, options.records.resolve(), options.source.captions_in_photos)
+    newest, photos = _scan(roots, options.records.resolve(), options.source.captions_in_photos)
     if newest < (options.records / MANIFEST).stat().st_mtime_ns:
         return None
     try:
-        found = _compare(options, records, photos)
+        difference = _compare(options, records, photos)
     except SourceError as error:
         _LOGGER.warning(
             "the source of %s cannot be compared with them, which are used as they are: %s",
@@ -51,30 +51,29 @@ def source_change(options: DataOptions, records: Records) -> str | None:
             error,
         )
         return None
-    if found is None:
+    if difference is None:
         note_comparison(options.records, begin)
         return None
-    return (
-        f"{' and '.join(map(str, roots))} has changed since {records.folder} was written: {found}"
-    )
+    folders = " and ".join(map(str, roots))
+    return f"{folders} has changed since {records.folder} was written: {difference}"
 
 
 def data_change(options: DataOptions) -> str | None:
-    """`source_change` of the records of a config; None where there are no records."""
+    """Returns `source_change` of the records of a config; None without records."""
     if not options.is_prepared:
         return None
     return source_change(options, Records.open(options.records))
 
 
 def note_comparison(folder: Path, begin: int) -> None:
-    """Notes when records were last equal to their source, as the time of their manifest.
+    """Records when records were last equal to their source, as the time of their manifest.
 
     Args:
         folder: The folder of the records.
-        begin: When reading the source began, in nanoseconds.
+        begin: Start of reading the source, in nanoseconds.
     """
-    begin -= _SECOND  # Clocks of file systems are behind by milliseconds.
-    with suppress(OSError):  # Records may be read-only; then the source is read each time.
+    begin -= _SECOND  # Clocks of file systems lag by milliseconds.
+    with suppress(OSError):  # Records may be read-only; then the source is read every time.
         os.utime(folder / MANIFEST, ns=(begin, begin))
 
 
@@ -83,10 +82,10 @@ def _roots(source: Source) -> list[Path]:
     return [value for value in values if isinstance(value, Path)]
 
 
-def _look(roots: list[Path], without: Path, with_photos: bool) -> tuple[int, set[str]]:
+def _scan(roots: list[Path], without: Path, with_photos: bool) -> tuple[int, set[str]]:
     """Returns the time of the newest folder or file, and the names of all photos.
 
-    The times of photos are left out, unless `with_photos`.
+    The times of photos are ignored unless `with_photos`.
     """
     newest, photos = 0, set()
     for folder, names in _folders(roots, without):
@@ -98,7 +97,7 @@ def _look(roots: list[Path], without: Path, with_photos: bool) -> tuple[int, set
                 if not with_photos:
                     continue
             with suppress(OSError):
-                # Not its time of modification, which a copy or a renamed file may keep.
+                # Not the modification time, which copies and renamed files may keep.
                 newest = max(newest, (folder / name).stat().st_ctime_ns)
     return newest, photos
 
@@ -131,7 +130,7 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
     splits = [split for split in SPLITS if split in records.splits]
     known = {key for split in splits for key in records.split(split).image_keys}
 
-    def watched(entries: Iterator[Entry]) -> Iterator[Entry]:
+    def count(entries: Iterator[Entry]) -> Iterator[Entry]:
         for entry in entries:
             name = PurePath(entry.file)
             is_photo = name.suffix.lower() in PHOTO_SUFFIXES
@@ -141,7 +140,7 @@ def _compare(options: DataOptions, records: Records, photos: set[str]) -> str | 
             yield entry
 
     with tempfile.TemporaryDirectory() as folder:
-        entries = watched(only_text(options.source.entries(problems), problems))
+        entries = count(only_text(options.source.entries(problems), problems))
         plan = plan_shards(entries, Path(folder), options.images_per_shard, problems)
     planned = {shard.path.name: shard.fingerprint for shard in plan.shards}
     written = {}

@@ -1,7 +1,7 @@
-"""The index of a split: all that is known of its images but the pixels, as mapped columns.
+"""Index of a split: metadata and captions of its images, as memory-mapped columns.
 
-Five million captions take some 0.4 GB of a file, which is opened in the time that its checksum
-takes, and of which only what is used is in memory.
+Five million captions take about 0.4 GB of a file, which is opened in the time of its checksum, and
+of which only the used part is in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Columns = dict[str, np.ndarray]
 
 
 def index_file(split: str) -> str:
-    """The name of the index of a split, beside its shards."""
+    """Returns the file name of the index of a split."""
     return f"{split}-index.safetensors"
 
 
@@ -47,8 +47,8 @@ class Captions(Lazy[Caption]):
     """Captions with their keys.
 
     Args:
-        keys: The key of each.
-        texts: What each says.
+        keys: Keys of the captions.
+        texts: Texts of the captions.
     """
 
     def __init__(self, keys: Strings, texts: Strings) -> None:
@@ -59,49 +59,48 @@ class Captions(Lazy[Caption]):
         return len(self._texts)
 
     def part(self, begin: int, end: int) -> list[Caption]:
-        """The captions from one number up to another."""
+        """Returns the captions from one index up to another."""
         keys, texts = self._keys.part(begin, end), self._texts.part(begin, end)
         return [Caption(*pair) for pair in zip(keys, texts, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class SplitIndex:
-    """What is known of the images of a split, N of them with M captions.
+    """Metadata of the N images of a split with M captions.
 
     Attributes:
         columns: `offset` and `length` of the record of each image in its `shard`, its `crc`, and
-            the `digest` of the image: int (N,); the others are what the properties are made of.
+            the `digest` of the image: int (N,); the properties use the others.
     """
 
     columns: Columns
 
     @classmethod
-    def of(cls, sidecars: Iterable[Mapping[str, Any]]) -> SplitIndex:
-        """The index of some shards, from their sidecars, in memory."""
+    def from_sidecars(cls, sidecars: Iterable[Mapping[str, Any]]) -> SplitIndex:
+        """Builds the index of some shards in memory, from their sidecars."""
         parts = [_part(number, sidecar) for number, sidecar in enumerate(sidecars)]
-        lengths = {name: [part[name] for part in parts] for name in _COLUMNS}
-        columns = {name: np.concatenate(found) for name, found in lengths.items()}
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
         for name in _STARTS:
             columns[name] = _starts(columns[name])
         return cls(columns)
 
     def with_captions(self, more: Mapping[str, Sequence[tuple[str, str]]]) -> SplitIndex:
-        """The same with further captions, pairs of key and text, after those of their image.
+        """Returns the index with additional captions after those of their image.
 
         Args:
-            more: Them, by the key of their image; other images than those here do not matter.
+            more: Pairs of key and text, by the key of their image; unknown images are ignored.
         """
-        found = [
+        added = [
             (number, *caption)
             for number, key in enumerate(self.keys if more else ())
             for caption in more.get(key, ())
         ]
-        if not found:
+        if not added:
             return self
-        images, keys, texts = zip(*found, strict=True)
-        first, added = self.columns["first_caption"], np.bincount(images, minlength=len(self.keys))
+        images, keys, texts = zip(*added, strict=True)
+        first, counts = self.columns["first_caption"], np.bincount(images, minlength=len(self.keys))
         places = first[np.array(images) + 1]
-        columns = {**self.columns, "first_caption": _starts(np.diff(first) + added)}
+        columns = {**self.columns, "first_caption": _starts(np.diff(first) + counts)}
         for name, start, strings in (
             ("caption_keys", "first_caption_key", keys),
             ("texts", "first_text", texts),
@@ -111,31 +110,31 @@ class SplitIndex:
 
     @cached_property
     def keys(self) -> Strings:
-        """The key of each image."""
+        """Keys of the images."""
         return Strings(self.columns["keys"], self.columns["first_key"])
 
     @cached_property
     def labels(self) -> Tuples:
-        """The class or the labels of each image."""
+        """Class or labels of each image."""
         return Tuples(self.columns["labels"], self.columns["first_label"])
 
     @cached_property
     def texts(self) -> Strings:
-        """What each caption says."""
+        """Texts of the captions."""
         return Strings(self.columns["texts"], self.columns["first_text"])
 
     @cached_property
     def captions(self) -> Captions:
-        """Every caption."""
+        """Captions with their keys."""
         keys = Strings(self.columns["caption_keys"], self.columns["first_caption_key"])
         return Captions(keys, self.texts)
 
 
 class SplitIndexWriter:
-    """Writes the index of a split, shard by shard. A context manager, as `ColumnsWriter` is.
+    """Context manager that writes the index of a split, shard by shard, as `ColumnsWriter` does.
 
     Args:
-        path: Where it will be.
+        path: The file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,7 +148,7 @@ class SplitIndexWriter:
         return self
 
     def append(self, sidecar: Mapping[str, Any]) -> None:
-        """Adds a shard."""
+        """Appends a shard."""
         part = _part(self._shards, sidecar)
         self._shards += 1
         for name, end in self._ends.items():
@@ -162,17 +161,17 @@ class SplitIndexWriter:
 
 
 def open_index(path: Path) -> SplitIndex:
-    """The index that was written to a file."""
+    """Opens the index in a file."""
     return SplitIndex(map_columns(path))
 
 
 def _part(number: int, sidecar: Mapping[str, Any]) -> Columns:
-    """The columns of one shard. Those that say where things begin hold how long things are."""
+    """Builds the columns of one shard; columns of offsets hold lengths."""
     items = sidecar["items"]
     captions = [caption for item in items for caption in item["captions"]]
     keys, caption_keys, texts = (
-        [text.encode() for text in found]
-        for found in (
+        [text.encode() for text in strings]
+        for strings in (
             [item["key"] for item in items],
             [key for key, _ in captions],
             [text for _, text in captions],
@@ -197,7 +196,7 @@ def _part(number: int, sidecar: Mapping[str, Any]) -> Columns:
 def _inserted(
     columns: Columns, name: str, start: str, places: np.ndarray, strings: Sequence[str]
 ) -> Columns:
-    """A column of strings and where they begin, with more of them in front of some places."""
+    """Inserts strings at some positions of a column; returns it with its offsets."""
     content, first = columns[name], columns[start]
     encoded = [text.encode() for text in strings]
     lengths = [len(text) for text in encoded]
@@ -208,7 +207,7 @@ def _inserted(
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
-    """Where things of some lengths begin, and the end of the last."""
+    """Converts lengths to offsets, followed by the end of the last."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 

@@ -1,4 +1,4 @@
-"""Classes of Python files, as far as their text tells: nothing is imported."""
+"""Classes of Python files, from their syntax trees without importing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 Classes = Mapping[str, Mapping[str, ast.ClassDef]]
-"""The classes of each module, by name."""
+"""Classes of each module, by name."""
 
 
 def read_classes(files: Mapping[str, Path]) -> Classes:
-    """The classes that stand at the top of files.
+    """Reads the top-level classes of files.
 
     Args:
-        files: The file of each module, by the name of the module.
+        files: Files by name of the module.
 
     Raises:
         SyntaxError: If a file is not Python.
@@ -32,26 +32,26 @@ def read_classes(files: Mapping[str, Path]) -> Classes:
 def ancestry(
     classes: Classes, module: str, name: str, heirs: Sequence[ast.ClassDef] = ()
 ) -> list[ast.ClassDef]:
-    """A class and what it derives from, the nearest first: of its module, or of any other.
+    """Returns a class and its base classes, the nearest first.
 
     Args:
-        classes: Where to look, first to last.
-        module: The module of the class, which comes before all.
+        classes: Modules to search, in order.
+        module: The module of the class, which is searched first.
         name: The name of the class.
-        heirs: Classes that are not meant, since they derive from it.
+        heirs: Derived classes to exclude.
     """
     for place in (module, *classes):
         node = classes[place].get(name)
         if node is not None and node not in heirs:
-            found = (
+            bases = (
                 ancestry(classes, place, base_name(base), (*heirs, node)) for base in node.bases
             )
-            return [node, *(ancestor for ancestors in found for ancestor in ancestors)]
+            return [node, *(ancestor for ancestors in bases for ancestor in ancestors)]
     return []
 
 
 def base_name(base: ast.expr) -> str:
-    """`Loss` of `Loss` and of `keras_xmr.losses.Loss`."""
+    """Returns `Loss` for `Loss` and for `keras_xmr.losses.Loss`."""
     match base:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name

@@ -8,17 +8,17 @@ from rich.cells import cell_len
 
 
 def on_one_line(text: str) -> str:
-    """A text for a terminal: what would break the line, or command the terminal, is `?`."""
+    """Replaces line breaks and control characters, which affect a terminal, with `?`."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lays out cells in columns.
+    """Formats cells in columns.
 
     Args:
         header: Titles of the columns; a title may have several lines.
-        rows: As many cells a row. The first is left-aligned, the others are right-aligned. What
-            cannot be printed, as names of files may hold, is `?`.
+        rows: Cells of the rows. The first is left-aligned, the others are right-aligned. Control
+            characters, which names of files may hold, become `?`.
     """
     lines = [title.split("\n") for title in header]
     height = max(len(title) for title in lines)
@@ -30,7 +30,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     rule = "  ".join("-" * width for width in widths).rstrip()
 
     def line(row: Sequence[str]) -> str:
-        # Places of a terminal: 犬 takes two, and an accent that is set over a letter none.
+        # Width on a terminal: 犬 takes two cells, and a combining accent none.
         spaces = [" " * (w - cell_len(cell)) for cell, w in zip(row, widths, strict=True)]
         rest = [space + cell for cell, space in zip(row[1:], spaces[1:], strict=True)]
         return "  ".join([row[0] + spaces[0], *rest]).rstrip()

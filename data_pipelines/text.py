@@ -1,4 +1,4 @@
-"""From captions to word ids, in TensorFlow, so that it can live inside an exported model."""
+"""Tokenizers in TensorFlow, which can be part of an exported model."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import tensorflow as tf
 
 PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<start>", "<end>"
 SPECIAL = (PAD, UNKNOWN, START, END)
-"""The words that every vocabulary begins with; `<pad>` has the id 0."""
+"""First words of every vocabulary; `<pad>` has the id 0."""
 
 VOCABULARY = "vocabulary.txt"
-"""The file of a run that holds its vocabulary."""
+"""File of a run with its vocabulary."""
 
 _REWRITES = (
     ("[’ʼ`´]", "'"),
     (r"[^\p{L}\p{M}\p{N}']+", " "),
-    (r"(^|\s)\p{M}+", r"\1"),  # accents belong to a letter; those of emoji are left over
+    (r"(^|\s)\p{M}+", r"\1"),  # accents belong to a letter; those of emoji remain
     (r"(^|\s)'+", r"\1"),  # an apostrophe at either end of a word is a quotation mark
     (r"'+(\s|$)", r"\1"),
     (r"(\p{L})n't\b", r"\1 n't"),
@@ -29,13 +29,13 @@ _REWRITES = (
     # In scripts that are written without spaces every character is a word.
     (r"([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}])", r" \1 "),
 )
-"""Regular expressions of RE2 and what they are replaced with, one after another."""
+"""Regular expressions of RE2 and their replacements, in order."""
 
 
 def split_words(texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
     """Splits captions into lower-case words.
 
-    A word is a run of letters, marks and digits; punctuation and symbols are left out. English
+    A word is a run of letters, marks and digits; punctuation and symbols are removed. English
     contractions are split as in the GloVe vectors ("isn't" is "is n't", "dog's" is "dog 's").
 
     Args:
@@ -51,50 +51,50 @@ def split_words(texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
 
 
 def count_words(texts: Iterable[str], batch: int = 8192) -> Counter[str]:
-    """How often each word occurs in some captions."""
+    """Counts the words of captions."""
     counts: Counter[str] = Counter()
     texts = iter(texts)
     while chunk := list(islice(texts, batch)):
-        words, _, found = tf.unique_with_counts(split_words(chunk).flat_values)
-        for word, count in zip(words.numpy(), found.numpy().tolist(), strict=True):
+        words, _, occurrences = tf.unique_with_counts(split_words(chunk).flat_values)
+        for word, count in zip(words.numpy(), occurrences.numpy().tolist(), strict=True):
             counts[word.decode("utf-8")] += count
     return counts
 
 
 def make_vocabulary(counts: Counter[str], min_count: int) -> list[str]:
-    """The special words, then the words that occur often enough, the most frequent first."""
+    """Returns the special words, then the frequent words by decreasing count."""
     frequent = [word for word, count in counts.items() if count >= min_count]
     return [*SPECIAL, *sorted(frequent, key=lambda word: (-counts[word], word))]
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """Reads a vocabulary file, one word a line.
+    """Reads a vocabulary file with one word per line.
 
     Raises:
-        ValueError: If it does not begin with the special words, or has a word twice.
+        ValueError: If it does not begin with the special words, or repeats a word.
     """
     words = path.read_text("utf-8").split("\n")[:-1]
     if tuple(words[: len(SPECIAL)]) != SPECIAL:
         raise ValueError(f"{path} is not a vocabulary: it must begin with {', '.join(SPECIAL)}")
     if len(set(words)) != len(words):
-        raise ValueError(f"{path} has a word twice")
+        raise ValueError(f"{path} repeats a word")
     return words
 
 
 class Tokenizer(tf.Module, abc.ABC):
-    """Captions to ids and back, in TensorFlow.
+    """Base class of tokenizers, which convert captions to ids and back in TensorFlow.
 
-    An id stands for a word, or for a part of one. A batch of captions is padded with an id that
-    stands for nothing, so that the mask of the padding can be told from the ids.
+    An id is a word or a word piece. Batches of captions are padded with a reserved id, from which
+    the mask of the padding is derived.
 
     Attributes:
-        vocabulary: What the ids stand for, by id.
-        max_words: Longer captions are cut; `<start>` and `<end>` do not count.
-        pad: The id of the padding.
-        start: The id that begins a caption; None for none.
-        end: The id that ends it; None for none.
-        unknown: The id of words that are not in the vocabulary; None if there are none.
-        mask_id: The id that a word becomes in random caption word dropping; None for none.
+        vocabulary: Words or word pieces by id.
+        max_words: Longer captions are truncated; `<start>` and `<end>` do not count.
+        pad: Id of the padding.
+        start: Id of the start of a caption, or None.
+        end: Id of its end, or None.
+        unknown: Id of words that are not in the vocabulary, or None.
+        mask_id: Id of masked words in random caption word dropping, or None.
     """
 
     vocabulary: Sequence[str]
@@ -110,22 +110,22 @@ class Tokenizer(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def pieces(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
-        """Ids int32 (N, words) of whole captions, without `<start>` and `<end>`."""
+        """Returns ids int32 (N, words) of whole captions, without `<start>` and `<end>`."""
 
     @abc.abstractmethod
     def text(self, ids: np.ndarray) -> str:
-        """One caption from its ids (L,), without padding."""
+        """Returns a caption from its ids (L,), without padding."""
 
     @abc.abstractmethod
     def files(self) -> Mapping[str, bytes]:
-        """What it is rebuilt from: the content of files, by their path in the folder of a run."""
+        """Returns the files to rebuild it from: content by path in the folder of a run."""
 
     def words(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
-        """Ids int32 (N, words) of captions that are cut, without `<start>` and `<end>`."""
+        """Returns ids int32 (N, words) of truncated captions, without `<start>` and `<end>`."""
         return self.pieces(texts)[:, : self.max_words]
 
     def __call__(self, texts: tf.Tensor | Sequence[str]) -> tf.Tensor:
-        """Ids int32 (N, L) of captions, between `<start>` and `<end>`, padded with `pad`."""
+        """Returns ids int32 (N, L) of captions between `<start>` and `<end>`, padded with `pad`."""
         ids = self.words(texts)
 
         def column(value: int | None) -> list[tf.Tensor]:
@@ -135,11 +135,11 @@ class Tokenizer(tf.Module, abc.ABC):
 
 
 class WordTokenizer(Tokenizer):
-    """Captions to ids of words.
+    """Tokenizer of words.
 
     Args:
         vocabulary: Words by id, beginning with the special words.
-        max_words: Longer captions are cut.
+        max_words: Longer captions are truncated.
     """
 
     pad, start, end = (SPECIAL.index(word) for word in (PAD, START, END))
@@ -156,14 +156,14 @@ class WordTokenizer(Tokenizer):
         )
 
     def pieces(self, texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
-        """Ids int32 (N, words) of all words of captions, without `<start>` and `<end>`."""
+        """Returns ids int32 (N, words) of all words of captions, without `<start>` and `<end>`."""
         return tf.cast(self.table.lookup(split_words(texts)), tf.int32)
 
     def text(self, ids: np.ndarray) -> str:
-        """The words of one caption from its ids (L,), without padding."""
+        """Returns the words of a caption from its ids (L,), without padding."""
         return " ".join(self.vocabulary[i] for i in ids if i != self.pad)
 
     def files(self) -> Mapping[str, bytes]:
-        """The vocabulary, one word a line."""
+        """Returns the vocabulary, one word per line."""
         words = "".join(f"{word}\n" for word in self.vocabulary)
         return {VOCABULARY: words.encode("utf-8")}

@@ -1,7 +1,7 @@
 """Image-text retrieval with many right answers, in TensorFlow and Keras 3.
 
-Every part can be imported on its own; `docs/python.md` shows how. What stands in `__all__` here
-and in the rooms named there (`losses`, `matchers`, `heads`, `encoders`, `pooling`, `layers`,
+Every part can be imported on its own (`docs/how_to/python.md`). What stands in `__all__` here and
+in the rooms named there (`losses`, `matchers`, `heads`, `encoders`, `pooling`, `layers`,
 `optimizers`, `embeddings`, `metrics`, `relevance`, `reranking`) is stable: from one minor version
 to the next it keeps its names and its results, or the changelog says what to write instead. So are
 the command line, the keys of configs, and what a run leaves in its folder. Everything else, and

@@ -16,9 +16,9 @@ from typing import NoReturn
 
 from absl import logging as absl_logging
 
-from data_pipelines.disk import disk_trouble
+from data_pipelines.disk import disk_error_message
 from data_pipelines.errors import UserError
-from data_pipelines.memory import memory_trouble
+from data_pipelines.memory import memory_error_message
 from data_pipelines.tables import on_one_line
 from keras_xmr import __version__
 from keras_xmr.commands import command_names, is_module, load_command
@@ -148,7 +148,7 @@ def _run(work: Callable[[], None]) -> None:
         print("error: " + "\n".join(lines), file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except Exception as error:
-        message = disk_trouble(error) or memory_trouble(error)
+        message = disk_error_message(error) or memory_error_message(error)
         if message is None and isinstance(error, OSError):
             message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             message = message or str(error)

@@ -24,20 +24,20 @@ def write_figures_file(path: Path, figures: Mapping[str, Any]) -> None:
 
 
 def read_figures_file(path: Path) -> dict[str, Any]:
-    """The figures of a file, which has no checksum if an older version wrote it.
+    """The figures of a file; files of older versions have no checksum.
 
     Args:
         path: The file.
 
     Raises:
         OSError: If it cannot be read.
-        ValueError: If it holds no figures, or others than were written.
+        ValueError: If it holds no figures, or the checksum differs.
     """
     figures = json.loads(path.read_bytes())
     if not isinstance(figures, dict):
         raise ValueError(f"{path} holds no figures")
     if _SUM in figures and figures.pop(_SUM) != _digest(figures):
-        raise ValueError(f"the checksum of {path} is another one")
+        raise ValueError(f"the checksum of {path} differs")
     return figures
 
 

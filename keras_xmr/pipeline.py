@@ -25,7 +25,7 @@ from keras_xmr.config.abilities import is_as_published, why_not_indexed
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
-from keras_xmr.evaluation.attention import attention_of
+from keras_xmr.evaluation.attention import compute_attention
 from keras_xmr.evaluation.embed import embed_unknown
 from keras_xmr.evaluation.evaluate import plan_memory
 from keras_xmr.evaluation.files import save_scores
@@ -51,7 +51,7 @@ from keras_xmr.model.build import (
 )
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.program import program, update_hint
-from keras_xmr.relevance.write import write_relevance_of
+from keras_xmr.relevance.write import write_caption_relevance
 from keras_xmr.reporting.evaluation_report import PAGE, write_report
 from keras_xmr.reporting.rerank_scales import scale_pictures, search_lines, search_tables
 from keras_xmr.reporting.result_tables import (
@@ -214,7 +214,7 @@ class Run:
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
             add_linear_model(evaluation, self.embedded_records, self.config)
-            evaluation.attention = attention_of(self.model, part, self.config, kept)
+            evaluation.attention = compute_attention(self.model, part, self.config, kept)
             evaluation.gradients = count_gradients(
                 self.model, part, evaluation.embedded, self.config.train.batch_size
             )
@@ -280,7 +280,7 @@ class Run:
         for split in self.config.evaluation.splits:
             _LOGGER.info("== relevance: %s", split)
             records = self.records.split(split)
-            write_relevance_of(
+            write_caption_relevance(
                 records.image_keys,
                 records.captions,
                 records.caption_image,

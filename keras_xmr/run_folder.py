@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, checksum, remove_asides
+from data_pipelines.files import atomic_write, checksum, remove_stale_temporaries
 from data_pipelines.folders import check_folder
 from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
@@ -214,7 +214,7 @@ class RunFolder:
         """Removes what killed processes have left in the folders of the run."""
         inner = (path for name in ("evaluation", "audit") for path in self.path.glob(f"{name}/*"))
         for folder in (self.logs, self.checkpoints, self.path / "relevance", *inner):
-            remove_asides(folder)
+            remove_stale_temporaries(folder)
 
     def keep_judgements(self, config: Config) -> None:
         """Keeps the file of judgements that a training begins with, which people go on writing."""

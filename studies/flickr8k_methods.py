@@ -41,9 +41,9 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices
-from keras_xmr.evaluation.uncertainty import few_words
-from keras_xmr.metrics.functions import score_matrices_of
+from keras_xmr.metrics.functions import as_score_matrices
 from keras_xmr.pipeline import Run
+from keras_xmr.uncertainty.sigma import few_words
 
 SHORTEST_FIRST = "shortest_first"
 WITHOUT_SEEDS = ("ridge", "cca", SHORTEST_FIRST)
@@ -172,7 +172,7 @@ def _lines_of_baselines(
         else:
             val, scores = BASELINES[name](*pairs, seed)
         wall, processor = time.perf_counter() - begin[0], time.process_time() - begin[1]
-        matrices = score_matrices_of(scores.astype(np.float32))
+        matrices = as_score_matrices(scores.astype(np.float32))
         evaluation = evaluate_matrices([(name, matrices)], run.records, splits[2], config)
         yield _line(name, seed, val, evaluation) | {"wall_s": wall, "processor_s": processor}
     shutil.rmtree(config.folder)

@@ -131,13 +131,14 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
 
 
 def print_tables(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Prints a table in Markdown."""
+    """Prints a table in Markdown: the columns of `rows_of` but single recalls and validation."""
     rows = list(rows_of(methods_of(lines)))
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    print(f"| {' | '.join(columns)} |")
-    print(f"| ---: | --- |{' ---: |' * (len(columns) - 2)}")
+    columns = dict.fromkeys(column for row in rows for column in row)
+    shown = [column for column in columns if column not in (*RECALLS, "val RSUM")]
+    print(f"| {' | '.join(shown)} |")
+    print(f"| ---: | --- |{' ---: |' * (len(shown) - 2)}")
     for row in rows:
-        print(f"| {' | '.join(row.get(column, '') for column in columns)} |")
+        print(f"| {' | '.join(row.get(column, '') for column in shown)} |")
 
 
 def write_csv(lines: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 
 _OPTIONAL = ("image_log_sigma", "caption_log_sigma")
 
@@ -66,7 +66,7 @@ class ModelAnswers:
             for name, array in vars(getattr(self, split)).items()
             if array is not None
         }
-        with written_aside(path, ".npz") as aside:
+        with replace_atomically(path, ".npz") as aside:
             np.savez(aside, **arrays)
 
     @classmethod
@@ -83,8 +83,8 @@ class ModelAnswers:
 
 
 def _embedded(model: Any, records: Any, split: str, reference: Any) -> SplitAnswers:
-    from keras_xmr.evaluation.uncertainty import log_sigma
     from keras_xmr.index.calibration import embed_split_images, embed_texts
+    from keras_xmr.uncertainty.sigma import log_sigma
 
     part = records.split(split)
     texts = [caption.text for caption in part.captions]

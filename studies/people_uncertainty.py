@@ -9,10 +9,10 @@ from intervals import Figure, correlations, statistic
 from judged import Judged
 from model_answers import SplitAnswers
 
-from keras_xmr.evaluation.selective import RiskCoverage, narrow_gaps, risk_coverage
-from keras_xmr.evaluation.uncertainty import few_words
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
+from keras_xmr.uncertainty.selective import RiskCoverage, narrow_gaps, risk_coverage
+from keras_xmr.uncertainty.sigma import few_words
 
 SIDES = ("caption", "image")
 SIGMA = "sigma"

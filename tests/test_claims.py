@@ -11,11 +11,10 @@ from benchmark_modules import benchmark
 from finished_runs import finished_run
 
 from keras_xmr.config.loader import packaged_ablations, packaged_configs
-from keras_xmr.evaluation.damage import Damage
-from keras_xmr.evaluation.report_card import SigmaBins
-from keras_xmr.evaluation.uncertainty import Bins
 from keras_xmr.metrics.bootstrap import Estimate
-from keras_xmr.reporting import uncertainty_plots as card_plots
+from keras_xmr.reporting import uncertainty_plots
+from keras_xmr.uncertainty.occlusion import Occlusion
+from keras_xmr.uncertainty.sigma import Bins
 
 bench = benchmark("claims")
 
@@ -204,6 +203,15 @@ def test_what_seeds_change_counts_where_a_method_has_one(bench, tmp_path):
     assert row[0] == "seeds unknown"
 
 
+def test_configs_that_count_other_negatives_say_nothing_of_heads(bench, tmp_path):
+    for method in ("dvse", "pvse"):
+        finished_run(tmp_path, f"scenes_{method}-seed0", 0, 2.0)
+    found = rows(bench, {"scenes": bench.of_scenes(tmp_path)})
+    row = found["DVSE is above PVSE", "annotated RSUM"]
+    assert row[:2] == ["not testable", "(mining: mean and hardest)"]
+    assert bench.mining_of("csv_pretrained_nt_xent") == "none"
+
+
 def test_results_on_photos_answer(bench):
     random = np.random.default_rng(0)
 
@@ -243,15 +251,11 @@ def report(folder, recalls, grown):
     folder.mkdir(parents=True)
     recalls = np.array(recalls)
     for side in ("image", "caption"):
-        filled = SigmaBins(
-            Bins([*range(len(recalls))], recalls.tolist(), 0.0, (-0.1, 0.1)),
-            recalls - 0.1,
-            recalls + 0.1,
-        )
+        filled = Bins([*range(len(recalls))], recalls.tolist(), 0.0, (-0.1, 0.1))
         ratio = np.array([1.0, grown])
-        damage = Damage((0.0, 0.7), ratio, ratio - 0.01, ratio + 0.01, 9)
-        for picture in (card_plots._bins(side, filled), card_plots._damage(side, damage)):
-            picture.write(folder)
+        growth = Occlusion((0.0, 0.7), ratio, ratio - 0.01, ratio + 0.01, 9)
+        uncertainty_plots._bins(side, filled, recalls - 0.1, recalls + 0.1).write(folder)
+        uncertainty_plots._occlusion(side, growth).write(folder)
 
 
 def test_reports_say_what_sigma_tells(bench, tmp_path):
@@ -364,7 +368,7 @@ def test_mistakes_in_a_file_of_claims_are_named(bench, change, says, tmp_path, c
 
 
 def test_the_claims_of_the_docs_are_valid(bench, tmp_path):
-    page = (Path(__file__).parents[1] / "docs" / "compare.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "how_to" / "compare.md").read_text("utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
     (tmp_path / "mine.yaml").write_text(block)
     (claim,) = bench.read_claims(tmp_path / "mine.yaml")

@@ -14,11 +14,13 @@ from tiny_runs import copy_of
 
 import keras_xmr
 from data_pipelines.errors import UserError
+from data_pipelines.plugins import remove_plugins
+from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.export import export_keras
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "add_a_method.md"
-PYTHON = ROOT / "docs" / "python.md"
+PAGE = ROOT / "docs" / "how_to" / "add_a_method.md"
+PYTHON = ROOT / "docs" / "how_to" / "python.md"
 
 
 def unindented(text: str) -> str:
@@ -74,6 +76,45 @@ def test_snippets_run_one_after_another(folder, monkeypatch, capsys):
     assert 0 < float(names["value"]) < 1
     assert isinstance(names["model"], keras_xmr.Retriever)
     assert names["photos"].keys() == {"mean", "log_variance"}
+
+
+def test_the_loss_of_the_tutorial_runs(tmp_path, monkeypatch):
+    """What the page calls `my_losses.py`, on arrays and in a config."""
+    page = ROOT / "docs" / "tutorials" / "first_loss.md"
+    module, arrays = blocks("python", page)
+    (tmp_path / "my_losses.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {}
+    exec(compile(arrays, str(page), "exec"), names)
+    assert 0 < float(names["value"]) < 10
+    overrides = re.findall(r"(plugins=\S+) .*?'(objective=.*?)'", page.read_text(), re.S)[0]
+    try:
+        config = load_config(find_config("scenes_nt_xent"), overrides)
+        assert (config.objective[0].name, config.objective[0].scale) == ("soft_margin", 10)
+    finally:
+        remove_plugins(["my_losses"])
+
+
+def test_the_reference_has_every_public_module():
+    pages = "".join(p.read_text("utf-8") for p in (ROOT / "docs" / "reference").glob("*.md"))
+    documented = tuple(re.findall(r"^::: ([\w.]+)", pages, re.M))
+    for name in keras_xmr.__all__:
+        public = getattr(keras_xmr, name)
+        module = getattr(public, "__module__", None) or public.__name__
+        assert module.startswith(documented), name
+
+
+def test_the_readme_prints_what_its_snippet_prints(capsys):
+    page = ROOT / "README.md"
+    (snippet,), (output,) = blocks("python", page), blocks("text", page)
+    exec(compile(snippet, str(page), "exec"), {})
+    assert capsys.readouterr().out == output
+
+
+def test_the_readme_is_short_and_begins_with_the_two_commands():
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) < 100
+    assert [line.split("#")[0].strip() for line in lines[5:7]] == ["make demo", "make test"]
 
 
 def test_a_loaded_run_is_the_model_of_the_run(folder, trained, monkeypatch):

@@ -84,7 +84,7 @@ def test_captions(count):
         assert ids.shape[0] == len(texts)
         assert ids.shape[1] <= TOKENIZER.max_words + 2
         assert ((ids >= 0) & (ids < len(TOKENIZER))).all()
-        captions = CaptionIds.of(texts, TOKENIZER)
+        captions = CaptionIds.from_texts(texts, TOKENIZER)
         np.testing.assert_array_equal(captions.batch(np.arange(len(texts))), ids)
         assert all(word.strip() and found > 0 for word, found in count_words(texts).items())
 

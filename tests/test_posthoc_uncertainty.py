@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from benchmark_modules import benchmark
 
-from keras_xmr.evaluation.reliability import reliability
-from keras_xmr.evaluation.selective import risk_coverage
-from keras_xmr.evaluation.uncertainty import rank_correlation
+from keras_xmr.uncertainty.reliability import reliability
+from keras_xmr.uncertainty.selective import risk_coverage
+from keras_xmr.uncertainty.sigma import rank_correlation
 
 bench = benchmark("posthoc_uncertainty")
 

@@ -86,13 +86,13 @@ def test_the_wheel_has_the_configs_and_the_pages_that_are_named(monkeypatch):
     for package, folder in (("keras_xmr.configs", "configs"), ("keras_xmr.docs", "docs")):
         assert package in made["packages"]
         assert made["package_dir"][package] == folder
-    assert "*.md" in data["keras_xmr.docs"]
+    assert "**/*.md" in data["keras_xmr.docs"]
     named = set()
     for room in ("keras_xmr", "data_pipelines", "configs"):
         for path in (ROOT / room).rglob("*.*"):
             if path.suffix in (".py", ".yaml"):
                 text = path.read_text("utf-8")
-                named |= set(re.findall(r"\bdocs/(\w+\.md)", text))
-                named |= set(re.findall(r"\bpage\(['\"](\w+\.md)['\"]\)", text))
+                named |= set(re.findall(r"\bdocs/((?:\w+/)*\w+\.md)", text))
+                named |= set(re.findall(r"\bpage\(['\"]([\w/]+\.md)['\"]\)", text))
     assert len(named) > 6
     assert [name for name in sorted(named) if not (ROOT / "docs" / name).is_file()] == []

@@ -1,4 +1,4 @@
-"""The benchmark that makes the tables of docs/own_photos.md, on made-up photos."""
+"""The benchmark that makes the tables of docs/results/own_photos.md, on made-up photos."""
 
 from __future__ import annotations
 

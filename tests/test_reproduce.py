@@ -1,4 +1,4 @@
-"""docs/reproduce.md is followed, with samples in place of the real data; docs/rows.md lists them.
+"""The commands of docs/results/reproduce.md run on samples; docs/results/rows.md lists the rows.
 
 Its commands are those that train one config of each family of the papers, so this is where that
 is tested. The first model is exported; test_export.py and test_pretrained_run.py export all kinds.
@@ -22,7 +22,7 @@ from keras_xmr.config.loader import find_config, load_config, packaged_configs
 from keras_xmr.pipeline import Run, run
 
 ROOT = Path(__file__).parents[1]
-GUIDE = ROOT / "docs" / "reproduce.md"
+GUIDE = ROOT / "docs" / "results" / "reproduce.md"
 
 # VSE0 is made of the parts of VSE++.
 FAMILIES = ("pcme_bert", "sgraf", "dvse", "msrm", "vsepp", "vsrn", "pvse")
@@ -114,8 +114,8 @@ def check_paper_column(config, printed):
             assert (values["ours"] is None) == unknown, metric
         assert f"{figures['matcher']}: difference" in printed
     if config.paper.figures:
-        assert f"beside {config.paper.source}" in printed
-        assert f"beside {config.paper.source}" in page
+        assert f"compared with {config.paper.source}" in printed
+        assert f"compared with {config.paper.source}" in page
 
 
 def test_guide_has_a_run_of_every_family():
@@ -151,7 +151,7 @@ def test_guide_puts_files_where_configs_look_for_them():
 
 
 def test_the_page_of_rows_has_every_row():
-    table = (ROOT / "docs" / "rows.md").read_text("utf-8").partition("```")[0]
+    table = (ROOT / "docs" / "results" / "rows.md").read_text("utf-8").partition("```")[0]
     rows = [line for line in table.splitlines() if line.startswith("|")]
     columns = ("coco_", "f30k_", "cub_")
     listed = []

@@ -1,4 +1,4 @@
-"""Which statements to make about a scene, from exact to vague."""
+"""Choice of statements about a scene, from exact to vague."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from data_pipelines.scenes.world import (
 )
 
 Maker = Callable[[Scene, np.random.Generator], Meaning | None]
-"""Finds something to say that is true of a scene, or None where there is nothing of its kind."""
+"""Returns a true meaning about a scene, or None if there is none of its kind."""
 ContentMaker = Callable[[Scene, np.random.Generator], Content | None]
-"""A maker of what can stand before a background or an exception."""
+"""Maker of content that can precede a background or an exception."""
 
 _ATTRIBUTES: tuple[Attribute, ...] = tuple(VALUES)
 
@@ -44,9 +44,9 @@ def describe(scene: Scene, count: int, rng: np.random.Generator) -> list[Stateme
     """Makes statements that are true of a scene, spread evenly over the levels of `LEVELS`.
 
     Args:
-        scene: What to describe.
-        count: How many statements to make, from 1 to 10.
-        rng: Chooses what to say, and in which words.
+        scene: The scene.
+        count: Number of statements, from 1 to 10.
+        rng: Random generator of contents and words.
 
     Returns:
         Statements of different texts, the most exact first.
@@ -157,7 +157,7 @@ def _count(properties: int, least: int = 1) -> ContentMaker:
 
     def make(scene: Scene, rng: np.random.Generator) -> Content | None:
         description = _about(pick(rng, scene.things), rng, properties)
-        number = int(description.fits(Scenes.of((scene,))).sum())
+        number = int(description.fits(Scenes.from_scenes((scene,))).sum())
         return Count(number, description) if number >= least else None
 
     return make
@@ -177,7 +177,7 @@ def _alike(*extents: Extent) -> Maker:
 def _one_true(
     candidates: Sequence[Meaning], scene: Scene, rng: np.random.Generator
 ) -> Meaning | None:
-    alone = Scenes.of((scene,))
+    alone = Scenes.from_scenes((scene,))
     true = [meaning for meaning in candidates if meaning.true_of(alone).all()]
     return pick(rng, true) if true else None
 

@@ -1,4 +1,4 @@
-"""What places and relations mean: the geometry that sampled captions and their truth share."""
+"""Geometry of places and relations, shared by sampled captions and their truth."""
 
 from __future__ import annotations
 

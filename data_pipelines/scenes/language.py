@@ -1,4 +1,4 @@
-"""What captions mean: one object gives both the text of a caption and its truth.
+"""Meaning of captions: one object gives both the text of a caption and its truth.
 
 For instance, with one of the kinds of meaning that `meanings` defines::
 
@@ -39,7 +39,7 @@ from data_pipelines.scenes.world import VALUES, Colour, Scenes, Shape, Size, pic
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What one thing is like; None leaves a property open.
+    """Properties of one thing; None leaves a property open.
 
     Attributes:
         shape: Its shape.
@@ -94,7 +94,7 @@ class Description:
 class Meaning(abc.ABC):
     """A condition that every scene meets or not. Meanings are values: equal if they say the same.
 
-    Subclasses are frozen dataclasses, which is what makes them values.
+    Subclasses are frozen dataclasses, and therefore values.
     """
 
     __slots__ = ()
@@ -110,7 +110,7 @@ class Meaning(abc.ABC):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A caption: a text and what it means."""
+    """A caption: a text and its meaning."""
 
     text: str
     meaning: Meaning
@@ -129,7 +129,7 @@ def truth_table(statements: Sequence[Statement], scenes: Scenes) -> scipy.sparse
     """Which scenes each statement is true of.
 
     Args:
-        statements: M statements; what several of them mean is evaluated once.
+        statements: M statements; a meaning of several is evaluated once.
         scenes: N scenes.
 
     Returns:

@@ -56,7 +56,7 @@ class Together(Meaning):
 
 @dataclass(frozen=True, slots=True)
 class Only(Meaning):
-    """What `Together` says, and no other thing in the picture."""
+    """`Together`, and no other thing in the picture."""
 
     descriptions: tuple[Description, ...]
 
@@ -185,9 +185,9 @@ class Alike(Meaning):
 
 
 Content = Together | Only | Count | Related
-"""What may be followed by a background or an exception without becoming ambiguous.
+"""Content that can be followed by a background or an exception without ambiguity.
 
-After a negation, for instance, a background could belong to what is denied.
+After a negation, for instance, a background could belong to the negated content.
 """
 
 

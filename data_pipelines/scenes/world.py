@@ -83,7 +83,7 @@ class Scenes:
     y: np.ndarray
 
     @classmethod
-    def of(cls, scenes: Sequence[Scene]) -> Scenes:
+    def from_scenes(cls, scenes: Sequence[Scene]) -> Scenes:
         """Packs scenes into arrays, in order."""
         codes = {name: np.full((len(scenes), MOST_THINGS), -1, np.int8) for name in VALUES}
         x, y = np.full((2, len(scenes), MOST_THINGS), np.nan)

@@ -1,4 +1,4 @@
-"""One file a data set; the key `name` of a config section chooses one."""
+"""Sources of data sets, one per file; the key `name` of a config section selects one."""
 
 from typing import Annotated
 
@@ -46,7 +46,7 @@ AnySource = Annotated[
         ScenesSource,
     ),
 ]
-"""Any of the data sets; the key `name` of the config section says which."""
+"""Any source; the key `name` of the config section selects it."""
 
 __all__ = [
     "SPLITS",

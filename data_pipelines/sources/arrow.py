@@ -1,4 +1,4 @@
-"""What tables of Arrow and Parquet have in common: `pyarrow`, columns, and the values in them."""
+"""Shared parts of Arrow and Parquet sources: `pyarrow`, columns, and their values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from data_pipelines.sources.base import (
     Split,
     UnreadableError,
 )
-from data_pipelines.sources.sharded import ShardedSource, captions_of
+from data_pipelines.sources.sharded import ShardedSource, parse_captions
 
 
 class TableSource(ShardedSource):
-    """Rows of an image and its captions."""
+    """Base class of sources whose rows are an image and its captions."""
 
     image_column: str
     """The column with the image: bytes, or a pair of `bytes` and `path`."""
@@ -29,8 +29,8 @@ class TableSource(ShardedSource):
     """The column with the caption, or with the list of captions."""
 
     key_column: str | None = None
-    """The column with the key of the image, which judgements and audit marks know it by. Without
-    one (null), its file and row are its key."""
+    """The column with the key of the image, by which judgements and audit labels identify it.
+    Without one (null), its file and row are its key."""
 
     def rows(
         self, batches: Iterable[Any], split: Split, file: str, problems: Problems
@@ -41,7 +41,7 @@ class TableSource(ShardedSource):
             batches: Batches of its rows.
             split: The split of the file.
             file: The file, under `root`.
-            problems: Where captions that cannot be used are counted.
+            problems: Counts skipped captions.
         """
         row = 0
         for batch in batches:
@@ -51,19 +51,19 @@ class TableSource(ShardedSource):
                 keys = batch.column(self.key_column).to_pylist()
             for key, caption in zip(keys, captions, strict=True):
                 name = f"{file}/{row:09d}" if key is None else str(key)
-                found = captions_of(name, [] if caption is None else caption, problems)
-                yield Entry(name, self.split_of(name, split), found, file=file, position=row)
+                parsed = parse_captions(name, [] if caption is None else caption, problems)
+                yield Entry(name, self.split_of(name, split), parsed, file=file, position=row)
                 row += 1
 
     def columns(self, schema: Any, path: Path) -> list[str]:
-        """The columns that are read for the entries.
+        """Returns the columns of the entries.
 
         Args:
             schema: The Arrow schema of a file.
             path: The file, for the message.
 
         Raises:
-            SourceError: If one is not there, or that of the images cannot hold any.
+            SourceError: If one does not exist, or the column of images has another type.
         """
         names = schema.names
         read = [self.caption_column, *filter(None, [self.key_column])]
@@ -88,7 +88,7 @@ class TableSource(ShardedSource):
 
 
 def pyarrow(module: str) -> ModuleType:
-    """A module of pyarrow.
+    """Imports a module of pyarrow.
 
     Raises:
         SourceError: If it is not installed.
@@ -102,10 +102,10 @@ def pyarrow(module: str) -> ModuleType:
 
 
 def image_of(value: Any, entry: Entry) -> EncodedImage:
-    """The image in a row.
+    """Returns the image of a row.
 
     Raises:
-        UnreadableError: If there is none.
+        UnreadableError: If the row has no image.
     """
     data = value.get("bytes") if isinstance(value, dict) else value
     if not isinstance(data, bytes):

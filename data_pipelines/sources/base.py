@@ -1,4 +1,4 @@
-"""What a data set is to the rest of the pipeline: entries, and a way to read one of them."""
+"""Base class of sources, and the entries of data sets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RAW_SUFFIXES = frozenset(
         *(".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".srw", ".x3f"),
     }
 )
-"""What the names of files end in that cameras write before they make a photo, in small letters."""
+"""Suffixes of camera RAW files, in lower case."""
 
 PHOTO_SUFFIXES = frozenset(
     {
@@ -39,17 +39,17 @@ PHOTO_SUFFIXES = frozenset(
         *RAW_SUFFIXES,
     }
 )
-"""What the names of photos end in, in small letters. RAW files are looked at to say that they are
-not read."""
+"""Suffixes of photos, in lower case. RAW files are included to report that they are not
+supported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """One caption and the key by which its data set knows it.
+    """A caption and its key in the data set.
 
     Attributes:
         key: Unique in the data set, for instance the annotation id of COCO.
-        text: The caption as its author wrote it.
+        text: The original text.
     """
 
     key: str
@@ -58,15 +58,15 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One image with all its captions, before anything of the image has been read.
+    """An image with all its captions; the image itself is not read yet.
 
     Attributes:
         key: Unique in the data set: a file name or the id of the data set.
-        split: The split that the image belongs to.
+        split: The split of the image.
         captions: Its captions, in the order of the data set.
         labels: Class ids (one, or several for a multi-label data set); empty without labels.
-        file: The file that holds it, under a folder that its source knows.
-        position: Its row, where one file or one seed holds many images.
+        file: Its file, relative to a folder of the source.
+        position: Its row, if a file or a seed has many images.
     """
 
     key: str
@@ -79,24 +79,24 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """An image as the bytes of its file, in any format that Pillow reads."""
+    """The bytes of an image file in any format of Pillow."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regions:
-    """An image as R feature vectors: float array (R, F)."""
+    """R feature vectors of an image: float array (R, F)."""
 
     features: np.ndarray
 
 
 class UnreadableError(Exception):
-    """One item of a data set cannot be used; the message says which and why."""
+    """An item of a data set cannot be used; the message names it and the reason."""
 
 
 class SourceError(UserError):
-    """A data set cannot be read at all; the message says what to do."""
+    """A data set cannot be read; the message says how to fix it."""
 
 
 class MissingFileError(SourceError):
@@ -105,23 +105,23 @@ class MissingFileError(SourceError):
 
 @dataclass
 class Problems:
-    """Counts what had to be skipped, by reason, with a few examples of each."""
+    """Counts of skipped items by reason, with examples."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     keep: int = 10
 
-    def add(self, reason: str, what: str) -> None:
-        """Counts one item under `reason`, and remembers `what` if it is among the first."""
+    def add(self, reason: str, example: str) -> None:
+        """Counts one item under `reason`, and keeps the first examples."""
         self.counts[reason] += 1
         kept = self.examples.setdefault(reason, [])
         if len(kept) < self.keep:
-            # Half of a character could be neither printed nor written to the manifest.
-            kept.append(what.encode("utf-8", "backslashreplace").decode())
+            # An unpaired surrogate could neither be printed nor written to the manifest.
+            kept.append(example.encode("utf-8", "backslashreplace").decode())
 
     @property
     def total(self) -> int:
-        """How many items were skipped, whatever the reason."""
+        """Total number of skipped items."""
         return sum(self.counts.values())
 
     def __str__(self) -> str:
@@ -133,22 +133,22 @@ class Problems:
 
 
 class Source(BaseModel, abc.ABC):
-    """A data set in the files that users have. A subclass is one section of the config.
+    """Base class of sources: data sets in their original files. A subclass is a config section.
 
-    A subclass sets `name` to a `Literal` of its own, declares its options as fields, and
-    implements `entries` and `read`. Entries are cheap: they hold text, never pixels.
+    A subclass sets `name` to a unique `Literal`, declares its options as fields, and implements
+    `entries` and `read`. Entries hold text, never pixels.
 
     Attributes:
-        holds: What `read` gives.
-        label_kind: What the labels of an entry are: nothing, one class, or a set of labels.
-        origin: Where to get the files of the data set, for messages about those that are missing.
+        holds: Kind of the results of `read`.
+        label_kind: Kind of labels: none, one class, or a set of labels.
+        origin: Where to get the data set, for messages about missing files.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     holds: ClassVar[Literal["images", "regions"]] = "images"
     label_kind: ClassVar[Literal["none", "class", "set"]] = "none"
-    origin: ClassVar[str] = f"{page('data.md')} shows the files of every kind of data set"
+    origin: ClassVar[str] = f"{page('how_to/data.md')} shows the files of every kind of data set"
 
     name: str
 
@@ -157,7 +157,7 @@ class Source(BaseModel, abc.ABC):
         """Yields every image of every split, in the order of the data set.
 
         Args:
-            problems: Where annotations that cannot be used are counted.
+            problems: Counts skipped annotations.
 
         Raises:
             SourceError: If a file that describes the data set is missing or malformed.
@@ -165,28 +165,28 @@ class Source(BaseModel, abc.ABC):
 
     @abc.abstractmethod
     def read(self, entry: Entry) -> EncodedImage | Regions:
-        """Reads the image of one entry. Called from several threads.
+        """Reads the image of an entry. Called from several threads.
 
         Raises:
-            UnreadableError: If this one image is missing or broken.
+            UnreadableError: If this image is missing or broken.
         """
 
     @property
     def photos_folder(self) -> Path | None:
-        """The folder of the photos, where they are files in one."""
+        """Folder of the photos, or None if they are not files in a folder."""
         return None
 
     @property
     def captions_in_photos(self) -> bool:
-        """Whether the files of photos may hold their captions."""
+        """Whether captions may be read from the metadata of photos."""
         return False
 
     def judgement_files(self) -> Mapping[str, Path]:
-        """Files of further judgements of the test split that come with the data set, by name."""
+        """Returns files of further judgements of the test split in the data set, by name."""
         return {}
 
     def truth(self, entries: Sequence[Entry]) -> scipy.sparse.csr_array | None:
-        """The exhaustive truth, where a data set can know it.
+        """Computes the exhaustive ground truth, if it is known.
 
         Args:
             entries: The images of one split, in order.
@@ -201,10 +201,10 @@ class Source(BaseModel, abc.ABC):
 
 
 def inside(root: Path, name: str) -> Path:
-    """The path of `name` under `root`.
+    """Returns the path of `name` below `root`.
 
     Raises:
-        UnreadableError: If the name points outside of `root`, or nowhere.
+        UnreadableError: If the path is outside of `root` or invalid.
     """
     path = root / name
     try:
@@ -217,19 +217,19 @@ def inside(root: Path, name: str) -> Path:
 
 
 def check_file(path: Path) -> Path:
-    """The same path; a pipe or device, which might never end, is refused.
+    """Returns the path of a file or folder; rejects pipes and devices, which might never end.
 
     Raises:
-        OSError: If it is one, or does not exist.
+        OSError: If it is a pipe or device, or does not exist.
     """
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return path
 
 
 def file_bytes(path: Path) -> bytes:
-    """The bytes of a file that `check_file` lets pass.
+    """Reads a file that passes `check_file`.
 
     Raises:
         OSError: If it cannot be read.
@@ -238,7 +238,7 @@ def file_bytes(path: Path) -> bytes:
 
 
 def read_image_file(root: Path, name: str) -> EncodedImage:
-    """The bytes of the image file `name` under `root`.
+    """Reads the image file `name` below `root`.
 
     Raises:
         UnreadableError: If it is missing, cannot be read, or lies outside of `root`.

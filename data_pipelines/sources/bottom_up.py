@@ -1,4 +1,4 @@
-"""Region features of bottom-up attention, as their authors publish them: TSV files."""
+"""Region features of bottom-up attention, in the TSV files of their authors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """One row of a TSV file, decoded."""
+    """A decoded row of a TSV file."""
 
     size: tuple[int, int]
     boxes: np.ndarray
@@ -43,13 +43,13 @@ class _Row:
 
 
 class BottomUpSource(Source):
-    """Bottom-up attention (Anderson et al. 2018): a row an image, features in base64 float32.
+    """Bottom-up attention (Anderson et al. 2018): one row per image, features in base64 float32.
 
-    The columns are image_id, image_w, image_h, num_boxes, boxes and features, without a header.
-    Any number of regions an image is read, the same for all (36) or adaptive (10 to 100), of any
-    width. Files are read once from end to end to find the rows, and then row by row, so their size
-    does not matter. An image is found by its id in the captions file, or by its file name with or
-    without the ending.
+    The columns are image_id, image_w, image_h, num_boxes, boxes and features, without a header. The
+    number of regions per image may be fixed (36) or adaptive (10 to 100), with features of any
+    width. Files are scanned once for the offsets of rows, and then read row by row, so their size
+    does not matter. Images are identified by their id in the captions file, or by their file name
+    with or without suffix.
     """
 
     holds: ClassVar[Literal["images", "regions"]] = "regions"
@@ -60,26 +60,26 @@ class BottomUpSource(Source):
     """Folder that holds everything below."""
 
     features: tuple[str, ...] = ("trainval_resnet101_faster_rcnn_genome_36.tsv",)
-    """The TSV files, under `root`. Images may lie in any of them."""
+    """The TSV files, under `root`. Images may be in any of them."""
 
     captions: tuple[str, ...] = ("dataset_coco.json",)
-    """Where captions and splits come from, under `root`: one split file of Karpathy; or a captions
-    file for each of train, val and test, as COCO has them or CSV with `image,caption`."""
+    """Files of captions and splits, under `root`: one split file of Karpathy; or a captions file
+    for each of train, val and test, in the format of COCO or CSV with `image,caption`."""
 
     restval: bool = True
     """Whether the photos that Karpathy's split calls `restval` belong to the training split, as
     in the papers."""
 
     boxes: bool = False
-    """Whether the place of a region is appended to its features, as five numbers: left, top, right,
-    bottom and area, as parts of the image."""
+    """Whether the box of a region is appended to its features, as five numbers: left, top, right,
+    bottom and area, relative to the image."""
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images of the captions files, in their order."""
         captioned = list(self._captioned(problems))
         if not any(entry.captions for entry in captioned):
             raise SourceError(
-                f"{', '.join(self.captions)} under {self.root}: there are no captions"
+                f"{', '.join(self.captions)} under {self.root}: the files hold no captions"
             )
         rows = self._index(problems)
         for entry in captioned:
@@ -105,14 +105,14 @@ class BottomUpSource(Source):
                 raise ValueError("its features are not finite, or all 0")
             if self.boxes:
                 features = with_boxes(features, row.boxes, row.size)
-        except ValueError as error:  # `binascii.Error` is one, too.
+        except ValueError as error:  # Includes `binascii.Error`.
             raise UnreadableError(
                 f"{entry.key}: its row in {entry.file} (byte {entry.position}) is broken: {error}"
             ) from None
         return Regions(features)
 
     def _captioned(self, problems: Problems) -> Iterator[Entry]:
-        """The images of the captions files; of each, the name of its photo."""
+        """Yields the images of the captions files, with the names of their photos."""
         paths = [self.root / name for name in self.captions]
         if len(paths) == 1 and is_split_file(paths[0]):
             for image in karpathy_images(paths[0], self.restval, problems):
@@ -130,7 +130,7 @@ class BottomUpSource(Source):
                     yield Entry(entry.key, split, entry.captions, file=entry.file or entry.key)
 
     def _index(self, problems: Problems) -> dict[str, tuple[str, int]]:
-        """File, and place of the row, of every image id. Nothing is decoded."""
+        """Returns file and offset of the row of every image id, without decoding."""
         paths = {name: self.root / name for name in self.features}
         for path in paths.values():
             if not path.is_file():
@@ -140,7 +140,7 @@ class BottomUpSource(Source):
                 )
         rows: dict[str, tuple[str, int]] = {}
         total = sum(path.stat().st_size for path in paths.values())
-        with Progress("finding rows", total, "B", unit_scale=True, unit_divisor=1000) as bar:
+        with Progress("scanning rows", total, "B", unit_scale=True, unit_divisor=1000) as bar:
             for name, path in paths.items():
                 for position, line in _lines(path):
                     key = line[:256].partition(b"\t")[0].decode("utf-8", "replace").strip()
@@ -148,7 +148,7 @@ class BottomUpSource(Source):
                     if not line.strip():
                         continue
                     if key in rows:
-                        problems.add("row of an image given twice", f"{key} in {path}")
+                        problems.add("duplicate row of an image", f"{key} in {path}")
                     else:
                         rows[key] = (name, position)
         return rows

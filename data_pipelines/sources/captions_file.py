@@ -1,4 +1,4 @@
-"""A file of captions alone, without the photos."""
+"""Files of captions without photos."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def read_captions_file(path: Path, problems: Problems) -> list[Entry]:
     Args:
         path: A CSV file of `image,caption` rows, a caption annotation file of COCO
             (`captions_val2014.json`), or a split file of Karpathy (`dataset_coco.json`).
-        problems: Where rows that cannot be used are counted.
+        problems: Counts skipped rows.
 
     Returns:
-        The images with their captions, in the order of the file. Their splits mean something in
-        a split file alone; elsewhere all are "train".
+        The images with their captions, in the order of the file. All splits are "train" unless the
+        file is a split file.
 
     Raises:
         SourceError: If the file is missing or malformed, or holds no captions.
@@ -36,7 +36,7 @@ def read_captions_file(path: Path, problems: Problems) -> list[Entry]:
 
 
 def is_split_file(path: Path) -> bool:
-    """Whether a captions file is one of Karpathy, which knows the splits."""
+    """Whether a captions file is a split file of Karpathy."""
     return path.suffix.lower() == ".json" and isinstance(_source(path), Flickr30kSource)
 
 

@@ -1,4 +1,4 @@
-"""The choice of a source by its `name`, among ours and those of plugins."""
+"""Selection of a source by its `name`, including those of plugins."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
 
 
 class OneSource:
-    """Marks a field that holds a source.
+    """Annotation of a field that holds a source.
 
     Args:
-        *own: The sources of ours.
+        *built_in: The built-in sources.
     """
 
-    def __init__(self, *own: type[Source]) -> None:
-        self._own = own
+    def __init__(self, *built_in: type[Source]) -> None:
+        self._built_in = built_in
 
     def choices(self) -> dict[str, type[Source]]:
-        """Every source by its name. Those of plugins are imported: they need no TensorFlow."""
-        found: dict[str, type[Source]] = {}
-        for source in (*self._own, *self._of_plugins()):
+        """Returns every source by name. Those of plugins are imported, without TensorFlow."""
+        sources: dict[str, type[Source]] = {}
+        for source in (*self._built_in, *self._load_plugins()):
             names = get_args(source.model_fields["name"].annotation)
             if len(names) != 1:
                 raise PluginError(
-                    f"{source.__module__}.{source.__name__} needs a name of its own: "
+                    f"{source.__module__}.{source.__name__} needs a unique name: "
                     'name: Literal["my_set"] = "my_set"'
                 )
-            if found.setdefault(names[0], source) is not source:
+            if sources.setdefault(names[0], source) is not source:
                 raise PluginError(
                     f"{source.__module__} has a source {names[0]!r}, and so has "
-                    f"{found[names[0]].__module__}; give it another name"
+                    f"{sources[names[0]].__module__}; give it another name"
                 )
-        return found
+        return sources
 
-    def _of_plugins(self) -> list[type[Source]]:
-        bases = {"Source", *(source.__name__ for source in self._own)}
-        classes, found = plugin_classes(), []
+    def _load_plugins(self) -> list[type[Source]]:
+        bases = {"Source", *(source.__name__ for source in self._built_in)}
+        classes, sources = plugin_classes(), []
         for module, names in classes.items():
             for name in names:
                 derived = [b for node in ancestry(classes, module, name) for b in node.bases]
                 if not name.startswith("_") and bases & {base_name(base) for base in derived}:
-                    found.append(_import(module, name))
-        return found
+                    sources.append(_import(module, name))
+        return sources
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -62,9 +62,9 @@ class OneSource:
 
 def _import(module: str, name: str) -> type[Source]:
     try:
-        found: type[Source] = getattr(importlib.import_module(module), name)
-    except Exception as error:  # Whatever the code of others may raise.
+        source: type[Source] = getattr(importlib.import_module(module), name)
+    except Exception as error:  # External code may raise anything.
         raise PluginError(
             f"{module} cannot be imported ({type(error).__name__}: {error}), but has a source"
         ) from error
-    return found
+    return source

@@ -37,7 +37,7 @@ _INSTANCES = "instance annotations, for labels (data.source.instances=[] does wi
 
 @dataclass(slots=True)
 class _Annotated:
-    """What the annotation files say of one image."""
+    """Annotations of one image."""
 
     file_name: str
     split: Split
@@ -54,7 +54,7 @@ class CocoSource(Source):
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "set"
     origin: ClassVar[str] = (
-        f"{page('reproduce.md')} says where to get COCO Captions, and where to put them: "
+        f"{page('results/reproduce.md')} says where to get COCO Captions, and where to put them: "
         "https://cocodataset.org/#download"
     )
 
@@ -64,7 +64,7 @@ class CocoSource(Source):
     """Folder that holds everything below."""
 
     images: tuple[str, ...] = ("train2014", "val2014")
-    """Folders of the photos, under `root`. A photo is looked for in each of them."""
+    """Folders of the photos, under `root`. Each photo is searched in all of them."""
 
     captions: tuple[str, ...] = (
         "annotations/captions_train2014.json",
@@ -111,15 +111,15 @@ class CocoSource(Source):
             content = _annotation_file(path, "caption annotations")
             for key, file_name in _parsed(content, "images", _image, path, problems):
                 if key in annotated:
-                    problems.add("image id given twice", f"{key} in {path}")
+                    problems.add("duplicate image id", f"{key} in {path}")
                     continue
                 annotated[key] = _Annotated(file_name, split)
             for key, caption in _parsed(content, "annotations", _caption, path, problems):
                 if owner := annotated.get(key):
                     owner.captions.append(caption)
                 else:
-                    what = f"{caption.key} of image {key} in {path}"
-                    problems.add("caption of an unknown image", what)
+                    example = f"{caption.key} of image {key} in {path}"
+                    problems.add("caption of an unknown image", example)
         return annotated
 
     def _read_labels(self, annotated: dict[str, _Annotated], problems: Problems) -> None:
@@ -166,7 +166,7 @@ def _annotation_file(
 def _parsed(
     content: dict[str, Any], part: str, parse: Callable[[Any], _T], path: Path, problems: Problems
 ) -> Iterator[_T]:
-    """Yields what `parse` makes of the entries of a list, without those that are malformed."""
+    """Yields the parsed entries of a list; skips malformed ones."""
     for number, entry in enumerate(content[part]):
         try:
             parsed = parse(entry)

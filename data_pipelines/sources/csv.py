@@ -1,4 +1,4 @@
-"""Your own photos: a folder of images and a file of captions, as CSV or JSON."""
+"""Folders of images with a file of captions, as CSV or JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from data_pipelines.sources.base import (
     read_image_file,
 )
 from data_pipelines.sources.photo_folder import PhotoFolderSource
-from data_pipelines.sources.photos import PhotosSource, hashed_id
+from data_pipelines.sources.photos import PhotosSource, hash_caption_id
 from data_pipelines.sources.text_files import csv_rows, json_rows
 
 _JSON = (".json", ".jsonl")
@@ -28,13 +28,13 @@ class CsvSource(PhotosSource):
     An image may have any number of captions, and a caption any number of images. Without
     `captions.csv`, `captions.json` or `captions.jsonl` is read: objects with the columns as keys,
     in a list or one per line, or one object of captions by image. Without these, captions are read
-    from files beside the photos and from the photos, as by the source `photo_folder`.
+    from a file per photo or from the photos, as by the source `photo_folder`.
     """
 
     name: Literal["csv"] = "csv"
 
     images: str = "images"
-    """Folder of the photos, under `root`. Where there is no folder `images`, it is `root`."""
+    """Folder of the photos, under `root`. If `images` does not exist, it is `root`."""
 
     captions: str = "captions.csv"
     """The file of captions, under `root`, UTF-8. The header of a CSV file names the columns."""
@@ -46,9 +46,9 @@ class CsvSource(PhotosSource):
     """Column with the caption."""
 
     id_column: str | None = None
-    """Column with the id of the caption, by which judgements and audit labels know it. Without one
-    (null), `caption_id` is taken if the file has it; else a hash of image and caption is the id, so
-    it does not change when rows are added or moved."""
+    """Column with the id of the caption, by which judgements and audit labels identify it. Without
+    one (null), `caption_id` is used if the file has it; otherwise a hash of image and caption,
+    which does not change when rows are added or moved."""
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order in which the CSV file first names them."""
@@ -57,16 +57,16 @@ class CsvSource(PhotosSource):
             return
         splits = self.read_splits(problems)
         captions: dict[str, list[Caption]] = {}
-        own_id = () if self.id_column is None else (self.id_column,)
+        id_columns = () if self.id_column is None else (self.id_column,)
         hashed: Counter[str] = Counter()
         read = json_rows if path.suffix.lower() in _JSON else csv_rows
-        for _, row in read(path, (self.image_column, self.caption_column, *own_id), problems):
+        for _, row in read(path, (self.image_column, self.caption_column, *id_columns), problems):
             image, text = row[self.image_column].strip(), row[self.caption_column]
             key = row.get(self.id_column or "caption_id", "").strip()
             if not key:
-                key = hashed_id(image, text)
+                key = hash_caption_id(image, text)
                 hashed[key] += 1
-                if hashed[key] > 1:  # The same caption of the same image, once more.
+                if hashed[key] > 1:  # A repetition of a caption of the same image.
                     key = f"{key}-{hashed[key]}"
             captions.setdefault(image, []).append(Caption(key, text))
         for image in splits or ():
@@ -82,19 +82,19 @@ class CsvSource(PhotosSource):
 
     @property
     def photos_folder(self) -> Path:
-        """The folder of the photos."""
+        """Folder of the photos."""
         folder = self.root / self.images
         is_named = self.images != type(self).model_fields["images"].default
         return folder if is_named or folder.is_dir() or not self.root.is_dir() else self.root
 
     @property
     def captions_in_photos(self) -> bool:
-        """Photos may hold their captions where no file has them."""
+        """Whether captions are read from photos, without a file of captions."""
         return self._table is None
 
     @property
     def _table(self) -> Path | None:
-        """The file of captions; None if there is none."""
+        """File of captions, or None."""
         path = self.root / self.captions
         if self.captions != type(self).model_fields["captions"].default:
             return path
@@ -102,25 +102,25 @@ class CsvSource(PhotosSource):
         return next((path for path in paths if path.exists()), None)
 
     def _without_table(self, problems: Problems) -> Iterator[Entry]:
-        """Yields the photos with the captions beside them and in them.
+        """Yields the photos with captions from a file per photo or from the photos.
 
         Raises:
-            MissingFileError: If no photo has any.
+            MissingFileError: If no photo has a caption.
         """
         splits = self.splits and str((self.root / self.splits).absolute())
-        beside = PhotoFolderSource(
+        folder = PhotoFolderSource(
             root=self.photos_folder,
             splits=splits,
             val_share=self.val_share,
             test_share=self.test_share,
         )
         has_captions = False
-        for entry in beside.entries(problems) if self.photos_folder.is_dir() else ():
+        for entry in folder.entries(problems) if self.photos_folder.is_dir() else ():
             has_captions = has_captions or bool(entry.captions)
             yield entry
         if not has_captions:
             raise MissingFileError(
                 f"{self.root / self.captions} does not exist; it should hold "
-                f"{self.image_column},{self.caption_column}. Nor is there a photo in "
-                f"{self.photos_folder} with a caption in a file beside it (photo.txt), or in itself"
+                f"{self.image_column},{self.caption_column}. Neither has a photo in "
+                f"{self.photos_folder} a caption in a text file (photo.txt), or in its metadata"
             )

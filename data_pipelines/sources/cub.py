@@ -29,7 +29,7 @@ from data_pipelines.sources.text_files import decode, lines_of, read_lines
 class CubSource(Source):
     """CUB Captions (Chun et al. 2021, section 4.1.2): images and captions of 200 bird classes.
 
-    Every caption of a class is a right answer for every image of the class. The class splits
+    Every caption of a class is relevant to every image of the class. The class splits
     are those of Xian et al. 2017.
 
     With `setting: zero_shot` the images of the test classes are the test split, and the model
@@ -39,7 +39,7 @@ class CubSource(Source):
 
     label_kind: ClassVar[Literal["none", "class", "set"]] = "class"
     origin: ClassVar[str] = (
-        f"{page('reproduce.md')} says where to get CUB Captions, and where to put them: "
+        f"{page('results/reproduce.md')} says where to get CUB Captions, and where to put them: "
         "https://data.caltech.edu/records/65de6-vp158"
     )
 
@@ -49,10 +49,10 @@ class CubSource(Source):
     """Folder of CUB-200-2011: it holds `images.txt`, `image_class_labels.txt`, `images/`."""
 
     captions: str = "text_c10"
-    """Folder of the captions, under `root`: a folder a class, a text file an image."""
+    """Folder of the captions, under `root`: one folder per class, one text file per image."""
 
     train_classes: str = "trainvalclasses.txt"
-    """File with the names of the training classes, one a line, under `root`."""
+    """File with the names of the training classes, one per line, under `root`."""
 
     val_classes: str | None = None
     """File with the names of validation classes. Without one (null), the validation split
@@ -66,11 +66,11 @@ class CubSource(Source):
 
     held_out: str | None = None
     """File with the images of the training classes that are held out (`seen_test_images.txt` of
-    Chun et al.), one `<class>/<file>` a line. Without one (null), they are drawn by a hash of
+    Chun et al.), one `<class>/<file>` per line. Without one (null), they are drawn by a hash of
     their names."""
 
     held_out_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Part of the images that is held out, without such a file."""
+    """Share of the images that is held out, without such a file."""
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of `images.txt`."""
@@ -80,7 +80,7 @@ class CubSource(Source):
         test = self._class_names(self.test_classes)
         if both := train & test:
             raise SourceError(
-                f"{self.root}: classes stand in both {self.train_classes} and "
+                f"{self.root}: classes are in both {self.train_classes} and "
                 f"{self.test_classes}: {', '.join(sorted(both)[:5])}"
             )
         held_out = None if self.held_out is None else set(self._lines(self.held_out))
@@ -103,21 +103,21 @@ class CubSource(Source):
         """Reads the photo."""
         return read_image_file(self.root / "images", entry.file)
 
-    def _check_classes(self, of_images: set[str]) -> None:
-        """Refuses lists of classes that are empty, or name a class without images.
+    def _check_classes(self, image_classes: set[str]) -> None:
+        """Rejects lists of classes that are empty, or name a class without images.
 
         Raises:
-            SourceError: If one is such a list.
+            SourceError: If there is such a list.
         """
         for list_name in filter(None, (self.train_classes, self.val_classes, self.test_classes)):
             names = self._class_names(list_name)
             if not names:
                 raise SourceError(f"{self.root / list_name} names no class")
-            if without := sorted(names - of_images):
+            if without := sorted(names - image_classes):
                 raise SourceError(
-                    f"{self.root / list_name}: there is no image of {len(without):,} of its "
-                    f"{len(names):,} classes, such as {without[0]!r}, in {self.root / 'images.txt'}"
-                    ". Is one of the two files cut off, or of another data set?"
+                    f"{self.root / list_name}: {len(without):,} of its "
+                    f"{len(names):,} classes have no image in {self.root / 'images.txt'}, such as "
+                    f"{without[0]!r}. Is one of the two files cut off, or of another data set?"
                 )
 
     def _split(self, train: bool, val: bool, test: bool, held_out: bool) -> Split | None:
@@ -156,18 +156,18 @@ class CubSource(Source):
     def _lines(self, name: str) -> list[str]:
         holds = (
             "a list of CUB-200-2011, whose folder root must be, with the captions of Reed et al. "
-            "and the class splits of Xian et al. beside it"
+            "and the class splits of Xian et al."
         )
         return [line.strip() for line in read_lines(self.root / name, holds) if line.strip()]
 
     def _labels(self, name: str) -> dict[str, int]:
-        """The class of each image, by its number; classes are numbered from 0."""
+        """Returns the class of each image by its number; classes are numbered from 0."""
         labels = {}
         for key, label in self._table(name):
             if not (label.isdecimal() and len(label) < 7 and int(label)):
                 raise SourceError(
-                    f"{self.root / name}: the class of image {key} is {label!r}, not a number from "
-                    "1 on"
+                    f"{self.root / name}: the class of image {key} is {label!r}, not a positive "
+                    "number"
                 )
             labels[key] = int(label) - 1
         return labels

@@ -1,4 +1,4 @@
-"""Captions that photos themselves hold: XMP, IPTC and EXIF, as photo programs write them."""
+"""Captions in the metadata of photos: XMP, IPTC and EXIF."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from data_pipelines.sources.base import check_file
 _DESCRIPTION, _TITLE, _COMMENT = 0x010E, 0x9C9B, 0x9C9C
 _CAPTION = (2, 120)
 
-_OF_CAMERA = re.compile(r"default|untitled|sony dsc|.*(digital camera|camera pictures).*", re.I)
-"""What cameras write in the place of a description."""
+_CAMERA_TEXT = re.compile(r"default|untitled|sony dsc|.*(digital camera|camera pictures).*", re.I)
+"""Texts that cameras write as description."""
 
 
 def embedded_captions(path: Path) -> list[str]:
-    """The captions in a photo, without repetitions.
+    """Reads the captions in the metadata of a photo, without repetitions.
 
     These are `dc:description` of XMP, the caption of IPTC, and `ImageDescription`, `XPTitle` and
-    `XPComment` of EXIF. Descriptions that cameras write are left out. Only the header is read.
+    `XPComment` of EXIF, without the default texts of cameras. Only the header is read.
 
     Args:
         path: The file of the photo.
 
     Returns:
-        The captions; none of a file that is not a photo, or whose metadata are damaged.
+        The captions; empty if the file is not a photo, or its metadata are damaged.
     """
-    found: list[str] = []
+    captions: list[str] = []
     with suppress(OSError), check_file(path).open("rb") as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Of metadata anything may be broken, and the photo may still be whole.
+        # Metadata may be broken in any way although the photo is intact.
         with suppress(Exception):
             image = open_image(file)
             for read in (_xmp, _iptc, _exif):
                 with suppress(Exception):
-                    found += read(image)
-    texts = (" ".join(text.replace("\0", " ").split()) for text in found)
-    return list(dict.fromkeys(text for text in texts if text and not _OF_CAMERA.fullmatch(text)))
+                    captions += read(image)
+    texts = (" ".join(text.replace("\0", " ").split()) for text in captions)
+    return list(dict.fromkeys(text for text in texts if text and not _CAMERA_TEXT.fullmatch(text)))
 
 
 def _xmp(image: Image.Image) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _xmp(image: Image.Image) -> Iterator[str]:
 
 
 def _descriptions(node: Any) -> Iterator[str]:
-    """The texts of all elements `description` of nested XMP, in all languages."""
+    """Yields the texts of all elements `description` of nested XMP, in all languages."""
     for value in node if isinstance(node, list) else ():
         yield from _descriptions(value)
     for key, value in node.items() if isinstance(node, dict) else ():
@@ -77,7 +77,7 @@ def _iptc(image: Image.Image) -> Iterator[str]:
 def _exif(image: Image.Image) -> Iterator[str]:
     exif = image.getexif()
     if text := exif.get(_DESCRIPTION):
-        # Pillow takes it for Latin-1, and programs write UTF-8.
+        # Pillow decodes Latin-1, but programs write UTF-8.
         yield _decoded(str(text).encode("latin-1", "ignore"))
     for tag in (_TITLE, _COMMENT):
         yield bytes(exif.get(tag, b"")).decode("utf-16-le", "ignore")

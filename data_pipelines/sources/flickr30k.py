@@ -25,7 +25,7 @@ class Flickr30kSource(Source):
     """
 
     origin: ClassVar[str] = (
-        f"{page('reproduce.md')} says where to get Flickr30K, and where to put it: "
+        f"{page('results/reproduce.md')} says where to get Flickr30K, and where to put it: "
         "https://shannon.cs.illinois.edu/DenotationGraph/"
     )
 
@@ -38,7 +38,7 @@ class Flickr30kSource(Source):
     """Folder of the photos, under `root`."""
 
     split_file: str = "dataset_flickr30k.json"
-    """The Karpathy split file, under `root`. It holds the captions too."""
+    """The Karpathy split file with the captions, under `root`."""
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of the split file."""

@@ -1,4 +1,4 @@
-"""Flickr8K as it was released: a folder of photos, a file of captions, a file for each split."""
+"""Flickr8K in its original format: photos, a file of captions, and a file per split."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from data_pipelines.sources.text_files import read_lines
 class Flickr8kSource(Source):
     """Flickr8K (Hodosh et al. 2013) with its official splits and human judgements.
 
-    The file of captions has those of 8,092 photos. The 92 that are in no split are left out; one
-    of them goes by the name `2258277193_586949ec62.jpg.1`, of which there is no file.
+    The file of captions has 8,092 photos. The 92 without a split are skipped; the file of one of
+    them, `2258277193_586949ec62.jpg.1`, does not exist.
     """
 
     name: Literal["flickr8k"] = "flickr8k"
@@ -34,8 +34,8 @@ class Flickr8kSource(Source):
     """Folder of the photos, under `root`."""
 
     captions: str = "Flickr8k.token.txt"
-    """File of captions, under `root`: `photo.jpg#n<TAB>caption`. What is before the tab is the id
-    of the caption."""
+    """File of captions, under `root`: `photo.jpg#n<TAB>caption`. The id of the caption is before
+    the tab."""
 
     train: str = "Flickr_8k.trainImages.txt"
     """Names of the training photos, one per line, under `root`."""
@@ -55,11 +55,11 @@ class Flickr8kSource(Source):
 
     @property
     def photos_folder(self) -> Path:
-        """The folder of the photos."""
+        """Folder of the photos."""
         return self.root / self.images
 
     def judgement_files(self) -> Mapping[str, Path]:
-        """The judgements of the test photos."""
+        """Returns the judgements of the test photos."""
         return {"experts": self.root / self.experts, "crowd": self.root / self.crowd}
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
@@ -71,7 +71,7 @@ class Flickr8kSource(Source):
             for number, line in enumerate(read_lines(path, "one photo per line"), 1):
                 name = line.strip()
                 if name in seen:
-                    problems.add("photo that is listed twice", f"{path}:{number}: {name}")
+                    problems.add("duplicate photo", f"{path}:{number}: {name}")
                 elif name:
                     seen.add(name)
                     yield Entry(name, split, tuple(captions.get(name, ())), file=name)
@@ -81,7 +81,7 @@ class Flickr8kSource(Source):
         return read_image_file(self.photos_folder, entry.file)
 
     def _captions(self, problems: Problems) -> dict[str, list[Caption]]:
-        """The captions of each photo, in the order of the file."""
+        """Returns the captions of each photo, in the order of the file."""
         path = self.root / self.captions
         captions: dict[str, list[Caption]] = {}
         seen: set[str] = set()
@@ -93,7 +93,7 @@ class Flickr8kSource(Source):
             if not (tab and mark):
                 problems.add("malformed line of the captions", f"{path}:{number}: {line[:80]!r}")
             elif key in seen:
-                problems.add("caption id that is given twice", f"{path}:{number}: {key}")
+                problems.add("duplicate caption id", f"{path}:{number}: {key}")
             else:
                 seen.add(key)
                 captions.setdefault(photo, []).append(Caption(key, text))

@@ -1,4 +1,4 @@
-"""Data sets of the library `datasets` of Hugging Face, as `save_to_disk` writes them."""
+"""Data sets of the library `datasets` of Hugging Face, written by `save_to_disk`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from data_pipelines.sources.sharded import unreadable
 
 
 class HuggingFaceSource(TableSource):
-    """A folder that `datasets` has saved: a folder of Arrow files a split.
+    """Folder saved by `datasets`: one folder of Arrow files per split.
 
-    The files are mapped; `datasets` itself is not needed. Images must stand in them, not beside
-    them (`dataset.cast_column("image", Image())` before `save_to_disk` puts them there).
+    The files are memory-mapped; `datasets` itself is not needed. They must contain the images
+    (`dataset.cast_column("image", Image())` before `save_to_disk` embeds them).
     """
 
     name: Literal["huggingface"] = "huggingface"
 
     train: str = "train/*.arrow"
-    """The files that train, a pattern under `root`; `*.arrow` where a data set has no splits."""
+    """Pattern of the training files, under `root`; `*.arrow` for data sets without splits."""
 
     image_column: str = "image"
     """The column with the image: bytes, or a pair of `bytes` and `path`."""
@@ -50,6 +50,6 @@ class HuggingFaceSource(TableSource):
 
 @lru_cache(maxsize=64)
 def _table(path: Path) -> Any:
-    """All of a file, mapped."""
+    """Memory-maps a file."""
     arrow = pyarrow("pyarrow")
     return pyarrow("pyarrow.ipc").open_stream(arrow.memory_map(str(path))).read_all()

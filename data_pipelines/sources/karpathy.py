@@ -26,9 +26,9 @@ class KarpathyImage:
     """One image of a split file.
 
     Attributes:
-        file_name: With its folder, if the file names one (`val2014/COCO_val2014_....jpg`).
+        file_name: File name, with its folder if there is one (`val2014/COCO_val2014_....jpg`).
         key: See `karpathy_keys`.
-        split: Its split; `restval` has already been resolved.
+        split: Its split; `restval` is resolved already.
         sentences: Pairs of sentence id and raw caption.
     """
 
@@ -43,7 +43,7 @@ def load_json(path: Path, holds: str) -> Any:
 
     Args:
         path: The file.
-        holds: What it should hold, for the error message.
+        holds: Description of its content, for the error message.
 
     Raises:
         SourceError: If the file is missing or is not JSON.
@@ -64,8 +64,8 @@ def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[K
     Args:
         path: The split file.
         restval: Whether images of the split `restval` belong to the training split, as in the
-            papers, or are left out.
-        problems: Where entries that cannot be used are counted.
+            papers, or are skipped.
+        problems: Counts skipped entries.
 
     Raises:
         SourceError: If the file is not a split file.

@@ -1,4 +1,4 @@
-"""Parquet files with the images in a column, as img2dataset and Hugging Face's hub have them."""
+"""Parquet files with a column of images, as from img2dataset or the hub of Hugging Face."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from data_pipelines.sources.base import EncodedImage, Entry, Problems, check_fil
 from data_pipelines.sources.sharded import unreadable
 
 _ROWS = 64
-"""So many images are in memory at once, a thread."""
+"""Number of images in memory per thread."""
 
 
 class ParquetSource(TableSource):
     """Parquet files, such as img2dataset writes with `output_format: parquet`.
 
-    Its columns are `key`, `caption` and `jpg`; those of data sets on Hugging Face's hub are often
-    `image` and `caption`.
+    Its columns are `key`, `caption` and `jpg`; those of the hub of Hugging Face are often `image`
+    and `caption`.
     """
 
     name: Literal["parquet"] = "parquet"
 
     train: str = "*.parquet"
-    """The files that train, a pattern under `root`."""
+    """Pattern of the training files, under `root`."""
 
     image_column: str = "jpg"
     """The column with the image: bytes, or a pair of `bytes` and `path`."""
@@ -45,7 +45,7 @@ class ParquetSource(TableSource):
                 problems.add("damaged Parquet file", f"{path}: {error}")
 
     def read(self, entry: Entry) -> EncodedImage:
-        """Reads the image of a row. Rows are best read in order."""
+        """Reads the image of a row. Reading in order is fastest."""
         path = inside(self.root, entry.file)
         try:
             value = _cursor(path, self.image_column).value(entry.position)
@@ -55,10 +55,10 @@ class ParquetSource(TableSource):
 
 
 class _Cursor:
-    """The values of a column of a file, which are best asked for in order."""
+    """Values of a column of a file; access in order is fastest."""
 
     def __init__(self, path: Path, column: str) -> None:
-        self.of = path, column
+        self.location = path, column
         self._file = pyarrow("pyarrow.parquet").ParquetFile(path)
         metadata = self._file.metadata
         counts = (metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
@@ -69,11 +69,11 @@ class _Cursor:
         self._rest: Iterator[Any] = iter(())
 
     def value(self, row: int) -> Any:
-        """The value of a row."""
+        """Returns the value of a row."""
         group = bisect_right(self._starts, row) - 1
         if group != self._group or row < self._first:
             self._group, self._first, self._batch = group, self._starts[group], ()
-            columns = [self.of[1]]
+            columns = [self.location[1]]
             self._rest = self._file.iter_batches(_ROWS, row_groups=[group], columns=columns)
         for batch in self._rest if row >= self._first + len(self._batch) else ():
             self._first += len(self._batch)
@@ -83,12 +83,12 @@ class _Cursor:
         return self._batch[row - self._first].as_py()
 
 
-_OF_THREAD = threading.local()
+_PER_THREAD = threading.local()
 
 
 def _cursor(path: Path, column: str) -> _Cursor:
-    """That of this thread: the last file that it has read from stays open."""
-    cursor: _Cursor | None = getattr(_OF_THREAD, "cursor", None)
-    if cursor is None or cursor.of != (path, column):
-        cursor = _OF_THREAD.cursor = _Cursor(path, column)
+    """Returns the cursor of this thread, which keeps its last file open."""
+    cursor: _Cursor | None = getattr(_PER_THREAD, "cursor", None)
+    if cursor is None or cursor.location != (path, column):
+        cursor = _PER_THREAD.cursor = _Cursor(path, column)
     return cursor

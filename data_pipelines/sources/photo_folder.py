@@ -1,4 +1,4 @@
-"""A folder of photos, each with its captions in a file beside it, or in the photo itself."""
+"""Folders of photos, each with captions in a file of the same name or in its metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from data_pipelines.sources.base import (
     inside,
     read_image_file,
 )
-from data_pipelines.sources.photos import PhotosSource, hashed_id
+from data_pipelines.sources.photos import PhotosSource, hash_caption_id
 from data_pipelines.sources.text_files import decode, lines_of
 
 _CAPTIONS = (".txt", ".caption", ".json")
@@ -31,24 +31,25 @@ _READ = PHOTO_SUFFIXES - RAW_SUFFIXES
 
 
 class PhotoFolderSource(PhotosSource):
-    """Photos with captions beside them, `dog.jpg` and `dog.txt`, in a folder and those within it.
+    """Photos with caption files of the same name, `dog.jpg` and `dog.txt`, in a folder,
+    recursively.
 
     Image generators are trained with such folders, and img2dataset writes them (`output_format:
-    files`). A text file has one caption a line; a JSON file has the key `caption` or `captions`, a
-    text or a list. Where a photo has both, the text file counts. Where it has none, the captions
-    count that the photo itself holds (XMP, IPTC, EXIF), as photo programs write them.
+    files`). A text file has one caption per line; a JSON file has the key `caption` or `captions`,
+    a text or a list. The text file has precedence. Without either, captions are read from the
+    metadata of the photo (XMP, IPTC, EXIF).
     """
 
     name: Literal["photo_folder"] = "photo_folder"
 
     @property
     def photos_folder(self) -> Path:
-        """The folder of the photos."""
+        """Folder of the photos."""
         return self.root
 
     @property
     def captions_in_photos(self) -> bool:
-        """Photos may hold their captions."""
+        """Always true."""
         return True
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
@@ -63,7 +64,7 @@ class PhotoFolderSource(PhotosSource):
                 split = self.split_of(photo, splits, problems)
                 texts = self._texts(captions, photo, problems) if split else None
                 if split and texts is not None:
-                    named = tuple(Caption(hashed_id(photo, text), text) for text in texts)
+                    named = tuple(Caption(hash_caption_id(photo, text), text) for text in texts)
                     yield Entry(photo, split, named, file=photo)
         for photo in sorted(missing):
             problems.add("missing photo of the split file", photo)
@@ -73,12 +74,12 @@ class PhotoFolderSource(PhotosSource):
         return read_image_file(self.root, entry.file)
 
     def _stems(self, problems: Problems) -> Iterator[tuple[list[str], str | None]]:
-        """Yields the photos of one name, all but the suffix, and the file of their captions.
+        """Yields the photos with the same stem, and the file of their captions.
 
-        Hidden files and folders are passed over, and links to folders are not followed.
+        Hidden files and folders are skipped, and links to folders are not followed.
         """
         if not os.path.isdir(self.root):
-            raise SourceError(f"{self.root} is no folder; it should hold photos with captions")
+            raise SourceError(f"{self.root} is not a folder; it should hold photos with captions")
 
         def failed(error: OSError) -> None:
             problems.add("unreadable folder", f"{error.filename}: {error.strerror}")
@@ -92,12 +93,12 @@ class PhotoFolderSource(PhotosSource):
                 photos = [path.as_posix() for path in files if _kind(path) in _READ]
                 for path in files:
                     if _kind(path) in RAW_SUFFIXES:
-                        problems.add("RAW file, which is not read", path.as_posix())
+                        problems.add("RAW file, which is not supported", path.as_posix())
                 captions = {_kind(path): path.as_posix() for path in files}
                 yield photos, next((captions[k] for k in _CAPTIONS if k in captions), None)
 
     def _holds_captions(self, name: str) -> bool:
-        """Whether a file without a photo was meant to have one: JSON files may be anything."""
+        """Whether a file without a photo holds captions: JSON files may be anything."""
         if not name.lower().endswith(".json"):
             return True
         with contextlib.suppress(OSError, ValueError, RecursionError, UnreadableError):
@@ -105,12 +106,12 @@ class PhotoFolderSource(PhotosSource):
         return False
 
     def _texts(self, name: str | None, photo: str, problems: Problems) -> list[str] | None:
-        """The captions of a photo by its file of captions, or without one by itself.
+        """Reads the captions of a photo from its file of captions, or without one from the photo.
 
         Returns:
-            The captions, and None if the file cannot be used.
+            The captions, or None if the file cannot be used.
         """
-        # It imports Pillow, which a config does without.
+        # Imports Pillow, which is not needed to check a config.
         from data_pipelines.sources.embedded_captions import embedded_captions
 
         try:
@@ -135,22 +136,22 @@ def _order(path: PurePath) -> tuple[str, str]:
 
 
 def _read(path: Path) -> list[str]:
-    """The captions of a file.
+    """Reads the captions of a file.
 
     Raises:
-        ValueError: If it is not what its name says.
+        ValueError: If its format does not fit its name.
     """
     text = decode(file_bytes(path))
     texts = _values(json.loads(text)) if _kind(path) == ".json" else lines_of(text)
     return [caption for caption in map(str.strip, texts) if caption]
 
 
-def _values(told: object) -> list[str]:
-    """The captions of what a JSON file holds."""
-    key = "captions" if isinstance(told, Mapping) and "captions" in told else "caption"
-    if not isinstance(told, Mapping) or key not in told:
-        raise ValueError("it is no JSON object with the key `caption` or `captions`")
-    texts = told[key] if isinstance(told[key], list) else [told[key]]
+def _values(content: object) -> list[str]:
+    """Returns the captions in the content of a JSON file."""
+    key = "captions" if isinstance(content, Mapping) and "captions" in content else "caption"
+    if not isinstance(content, Mapping) or key not in content:
+        raise ValueError("it is not a JSON object with the key `caption` or `captions`")
+    texts = content[key] if isinstance(content[key], list) else [content[key]]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"its {key} should be a text or a list of texts: {told[key]!r:.80}")
+        raise ValueError(f"its {key} should be a text or a list of texts: {content[key]!r:.80}")
     return texts

@@ -1,4 +1,4 @@
-"""What sources of photos as files have in common: their splits, and ids of their captions."""
+"""Base class of sources of photos as files: splits, and ids of captions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from data_pipelines.sources.base import SPLITS, Problems, Source, Split
-from data_pipelines.sources.sharded import Share, hashed_split
+from data_pipelines.sources.sharded import Share, draw_split
 from data_pipelines.sources.text_files import csv_rows
 
 _SPLIT_NAMES: dict[str, Split] = {"valid": "val", "validation": "val", "dev": "val"}
 
 
 class PhotosSource(Source):
-    """Photos as files under a folder."""
+    """Base class of sources of photos as files under a folder."""
 
     root: Path
     """Folder that holds everything below."""
@@ -23,16 +23,16 @@ class PhotosSource(Source):
     splits: str | None = None
     """CSV file under `root` with the columns `image,split`, where split is train, val or test.
     Without one (null), the split of a photo is drawn from a hash of its name, so it does not
-    move when photos are added."""
+    change when photos are added."""
 
     val_share: Share = 0.1
-    """Part of the photos that validate, without a split file."""
+    """Share of validation photos, without a split file."""
 
     test_share: Share = 0.1
-    """Part of the photos that test, without a split file."""
+    """Share of test photos, without a split file."""
 
     def read_splits(self, problems: Problems) -> dict[str, Split] | None:
-        """The split of each photo that the split file names; None without such a file.
+        """Reads the split of each photo from the split file; returns None without such a file.
 
         Raises:
             SourceError: If the file is missing or malformed.
@@ -53,15 +53,15 @@ class PhotosSource(Source):
     def split_of(
         self, image: str, splits: Mapping[str, Split] | None, problems: Problems
     ) -> Split | None:
-        """The split of a photo, or None, which is counted, if the split file does not name it."""
+        """Returns the split of a photo, or None, which is counted, if the split file lacks it."""
         if splits is None:
-            return hashed_split(image, self.val_share, self.test_share)
+            return draw_split(image, self.val_share, self.test_share)
         if image not in splits:
             problems.add("image without a split", f"{image} is not in {self.splits}")
         return splits.get(image)
 
 
-def hashed_id(image: str, text: str) -> str:
-    """The id of a caption without one of its own: 64 bits of a hash, in hexadecimal digits."""
+def hash_caption_id(image: str, text: str) -> str:
+    """Returns an id for a caption without one: 64 bits of a hash, in hexadecimal digits."""
     content = unicodedata.normalize("NFC", f"{image}\n{text.strip()}")
     return hashlib.sha256(content.encode(errors="replace")).hexdigest()[:16]

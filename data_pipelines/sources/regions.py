@@ -33,20 +33,20 @@ _FILES: dict[Split, str] = {"train": "train", "val": "dev"}
 
 
 class RegionsSource(Source):
-    """`{train,dev,test}_ims.npy` of shape (n, R, F), memory-mapped, and `_caps.txt` beside them.
+    """Region features `{train,dev,test}_ims.npy` of shape (n, R, F), and captions `_caps.txt`.
 
-    Where regions lie is read from `{train,dev,test}_boxes.npy` of shape (n, R, 4), if that is asked
-    for: left, top, right and bottom, as parts of the image, or in pixels if there is a
+    Optional boxes of regions are read from `{train,dev,test}_boxes.npy` of shape (n, R, 4): left,
+    top, right and bottom, relative to the image, or in pixels if there is a
     `{train,dev,test}_sizes.npy` of shape (n, 2) with widths and heights.
 
-    Some releases repeat every image once a caption (as many rows as captions), others hold it
-    once (a whole number of captions a row): both are read.
+    Both kinds of releases are supported: those that repeat every image for each caption, and those
+    that hold it once.
     """
 
     holds: ClassVar[Literal["images", "regions"]] = "regions"
     origin: ClassVar[str] = (
-        f"{page('reproduce.md')} says where to get regions of COCO and Flickr30K, and where to "
-        "put them: https://github.com/kuanghuei/SCAN"
+        f"{page('results/reproduce.md')} says where to get regions of COCO and Flickr30K, and "
+        "where to put them: https://github.com/kuanghuei/SCAN"
     )
 
     name: Literal["regions"] = "regions"
@@ -55,24 +55,24 @@ class RegionsSource(Source):
     """Folder that holds the files."""
 
     captions_per_image: Annotated[int, Field(ge=1)] = 5
-    """How many captions follow one another for one image."""
+    """Number of consecutive captions per image."""
 
     test: Annotated[str, Field(pattern=r"^[\w-]+$")] = "test"
-    """What the files of the test split begin with: `testall` for the 5,000 test images of COCO in
-    the release of SCAN, where `test` holds the first 1,000."""
+    """Prefix of the files of the test split: `testall` for the 5,000 test images of COCO in the
+    release of SCAN, where `test` holds the first 1,000."""
 
     boxes: bool = False
-    """Whether the place of a region is appended to its features, as five numbers: left, top, right,
-    bottom and area, as parts of the image."""
+    """Whether the box of a region is appended to its features, as five numbers: left, top, right,
+    bottom and area, relative to the image."""
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images of train, dev and test, in the order of the arrays."""
         if self.boxes:
-            self._boxes  # noqa: B018  # Files that do not fit are told of before anything is read.
+            self._boxes  # noqa: B018  # Checks the files before reading.
         for split, name in self._names.items():
             if not (self.root / f"{name}_ims.npy").exists() and split != "train":
                 if (self.root / f"{name}_caps.txt").exists():
-                    problems.add("split without features", f"there is no {name}_ims.npy")
+                    problems.add("split without features", f"{name}_ims.npy does not exist")
                 continue
             texts = self._captions(split)
             stride = self._stride(split, len(texts))
@@ -103,7 +103,7 @@ class RegionsSource(Source):
         return {**_FILES, "test": self.test}
 
     def _stride(self, split: Split, num_captions: int) -> int:
-        """How many rows of the array one image takes: 1, or one a caption."""
+        """Returns the number of rows of the array per image: 1, or one per caption."""
         rows = len(self._arrays[split])
         if num_captions == rows * self.captions_per_image:
             return 1
@@ -118,7 +118,7 @@ class RegionsSource(Source):
         )
 
     def _captions(self, split: Split) -> list[str]:
-        return read_lines(self.root / f"{self._names[split]}_caps.txt", "one caption a line")
+        return read_lines(self.root / f"{self._names[split]}_caps.txt", "one caption per line")
 
     @cached_property
     def _arrays(self) -> dict[Split, np.ndarray]:
@@ -130,8 +130,8 @@ class RegionsSource(Source):
 
     @cached_property
     def _boxes(self) -> dict[Split, tuple[np.ndarray, np.ndarray | None]]:
-        """The boxes of each split, and the sizes of its images if boxes are in pixels."""
-        found: dict[Split, tuple[np.ndarray, np.ndarray | None]] = {}
+        """Boxes of each split, and the sizes of its images if boxes are in pixels."""
+        all_boxes: dict[Split, tuple[np.ndarray, np.ndarray | None]] = {}
         for split, features in self._arrays.items():
             path = self.root / f"{self._names[split]}_boxes.npy"
             sizes = self.root / f"{self._names[split]}_sizes.npy"
@@ -146,8 +146,8 @@ class RegionsSource(Source):
                 raise SourceError(
                     f"{sizes} is of shape {in_pixels.shape}, not {(len(features), 2)}"
                 )
-            found[split] = boxes, in_pixels
-        return found
+            all_boxes[split] = boxes, in_pixels
+        return all_boxes
 
 
 def _memory_map(path: Path) -> np.ndarray:
@@ -157,7 +157,7 @@ def _memory_map(path: Path) -> np.ndarray:
     if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape[1:]:
         raise SourceError(
             f"{path} holds {array.dtype} of shape {array.shape}; floats of shape (n, R, F) are "
-            "expected, with one region or more an image"
+            "expected, with at least one region per image"
         )
     return array
 
@@ -171,7 +171,7 @@ def _load(path: Path, holds: str) -> np.ndarray:
         raise MissingFileError(f"{path} does not exist; it should hold {holds}") from None
     except NO_ARRAY as error:
         raise SourceError(
-            f"{path} is not a whole .npy array ({error}); it may have been cut off while it was "
+            f"{path} is not a complete .npy array ({error}); it may have been cut off while it was "
             "downloaded"
         ) from None
     if not isinstance(array, np.ndarray):

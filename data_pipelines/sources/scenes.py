@@ -41,22 +41,22 @@ class ScenesSource(Source):
     """Another seed draws other scenes and captions."""
 
     train: ImageCount = 3000
-    """How many images train."""
+    """Number of training images."""
 
     val: ImageCount = 500
-    """How many images validate."""
+    """Number of validation images."""
 
     test: ImageCount = 500
-    """How many images test."""
+    """Number of test images."""
 
     captions_per_image: int = Field(default=5, ge=1, le=10)
-    """How many captions each image has."""
+    """Number of captions per image."""
 
     image_size: int = Field(default=64, ge=32, le=1024)
     """Width and height of the images, in pixels."""
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
-        """Yields the scenes of all splits. Nothing is ever skipped."""
+        """Yields the scenes of all splits."""
         del problems
         counts: dict[Split, int] = {"train": self.train, "val": self.val, "test": self.test}
         for split, count in counts.items():
@@ -85,7 +85,7 @@ class ScenesSource(Source):
             scene, made = self._described(entry.split, entry.position)
             scenes.append(scene)
             statements.extend(made[_number(caption)] for caption in entry.captions)
-        return truth_table(statements, Scenes.of(scenes))
+        return truth_table(statements, Scenes.from_scenes(scenes))
 
     def _entry(self, split: Split, position: int) -> Entry:
         key = f"{split}/{position:06d}"
@@ -100,12 +100,12 @@ class ScenesSource(Source):
         return _described(self.seed, SPLITS.index(split), position, self.captions_per_image)
 
 
-# The plan, the records and the truth each ask for every scene: the scenes of the default are kept.
+# The plan, the records and the ground truth each use every scene: the default number is cached.
 @lru_cache(maxsize=4096)
 def _described(
     seed: int, split: int, position: int, captions: int
 ) -> tuple[Scene, tuple[Statement, ...]]:
-    """A scene and its captions."""
+    """Returns a scene and its captions."""
     import numpy as np
 
     from data_pipelines.scenes.captions import describe
@@ -117,5 +117,5 @@ def _described(
 
 
 def _number(caption: Caption) -> int:
-    """Which of the captions of its image this is."""
+    """Returns the index of a caption among those of its image."""
     return int(caption.key.rpartition("/")[2])

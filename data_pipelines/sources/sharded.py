@@ -1,4 +1,4 @@
-"""What sources of many files have in common: which files, and which split an image is of."""
+"""Base class of sources of many files: files, splits, captions."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ShardedSource(Source):
-    """A data set in many files, each with many images."""
+    """Base class of data sets in many files, each with many images."""
 
     root: Path
     """Folder that holds everything below."""
 
     train: str
-    """The files that train, a pattern under `root`."""
+    """Pattern of the training files, under `root`."""
 
     val: str | None = None
-    """The files that validate. Without any (null), a part of the images of `train` does, by a hash
-    of their keys."""
+    """Pattern of the validation files. Without one (null), a share of the images of `train`
+    validates, selected by a hash of their keys."""
 
     test: str | None = None
-    """The files that test; the same."""
+    """Pattern of the test files; likewise."""
 
     val_share: Share = 0.01
-    """Part of the images that validate, without `val`."""
+    """Share of validation images, without `val`."""
 
     test_share: Share = 0.01
-    """Part of the images that test, without `test`."""
+    """Share of test images, without `test`."""
 
     def files(self) -> Iterator[tuple[Split, Path]]:
         """Yields all files, split by split, each in the order of their names.
 
         Raises:
-            SourceError: If there are none of a split that is named, or they lie elsewhere.
+            SourceError: If a pattern matches no files, or leads out of `root`.
         """
         for split in SPLITS:
             pattern = getattr(self, split)
@@ -59,19 +59,19 @@ class ShardedSource(Source):
                 raise SourceError(f"data.source.{split}: {pattern} leads out of {self.root}")
             paths = sorted(self.root.glob(pattern))
             if not paths:
-                raise SourceError(f"there is no file {pattern} in {self.root}")
+                raise SourceError(f"no file in {self.root} matches {pattern}")
             yield from ((split, path) for path in paths)
 
     def split_of(self, key: str, split: Split) -> Split:
-        """The split of an image in a file of a split."""
+        """Returns the split of an image in a file of a split."""
         if split != "train":
             return split
         val = 0 if self.val else self.val_share
-        return hashed_split(key, val, 0 if self.test else self.test_share)
+        return draw_split(key, val, 0 if self.test else self.test_share)
 
 
-def hashed_split(key: str, val_share: float, test_share: float) -> Split:
-    """The split of an image by a hash of its key, which does not move when others are added."""
+def draw_split(key: str, val_share: float, test_share: float) -> Split:
+    """Draws the split of an image from a hash of its key, independent of other images."""
     digest = hashlib.sha256(unicodedata.normalize("NFC", key).encode(errors="replace")).digest()
     draw = int.from_bytes(digest[:8]) / 2**64
     if draw < test_share:
@@ -79,11 +79,11 @@ def hashed_split(key: str, val_share: float, test_share: float) -> Split:
     return "val" if draw < test_share + val_share else "train"
 
 
-def captions_of(key: str, value: Any, problems: Problems) -> tuple[Caption, ...]:
-    """The captions of an image: a text, or a list of texts."""
+def parse_captions(key: str, value: Any, problems: Problems) -> tuple[Caption, ...]:
+    """Parses the captions of an image: a text, or a list of texts."""
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
-        problems.add("caption that is no text", f"{key}: {value!r:.80}")
+        problems.add("caption that is not text", f"{key}: {value!r:.80}")
         return ()
     if len(texts) == 1:
         return (Caption(key, texts[0]),)
@@ -91,6 +91,6 @@ def captions_of(key: str, value: Any, problems: Problems) -> tuple[Caption, ...]
 
 
 def unreadable(path: Path, error: Exception) -> UnreadableError:
-    """What to raise of an image in a file that cannot be read."""
+    """Builds the error of an image in a file that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return UnreadableError(f"{path} cannot be read: {reason}")

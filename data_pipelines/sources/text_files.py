@@ -1,4 +1,4 @@
-"""Text of the files that describe a data set: read as it was meant, or not at all."""
+"""Text files of data sets: lines, CSV and JSON, with strict decoding."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
-    """Yields entries without images and captions whose names or words are not text.
+    """Skips images and captions whose names or words are not valid text.
 
     Args:
         entries: The entries.
-        problems: Where what is left out is counted.
+        problems: Counts skipped items.
     """
     for entry in entries:
         if not is_text(entry.key + entry.file):
@@ -41,19 +41,19 @@ def only_text(entries: Iterable[Entry], problems: Problems) -> Iterator[Entry]:
 
 
 def has_words(text: str) -> bool:
-    """Whether a text has a letter or a digit at all."""
+    """Whether a text has a letter or a digit."""
     return any(character.isalnum() for character in text)
 
 
 def decode(content: bytes, errors: str = "strict") -> str:
-    """Text of bytes in UTF-8, with or without a byte order mark.
+    """Decodes UTF-8, with or without a byte order mark.
 
     Args:
         content: The bytes.
-        errors: What becomes of bytes that are not UTF-8, as `bytes.decode` takes it.
+        errors: Handling of invalid bytes, as for `bytes.decode`.
 
     Raises:
-        ValueError: If they are not UTF-8, or UTF-16, which can pass for it.
+        ValueError: If they are not UTF-8, or are UTF-16, which can pass for it.
     """
     if content.startswith(_UTF_16) or b"\0" in content:
         raise ValueError("it seems to be UTF-16")
@@ -61,16 +61,16 @@ def decode(content: bytes, errors: str = "strict") -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text. Only a newline ends one, not all that ends one in Unicode."""
+    """Splits a text at newlines, not at other line breaks of Unicode."""
     return [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
 
 
 def read_bytes(path: Path, holds: str) -> bytes:
-    """The bytes of a file.
+    """Reads the bytes of a file.
 
     Args:
         path: The file.
-        holds: What it should hold, for the error message.
+        holds: Description of its content, for the error message.
 
     Raises:
         SourceError: If it is missing or cannot be read.
@@ -84,11 +84,11 @@ def read_bytes(path: Path, holds: str) -> bytes:
 
 
 def read_lines(path: Path, holds: str) -> list[str]:
-    """The lines of a text file.
+    """Reads the lines of a text file.
 
     Args:
         path: The file.
-        holds: What it should hold, for the error message.
+        holds: Description of its content, for the error message.
 
     Raises:
         SourceError: If it is missing, cannot be read, or is not UTF-8.
@@ -103,13 +103,13 @@ def read_lines(path: Path, holds: str) -> list[str]:
 def json_rows(
     path: Path, columns: tuple[str, ...], problems: Problems
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the number and the fields, by column, of every caption of a JSON file.
+    """Yields the number of the entry and the fields, by column, of every caption of a JSON file.
 
     Args:
         path: The file, UTF-8: a list of objects, an object per line (`.jsonl`), or one object that
             has a caption, several, or an object for each image.
         columns: The keys of an object: of the image, of its caption or list of captions, and more.
-        problems: Where objects without these are counted.
+        problems: Counts objects without these.
 
     Raises:
         SourceError: If it is missing or malformed.
@@ -145,12 +145,12 @@ def json_rows(
 def csv_rows(
     path: Path, columns: tuple[str, ...], problems: Problems
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the line number and the fields, by column, of every row of a CSV file that is whole.
+    """Yields the line number and the fields, by column, of every complete row of a CSV file.
 
     Args:
         path: The file, UTF-8.
-        columns: The columns that it must have.
-        problems: Where rows that are not whole are counted.
+        columns: Required columns.
+        problems: Counts incomplete rows.
 
     Raises:
         SourceError: If it is missing, malformed, or without one of the columns.
@@ -184,5 +184,5 @@ def csv_rows(
     except csv.Error as error:
         raise SourceError(
             f"{path}:{reader.line_num}: not valid CSV ({error}). A caption that holds a comma or "
-            "a quote must stand in double quotes, with quotes inside it doubled"
+            "a quote must be in double quotes, with quotes inside it doubled"
         ) from None

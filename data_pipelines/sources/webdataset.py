@@ -1,4 +1,4 @@
-"""WebDataset: tar files in which the files of an image stand one after another."""
+"""WebDataset: tar files in which the files of an image are consecutive."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from data_pipelines.sources.base import (
     check_file,
     inside,
 )
-from data_pipelines.sources.sharded import ShardedSource, captions_of, unreadable
+from data_pipelines.sources.sharded import ShardedSource, parse_captions, unreadable
 from data_pipelines.sources.text_files import decode
 
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff")
 
 
 class WebDatasetSource(ShardedSource):
-    """Tar files as img2dataset writes them: `000000000.jpg`, `.txt` and `.json` of each image.
+    """Tar files of img2dataset: `000000000.jpg`, `.txt` and `.json` of each image.
 
-    They are read by offset, and never unpacked. All files of an image have one name up to the
-    first dot, which is its key. An image without a caption is left out.
+    They are read by offset, and never unpacked. The key of an image is the common name of its files
+    up to the first dot. Images without a caption are skipped.
     """
 
     name: Literal["webdataset"] = "webdataset"
 
     train: str = "*.tar"
-    """The tar files that train, a pattern under `root`."""
+    """Pattern of the training files, under `root`."""
 
     caption: str = "caption"
-    """The key of the JSON file whose value is the caption, or the list of captions, of an image
-    without a text file."""
+    """Key in the JSON file of the caption, or the list of captions, of an image without a text
+    file."""
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images file by file."""
@@ -50,17 +50,22 @@ class WebDatasetSource(ShardedSource):
                         entry = self._entry(tar, key, list(members), path, problems)
                         if entry is not None:
                             image, captions = entry
-                            own = self.split_of(key, split)
-                            yield Entry(key, own, captions, file=name, position=image.offset_data)
+                            yield Entry(
+                                key,
+                                self.split_of(key, split),
+                                captions,
+                                file=name,
+                                position=image.offset_data,
+                            )
                     if fault := _fault(path, tar.offset):
                         problems.add("damaged tar file", f"{path} {fault}")
             except (tarfile.TarError, OSError, EOFError) as error:
                 problems.add(
-                    "damaged tar file", f"{path}: {error}; compressed ones are not read, either"
+                    "damaged tar file", f"{path}: {error}; compressed files are not supported"
                 )
 
     def read(self, entry: Entry) -> EncodedImage:
-        """Reads the image where it stands."""
+        """Reads the image at its offset."""
         path = inside(self.root, entry.file)
         try:
             with path.open("rb") as file:
@@ -82,7 +87,7 @@ class WebDatasetSource(ShardedSource):
             problems.add("item without an image", f"{key} in {path}")
             return None
         try:
-            return image, captions_of(key, self._caption(tar, by_kind), problems)
+            return image, parse_captions(key, self._caption(tar, by_kind), problems)
         except (ValueError, KeyError, RecursionError) as error:
             problems.add("malformed caption", f"{key} in {path}: {error}")
             return None
@@ -92,17 +97,17 @@ class WebDatasetSource(ShardedSource):
             return decode(_bytes(tar, by_kind["txt"])).strip()
         if "json" not in by_kind:
             return []
-        found = json.loads(_bytes(tar, by_kind["json"]))
-        if not isinstance(found, dict):
-            raise ValueError("no JSON object")
-        return found[self.caption]
+        content = json.loads(_bytes(tar, by_kind["json"]))
+        if not isinstance(content, dict):
+            raise ValueError("not a JSON object")
+        return content[self.caption]
 
 
 def _fault(path: Path, offset: int) -> str | None:
-    """What is wrong with a tar file that `tarfile` has read up to an offset; None if nothing is.
+    """Describes damage of a tar file that `tarfile` has read up to an offset; None if it is intact.
 
-    It stops at a header that is damaged or cut, and at the end of the first of several archives,
-    without an error; and a file of zeros is an empty archive.
+    `tarfile` stops at damaged or truncated headers, and after the first of several archives,
+    without an error; and a file of zeros is an empty archive to it.
     """
     with path.open("rb") as file:
         file.seek(offset)
@@ -117,7 +122,7 @@ def _fault(path: Path, offset: int) -> str | None:
             if block.strip(b"\0"):
                 return (
                     f"goes on after the end of its archive at byte {offset:,}, and that is not "
-                    "read. Give every archive a file of its own, or copy it again if it is one"
+                    "read. Write every archive to a separate file, or copy it again if it is one"
                 )
     return None
 
@@ -133,7 +138,7 @@ def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _content(file: IO[bytes], offset: int) -> bytes:
-    """The file of a tar whose content begins at an offset; its header stands before that."""
+    """Reads the file of a tar archive whose content begins at an offset, after its header."""
     file.seek(offset - tarfile.BLOCKSIZE)
     header = file.read(tarfile.BLOCKSIZE)
     size = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape").size

@@ -36,7 +36,7 @@ from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 from keras_xmr.program import program
 from keras_xmr.reporting.pages import data_url
-from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.spreadsheets import to_csv
 from keras_xmr.run_folder import load_run
 
 _LOGGER = logging.getLogger(__name__)
@@ -240,7 +240,7 @@ def _write_candidates(path: Path, candidates: Candidates, votes: Votes, truth: G
                 *(value for pairs in votes.values() for value in pairs[n]),
             ]
         )
-    atomic_write(path, csv_of(rows))
+    atomic_write(path, to_csv(rows))
 
 
 def _entries(

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.judgements import Judgements, JudgementsError
-from keras_xmr.judgements.files import parse_grade, read_rows
+from keras_xmr.judgements.files import parse_grade
 from keras_xmr.judgements.names import known_name
-from keras_xmr.judgements.writing import write_rows
+from keras_xmr.judgements.reading import read_rows, write_rows
 
 Kind = Literal["right", "wrong", "unsure"]
 Pair = tuple[int, int]

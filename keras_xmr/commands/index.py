@@ -2,7 +2,7 @@
 
 Only new and changed photos are embedded; an interrupted build is resumed. Broken photos are
 reported and skipped. Estimates of how many results of a search are right are calibrated on the
-validation split of the run (docs/search.md).
+validation split of the run (docs/how_to/search.md).
 
 examples:
   keras-xmr index --run=saved_models/csv_pretrained --images=my_photos

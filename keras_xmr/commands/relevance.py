@@ -35,8 +35,8 @@ def run(arguments: argparse.Namespace) -> None:
         do(config, "relevance")
         return
 
-    from keras_xmr.relevance.write import relevance_of_file
+    from keras_xmr.relevance.write import write_file_relevance
 
-    relevance_of_file(
+    write_file_relevance(
         arguments.captions, arguments.output, config.evaluation.splits, config.relevance
     )

@@ -2,7 +2,7 @@
 
 This is the default command. All of its output is in saved_models/<name>/. The same command resumes
 a run that was interrupted. Several machines train together if TF_CONFIG names them
-(docs/many_machines.md).
+(docs/how_to/many_machines.md).
 
 examples:
   keras-xmr run --config configs/coco_pcme.yaml --set data.source.root=/data/coco

@@ -1,7 +1,7 @@
 """Searches the photos of an index by texts and photos.
 
 Several texts and photos are one query: a photo should match all of them. Each answer estimates how
-many of the photos are right, or says that probably none is (docs/search.md).
+many of the photos are right, or says that probably none is (docs/how_to/search.md).
 
 examples:
   keras-xmr search --index=saved_models/csv_pretrained/index "two dogs in the snow"

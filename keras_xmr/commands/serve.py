@@ -3,7 +3,7 @@
 The page is at http://127.0.0.1:8000/, which only this machine can reach. Photos that are marked as
 right or wrong are written to judgements.csv in the folder of the index, in the format of the
 command evaluate. On SIGTERM and Ctrl-C the server answers pending requests and ends. See
-docs/serve.md.
+docs/how_to/serve.md.
 
 examples:
   keras-xmr serve --index=saved_models/csv_pretrained/index

@@ -1,7 +1,7 @@
 """Trains a model, or resumes an interrupted training.
 
 The records must have been prepared. Several machines train together if TF_CONFIG names them
-(docs/many_machines.md).
+(docs/how_to/many_machines.md).
 
 examples:
   keras-xmr train --config coco_pcme --set data.source.root=/data/coco

@@ -1,4 +1,4 @@
-"""Does the runs of a comparison, each in processes of its own."""
+"""Executes the runs of a comparison, each in separate processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def execute(runs: Sequence[PlannedRun]) -> dict[str, str]:
-    """Prepares, trains and evaluates what has not been done yet.
+    """Prepares, trains and evaluates the runs that are not finished.
 
-    Every step is a process of its own, so that neither seeds nor memory of one run reach
-    another. A run that fails does not stop the others.
+    Every step is a separate process, so that neither seeds nor memory of one run reach another.
+    A run that fails does not stop the others.
 
     Args:
         runs: The runs.
 
     Returns:
-        What failed: for the name of a run, why. Each process has told more on standard error.
+        The reasons of failed runs, by name. Each process reports more on standard error.
 
     Raises:
         ComparisonError: If the runs would be tested on different data.
@@ -48,7 +48,7 @@ def execute(runs: Sequence[PlannedRun]) -> dict[str, str]:
 
 
 def _prepare(runs: Sequence[PlannedRun]) -> dict[str, str]:
-    """Writes the records, which runs share, once; returns the runs that get none, and why."""
+    """Writes the shared records once; returns the runs without records, and the reasons."""
     why: dict[Path, str] = {}
     for run in runs:
         data = run.config.data
@@ -58,7 +58,7 @@ def _prepare(runs: Sequence[PlannedRun]) -> dict[str, str]:
 
 
 def _check_same_data(runs: Sequence[PlannedRun]) -> None:
-    """Tells before hours of training that runs on different records have different test sets."""
+    """Checks before hours of training that runs on different records have the same test sets."""
     owners = {run.config.data.records.resolve(): run for run in runs}
     if len(owners) < 2:
         return
@@ -77,7 +77,7 @@ def _check_same_data(runs: Sequence[PlannedRun]) -> None:
 
 
 def _do(run: PlannedRun) -> str:
-    """Trains and evaluates; returns what failed, or nothing."""
+    """Trains and evaluates; returns the failure, or an empty text."""
     steps = ["evaluate"] if run.folder.done.exists() else ["train", "evaluate"]
     return next(filter(None, (_start(run, step) for step in steps)), "")
 
@@ -86,12 +86,12 @@ def _start(run: PlannedRun, step: str) -> str:
     """Runs one step as a command, whose progress, and report on the data, are seen.
 
     Returns:
-        What failed, or nothing.
+        The failure, or an empty text.
     """
     paths = [str(Path(keras_xmr.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "keras_xmr", *run.arguments(step)]
-    # The tables of single runs are in their reports; here they would bury those of all runs.
+    # The tables of single runs are in their reports; here they would hide those of all runs.
     output = None if step == "prepare" else subprocess.DEVNULL
     code = _run(command, stdout=output, env=environment)
     if code < 0:
@@ -100,26 +100,26 @@ def _start(run: PlannedRun, step: str) -> str:
 
 
 def _run(command: Sequence[str], **options: Any) -> int:
-    """Runs a command; whatever ends this process early ends that first.
+    """Runs a command, which is ended before this process ends early.
 
     Returns:
         Its exit code.
 
     Raises:
-        SystemExit: If this process was told to end.
+        SystemExit: If this process receives SIGTERM.
     """
-    told: list[int] = []
+    signals: list[int] = []
     processes: list[subprocess.Popen] = []
 
     def stop(number: int, frame: object) -> None:
-        told.append(number)
+        signals.append(number)
         for process in processes:
             process.terminate()
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
         processes.append(subprocess.Popen(command, **options))
-        if told:  # Before it was in the list.
+        if signals:  # Before it was in the list.
             processes[0].terminate()
         code = processes[0].wait()
     except BaseException:
@@ -129,7 +129,7 @@ def _run(command: Sequence[str], **options: Any) -> int:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
-    if told:
-        _LOGGER.error("stopped, and the run with it; start again to go on")
-        raise SystemExit(128 + told[0])
+    if signals:
+        _LOGGER.error("interrupted; run the same command again to resume")
+        raise SystemExit(128 + signals[0])
     return code

@@ -1,4 +1,4 @@
-"""Which methods differ, and on which queries."""
+"""Differences of methods, and the queries with the largest ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WINS = 10
 
 @dataclass(frozen=True)
 class Pair:
-    """How two methods differ in one metric.
+    """The difference of two methods in one metric.
 
     Attributes:
         judgements: The kind of judgements.
@@ -31,8 +31,8 @@ class Pair:
         right: Another one.
         difference: left - right, over queries and runs.
         p_holm: Its p-value, corrected for all pairs of methods in this metric (Holm).
-        smallest_effect: The smallest difference that this test, uncorrected, would have found in
-            four cases of five.
+        smallest_effect: The smallest difference that this test, uncorrected, detects with a power
+            of 0.8.
     """
 
     judgements: str
@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def is_real(self) -> bool:
-        """Whether the queries and runs tell the methods apart."""
+        """True if the difference is significant."""
         return self.p_holm < ALPHA
 
 
@@ -58,8 +58,8 @@ class Win:
         winner: The method that answers it better.
         loser: The other one.
         query: Id of the image or caption.
-        text: The caption; empty for images, or where it is not known.
-        ranks: The harmonic means over runs of the rank of the first right answer: the winner's
+        text: The caption; empty for images, or if it is not known.
+        ranks: The harmonic means over runs of the rank of the first relevant item: the winner's
             and the loser's.
     """
 
@@ -75,8 +75,7 @@ def compare_pairs(compared: Sequence[Resampled]) -> list[Pair]:
     """Tests all pairs of methods by paired bootstrap, in all metrics against all judgements.
 
     Args:
-        compared: What the methods have over the queries, and over resamples of queries and runs,
-            for each kind of judgements.
+        compared: The metrics of the methods over resamples, per kind of judgements.
     """
     return [
         pair
@@ -91,7 +90,7 @@ def _test(compared: Resampled, metric: str) -> Iterator[Pair]:
     estimates = compared.estimates[metric]
     numbers = list(itertools.combinations(range(len(names)), 2))
     minus = [estimates[i] - estimates[j] for i, j in numbers]
-    apart = [(own.difference(), own.smallest_effect()) for own in minus]
+    apart = [(estimate.difference(), estimate.smallest_effect()) for estimate in minus]
     corrected = holm([d.p_value for d, _ in apart])
     for (i, j), (d, smallest), p_holm in zip(numbers, apart, corrected, strict=True):
         yield Pair(kind, metric, names[i], names[j], d, float(p_holm), smallest)
@@ -100,16 +99,16 @@ def _test(compared: Resampled, metric: str) -> Iterator[Pair]:
 def wins(methods: Methods, count: int = _WINS) -> list[Win]:
     """For each ordered pair of methods, the queries where the first is most ahead of the second.
 
-    Ahead means a larger reciprocal rank of the first right answer (of those that `most_judged`
-    knows), averaged over runs; only queries where it is ahead are listed.
+    Ahead means a larger reciprocal rank of the first relevant item (by `most_judged`), averaged
+    over runs; only queries where it is ahead are listed.
 
     Args:
         methods: The runs of each method.
-        count: How many queries are listed in each direction.
+        count: Number of queries that are listed per direction.
     """
     first = next(iter(methods.values()))[0].queries
     judgements = most_judged(methods)
-    found = []
+    listed = []
     for side, ids in (("i2t", first.image_ids), ("t2i", first.caption_ids)):
         texts = first.captions if side == "t2i" else None
         reciprocal = [
@@ -122,32 +121,32 @@ def wins(methods: Methods, count: int = _WINS) -> list[Win]:
                 if ahead[query] > 0:
                     text = "" if texts is None else str(texts[query])
                     ranks = (float(1 / reciprocal[i][query]), float(1 / reciprocal[j][query]))
-                    found.append(Win(side, winner, loser, str(ids[query]), text, ranks))
-    return found
+                    listed.append(Win(side, winner, loser, str(ids[query]), text, ranks))
+    return listed
 
 
-def by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
-    """The wins of each winner over each loser, which are none where it has none."""
-    found: dict[tuple[str, str], list[Win]] = defaultdict(list)
+def group_by_pair(wins: Sequence[Win]) -> dict[tuple[str, str], list[Win]]:
+    """The wins of each winner over each loser; empty without any."""
+    groups: dict[tuple[str, str], list[Win]] = defaultdict(list)
     for win in wins:
-        found[win.winner, win.loser].append(win)
-    return found
+        groups[win.winner, win.loser].append(win)
+    return groups
 
 
 def matrix_tables(pairs: list[Pair], split: str) -> list[Table]:
-    """For each of the headline metrics and judgements: row minus column; * marks what is real."""
+    """A table per headline metric and kind of judgements: row minus column; * is significant."""
     tables = []
     for judgements in dict.fromkeys(pair.judgements for pair in pairs):
         for metric, label in HEADLINES.items():
-            own = [p for p in pairs if (p.judgements, p.metric) == (judgements, metric)]
-            if own:
+            chosen = [p for p in pairs if (p.judgements, p.metric) == (judgements, metric)]
+            if chosen:
                 title = f"{split}, {kind_title(judgements)}: differences in {label}"
-                tables.append(_matrix(own, title))
+                tables.append(_matrix(chosen, title))
     return tables
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """A difference with its sign; what is rounded to 0 has none."""
+    """A difference with its sign; one that is rounded to 0 has none."""
     text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]
 

@@ -15,7 +15,7 @@ from keras_xmr.run_folder import RunFolder
 
 _SEED = "-seed"
 
-# Sections that decide what a figure means; with others, figures are not comparable.
+# Keys that decide the meaning of a figure; with other values, figures are not comparable.
 _SPLITS, _ASP = "evaluation.splits", "evaluation.semantic_precision"
 _MEANING = ("data.judgements", "evaluation.folds")
 _MEANING_OF_ASP = ("relevance.measure", "relevance.tokenizer")
@@ -27,8 +27,8 @@ class PlannedRun:
 
     Attributes:
         source: The YAML file.
-        overrides: What is changed in it, as `key=value`: its name and seed among others.
-        config: The config that both make.
+        overrides: Changes of it, as `key=value`, including name and seed.
+        config: The resulting config.
     """
 
     source: Path
@@ -37,7 +37,7 @@ class PlannedRun:
 
     @property
     def folder(self) -> RunFolder:
-        """Where its outputs go."""
+        """The folder of its outputs."""
         return RunFolder(self.config)
 
     def arguments(self, command: str) -> list[str]:
@@ -49,9 +49,9 @@ class PlannedRun:
 def plan_runs(
     patterns: Sequence[str], seeds: Sequence[int], overrides: Sequence[str] = ()
 ) -> list[PlannedRun]:
-    """The runs of configs and seeds, each with a folder of its own: `<config>-seed<seed>`.
+    """The runs of configs and seeds, each with its folder: `<config>-seed<seed>`.
 
-    They are in the order of the seeds, so that a comparison that is stopped has all methods.
+    They are in the order of the seeds, so that an interrupted comparison has all methods.
 
     Args:
         patterns: Files or names of configs, or patterns of them.
@@ -68,7 +68,7 @@ def plan_runs(
             way = "--seeds" if key == "seed" else "a file for each config"
             raise ConfigError(f"--set {override}: a comparison names its runs itself; use {way}")
     if len(set(seeds)) < len(seeds):
-        raise ConfigError(f"--seeds: {', '.join(map(str, seeds))}: a seed stands there twice")
+        raise ConfigError(f"--seeds: {', '.join(map(str, seeds))}: duplicate seed")
     sources: dict[str, Path] = {}
     for source in (path for pattern in patterns for path in find_configs(pattern, "--configs")):
         name = load_config(source, overrides).name
@@ -87,11 +87,11 @@ def plan_runs(
 
 
 def _run(name: str, source: Path, seed: int, overrides: Sequence[str]) -> PlannedRun:
-    own = (*overrides, f"name={name}{_SEED}{seed}", f"seed={seed}")
-    return PlannedRun(source, own, load_config(source, own))
+    changes = (*overrides, f"name={name}{_SEED}{seed}", f"seed={seed}")
+    return PlannedRun(source, changes, load_config(source, changes))
 
 
-def method_of(folder: str, seed: int) -> str:
+def method_name(folder: str, seed: int) -> str:
     """The method that a run folder of this name is a run of: the name without its seed."""
     return folder.removesuffix(f"{_SEED}{seed}")
 
@@ -103,16 +103,16 @@ def check_comparable(configs: Mapping[str, Mapping[str, Any]]) -> None:
         configs: The plain config of each run, by its name.
 
     Raises:
-        ConfigError: If they have no split in common, or measure in different ways, or one does not
-            say how it measures.
+        ConfigError: If they have no split in common, measure in different ways, or a config lacks
+            one of these keys.
     """
     for name, config in configs.items():
         for key in (_SPLITS, _ASP, *_MEANING, *_MEANING_OF_ASP, "seed"):
             if not _says(config, key):
-                raise ConfigError(f"{name}: its config does not say {key}; evaluate it again")
+                raise ConfigError(f"{name}: its config has no {key}; evaluate it again")
     splits = {name: set(_at(config, _SPLITS)) for name, config in configs.items()}
     if not set.intersection(*splits.values()):
-        listed = "\n  ".join(f"{name}: {', '.join(sorted(own))}" for name, own in splits.items())
+        listed = "\n  ".join(f"{name}: {', '.join(sorted(s))}" for name, s in splits.items())
         raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
     first, *others = configs
     for other in others:
@@ -142,7 +142,7 @@ def _says(config: Mapping[str, Any], key: str) -> bool:
 
 
 def _at(config: Mapping[str, Any], key: str) -> Any:
-    found: Any = config
+    value: Any = config
     for part in key.split("."):
-        found = found[part]
-    return found
+        value = value[part]
+    return value

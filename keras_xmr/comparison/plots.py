@@ -31,15 +31,15 @@ Rows = list[tuple[object, ...]]
 def comparison_pictures(
     methods: Methods, summary_tables: Sequence[SummaryTable], compared: Sequence[Resampled]
 ) -> Iterator[Picture]:
-    """Every picture that there are figures for.
+    """All pictures for which there are figures.
 
     Args:
         methods: The runs of each method.
         summary_tables: Their tables.
-        compared: What they have over resamples.
+        compared: Their metrics over resamples.
     """
     plain = [b for b in summary_tables if b.matchers == "own" and not b.reranker]
-    resampled = {own.judgements: own for own in compared}
+    resampled = {group.judgements: group for group in compared}
     for table in plain:
         if table.judgements != "folds":
             yield _bars(table, resampled.get(table.judgements))
@@ -56,7 +56,7 @@ def _colours(names: Sequence[str]) -> dict[str, tuple]:
 
 
 def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
-    """A bar for each method, with its interval, in a panel for each metric."""
+    """A bar per method, with its interval, in a panel per metric."""
     labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
     metrics = [name for name in labels if any(name in row for row in table.rows.values())]
     columns = min(2, len(metrics))
@@ -69,11 +69,11 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
     for axis, metric in zip(axes.flat, metrics, strict=False):
         factor = 1 if metric == UNCERTAINTY else 100
         for number, name in enumerate(names):
-            if found := table.rows[name].get(metric):
-                low, high = (factor * end for end in _interval(found, metric, name, resampled))
-                mean = factor * found.mean
+            if bar := table.rows[name].get(metric):
+                low, high = (factor * end for end in _interval(bar, metric, name, resampled))
+                mean = factor * bar.mean
                 rows_of.append((labels[metric], name, mean, low, high))
-                # A mean over few runs may lie outside of them by the last digits.
+                # A mean over few runs may be outside of their range by rounding.
                 ends = [[max(mean - low, 0)], [max(high - mean, 0)]]
                 axis.barh(number, mean, xerr=ends, color=colours[name])
                 shown = f" {shown_mean(metric, table.rows[name])}"
@@ -92,26 +92,26 @@ def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
         axis.axis("off")
     title = f"metrics, {kind_title(table.judgements)}"
     see = (
-        "Each panel is a metric, each bar a method; a thin line is the 95 % interval over queries "
-        "and runs, of a correlation from the least to the most of the runs; the dotted line is "
-        "what a random order has. Which differences are real, the tables below say."
+        "A panel per metric, a bar per method; thin lines are 95 % intervals over queries and "
+        "runs, for correlations the range of runs; the dotted line is chance. The tables below say "
+        "which differences are significant."
     )
     header = ("metric", "method", "mean", "low", "high")
     return Picture(f"bars-{table.judgements}", title, see, figure, header, rows_of)
 
 
 def _interval(
-    found: Figure, metric: str, method: str, resampled: Resampled | None
+    bar: Figure, metric: str, method: str, resampled: Resampled | None
 ) -> tuple[float, float]:
-    """Where a metric lies: over queries and runs, or, if queries have none, over runs alone."""
+    """The interval of a metric: over queries and runs, or over runs alone if there is no other."""
     if resampled and method in resampled.methods and metric in resampled.estimates:
         interval = resampled.of(metric, method)
         return interval.low, interval.high
-    return min(found.values), max(found.values)
+    return min(bar.values), max(bar.values)
 
 
 def _curves(draw: Callable[[plt.Axes, str], None], label: str) -> plt.Figure:
-    """Two panels, one for each direction and below the other, with one legend below both."""
+    """A panel per direction, one below the other, with one legend below both."""
     figure, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
     for axis, (side, title) in zip(axes, _DIRECTIONS.items(), strict=True):
         draw(axis, side)
@@ -127,7 +127,7 @@ def _legend_below(axis: plt.Axes) -> None:
 
 
 def _recall(methods: Methods) -> Picture:
-    """Recall at K against what is most judged: mean over seeds, and a band from least to most."""
+    """Recall at K by the most complete judgements: mean over seeds, and the range as a band."""
     judgements, colours = most_judged(methods), _colours(list(methods))
     rows: Rows = []
 
@@ -141,10 +141,10 @@ def _recall(methods: Methods) -> Picture:
         gallery = len(first.caption_ids if side == "i2t" else first.image_ids)
         at = np.unique(np.geomspace(1, max(gallery, 1), 200).astype(int))
         for name, runs in methods.items():
-            found = np.stack([curve(run, side, at) for run in runs])
-            _line(axis, at, found, name, colours[name])
-            columns = (at.tolist(), found.mean(0).tolist(), found.min(0).tolist())
-            several = zip(*columns, found.max(0).tolist(), strict=True)
+            curves = np.stack([curve(run, side, at) for run in runs])
+            _line(axis, at, curves, name, colours[name])
+            columns = (at.tolist(), curves.mean(0).tolist(), curves.min(0).tolist())
+            several = zip(*columns, curves.max(0).tolist(), strict=True)
             rows.extend((side, name, *row) for row in several)
         if (right := first.values[judgements].get(f"{side}_positives")) is not None:
             share = 100 * chance_recall(right, gallery, at)
@@ -155,8 +155,8 @@ def _recall(methods: Methods) -> Picture:
 
     drawing = _curves(draw, f"recall at K (%), {kind_title(judgements)}")
     see = (
-        "The share of queries with a right answer among the first K: the further up, the better; a "
-        "band is from the least to the most of several seeds. The dotted line is a random order."
+        "The share of queries with a relevant item among the first K: higher is better; a band is "
+        "the range of several seeds. The dotted line is a random order."
     )
     header = ("queries", "method", "k", "mean", "least", "most")
     return Picture("recall", "recall at K", see, drawing, header, rows)
@@ -189,13 +189,13 @@ def _asp(table: SummaryTable) -> Picture:
         axis.set_xlabel("N")
 
     drawing = _curves(draw, "ASP of the first N by relevance (%)")
-    see = "How well the order by score follows that by relevance among the first N."
+    see = "Agreement of the orders by score and by relevance among the first N."
     header = ("queries", "method", "n", "mean", "deviation")
     return Picture("asp", "ASP of the first N by relevance", see, drawing, header, rows)
 
 
 def _validation(methods: Methods) -> Picture:
-    """RSUM on the validation split over the training: a line for each run."""
+    """RSUM on the validation split during training: a line per run."""
     rows: Rows = []
     figure, axis = plt.subplots(figsize=(5.4, 4.2))
     colours = _colours(list(methods))
@@ -210,5 +210,5 @@ def _validation(methods: Methods) -> Picture:
     axis.set(xlabel="step", ylabel="validation RSUM (%)")
     axis.grid(alpha=0.3)
     _legend_below(axis)
-    see = "RSUM while the methods learn: a line that still rises at its end would go on."
+    see = "RSUM during training: a line that still rises at its end has not converged."
     return Picture("validation", "validation", see, figure, ("method", "run", "step", "rsum"), rows)

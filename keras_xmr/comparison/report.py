@@ -12,12 +12,12 @@ from keras_xmr.comparison.pairs import (
     ALPHA,
     Pair,
     Win,
-    by_pair,
+    group_by_pair,
     matrix_tables,
     signed,
 )
 from keras_xmr.comparison.plots import comparison_pictures
-from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, resamples_for
+from keras_xmr.comparison.resampling import HEADLINES, Resampled, most_judged, required_resamples
 from keras_xmr.comparison.results import Methods
 from keras_xmr.comparison.side_by_side import side_by_side
 from keras_xmr.comparison.summary_tables import ANNOTATED, SummaryTable, kind_title
@@ -27,7 +27,7 @@ from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.metrics.ties import tie_warning
 from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.pages import render
-from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.spreadsheets import to_csv
 from keras_xmr.reporting.table import Table
 
 _SHOWN_WINS = 5
@@ -35,15 +35,15 @@ _SHOWN_WINS = 5
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared on a split, and what came out.
+    """The comparison of methods on a split.
 
     Attributes:
         split: The split.
         methods: The runs of each method.
         summary_tables: Their figures.
-        resampled: What they have over resamples, for each kind of judgements.
+        resampled: Their metrics over resamples, per kind of judgements.
         pairs: Their differences; empty with one method.
-        wins: The queries where each is most ahead of another.
+        wins: The queries on which each is most ahead of another.
     """
 
     split: str
@@ -55,13 +55,13 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Which method has the highest RSUM, and whether it is better than chance and the next."""
+        """A sentence on the method with the highest RSUM, compared with chance and the next one."""
         kind = most_judged(self.methods)
         table = next(t for t in self.summary_tables if (t.judgements, t.matchers) == (kind, "own"))
         means = {name: 100 * figures[RSUM].mean for name, figures in table.rows.items()}
         first, *others = sorted(means, key=lambda name: -means[name])
         line = f"{first} has an RSUM of {means[first]:.1f} by the {kind_title(kind)}"
-        best = next(found for found in self.resampled if found.judgements == kind).of(RSUM, first)
+        best = next(group for group in self.resampled if group.judgements == kind).of(RSUM, first)
         at_chance = RSUM in table.chance and not best.low > table.chance[RSUM]
         if others:
             line += f"{'' if at_chance else ', the highest'}; "
@@ -79,34 +79,34 @@ class Comparison:
         sign = 100 if pair.left == left else -100
         d = pair.difference
         low, high = sorted((sign * d.low, sign * d.high))
-        told = "tell both apart" if pair.is_real else "do not tell both apart"
+        verb = "is" if pair.is_real else "is not"
         return (
-            f"Queries and runs {told}: the difference is {signed(sign * d.value)} (95 % interval "
-            f"{signed(low)} to {signed(high)})"
+            f"The difference of {signed(sign * d.value)} (95 % interval {signed(low)} to "
+            f"{signed(high)}) {verb} significant"
         )
 
     @property
     def notes(self) -> list[str]:
-        """How the figures are to be read."""
+        """Remarks on the figures."""
         seeds = {len(runs) for runs in self.methods.values()}
         lines = ["Metrics are in percent, correlations are not."]
         if max(seeds) > 1:
             few = "" if len(seeds) == 1 else " Not all methods have as many runs."
             lines[0] += f" ± is the sample standard deviation over runs.{few}"
         if self.pairs:
-            resamples = resamples_for(len(self.methods))
+            resamples = required_resamples(len(self.methods))
             lines.append(
                 f"Differences: paired bootstrap, {resamples:,} resamples of the images with their "
                 "captions, and Student's t over the runs of a method that has several. A star "
                 f"marks a p-value below {ALPHA} after Holm's correction for all pairs of methods "
-                "in one metric. This is about other queries and other seeds; of a method with one "
-                "run, about that run. Detectable: the smallest difference that four tests of five "
-                "would have found, before the correction."
+                "in one metric. Conclusions are over queries and seeds; for a method with a single "
+                "run, over queries alone. Detectable: the smallest difference that a test detects "
+                "with a power of 0.8, before the correction."
             )
         return lines + self._ties()
 
     def _ties(self) -> list[str]:
-        """A line for each matcher that ties many pairs in any run of a method."""
+        """A line per matcher that ties many pairs in any run of a method."""
         lines: list[str] = []
         for method, runs in self.methods.items():
             tied: dict[str, float] = {}
@@ -119,7 +119,7 @@ class Comparison:
 
 
 def terminal_tables(comparison: Comparison) -> list[str]:
-    """What the terminal shows: all figures, and the differences in RSUM."""
+    """The output on the terminal: all figures, and the differences in RSUM."""
     split = comparison.split
     tables = [table.table(table.title(split)) for table in comparison.summary_tables]
     matrices = matrix_tables([p for p in comparison.pairs if p.metric == "rsum"], split)
@@ -130,17 +130,17 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
     """Writes the figures, differences and wins as CSV, `report.md`, plots and `report.html`.
 
     Args:
-        comparison: What was compared.
-        folder: Where the files go.
+        comparison: The comparison.
+        folder: The folder of the files.
 
     Returns:
         The page.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder / "figures.csv", csv_of(_figure_rows(comparison.summary_tables)))
+    atomic_write(folder / "figures.csv", to_csv(_figure_rows(comparison.summary_tables)))
     if comparison.pairs:
-        atomic_write(folder / "differences.csv", csv_of(_pair_rows(comparison.pairs)))
-        atomic_write(folder / "wins.csv", csv_of(_win_rows(comparison.wins)))
+        atomic_write(folder / "differences.csv", to_csv(_pair_rows(comparison.pairs)))
+        atomic_write(folder / "wins.csv", to_csv(_win_rows(comparison.wins)))
     split = comparison.split
     tables = [
         table.wide_table(table.title(split), _intervals(table, comparison.resampled))
@@ -173,11 +173,11 @@ def write_report(comparison: Comparison, folder: Path) -> Path:
 
 
 def _intervals(table: SummaryTable, compared: Sequence[Resampled]) -> dict[str, Difference]:
-    """The intervals of RSUM, where models are scored with the matcher of their training."""
+    """The intervals of RSUM, for models that are scored with the matcher of their training."""
     if table.matchers != "own" or table.reranker:
         return {}
-    own = (resampled for resampled in compared if resampled.judgements == table.judgements)
-    return {name: found.of(RSUM, name) for found in own for name in found.methods}
+    groups = (resampled for resampled in compared if resampled.judgements == table.judgements)
+    return {name: group.of(RSUM, name) for group in groups for name in group.methods}
 
 
 def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[object]]:
@@ -185,9 +185,9 @@ def _figure_rows(summary_tables: Sequence[SummaryTable]) -> Iterable[Sequence[ob
     for table in summary_tables:
         kind = "annotated" if table.judgements == ANNOTATED else table.judgements
         for name, figures in table.rows.items():
-            for metric, found in figures.items():
-                spread = "" if found.deviation is None else f"{found.deviation:.6g}"
-                shown = (len(found.values), f"{found.mean:.6g}", spread)
+            for metric, figure in figures.items():
+                spread = "" if figure.deviation is None else f"{figure.deviation:.6g}"
+                shown = (len(figure.values), f"{figure.mean:.6g}", spread)
                 yield (kind, table.reranker or "", name, metric, *shown)
 
 
@@ -210,10 +210,10 @@ def _win_rows(wins: Sequence[Win]) -> Iterable[Sequence[object]]:
 
 
 def _meanings(methods: Methods) -> dict[str, str]:
-    """A sentence for each metric, matcher and re-ranker that the page names."""
-    runs = [run.figures for own in methods.values() for run in own]
-    measured = [found for run in runs for found in run["matchers"].values()]
-    metrics = glossary({name for found in measured for name in found["metrics"]})
+    """A sentence per metric, matcher and re-ranker that the page names."""
+    runs = [run.figures for of_method in methods.values() for run in of_method]
+    measured = [result for run in runs for result in run["matchers"].values()]
+    metrics = glossary({name for result in measured for name in result["metrics"]})
     names = [name for run in runs for name in run["matchers"]]
     names += [name.rpartition(" + ")[2] for run in runs for name in run["reranked"]]
     return metrics | summaries(names, "matcher", "reranker")
@@ -226,18 +226,18 @@ def _pair_tables(comparison: Comparison) -> list[list[Table]]:
     for pair in comparison.pairs:
         if pair.judgements == kind and pair.metric in HEADLINES:
             pairs[pair.left, pair.right].append(pair)
-    wins, header = by_pair(comparison.wins), [""]
+    wins, header = group_by_pair(comparison.wins), [""]
     header += ["difference", "95 % interval", "p", "p (Holm)", "detectable", ""]
     return [
         [
-            Table(f"{left} minus {right}, {kind_title(kind)}", header, list(map(_pair_cells, own))),
+            Table(f"{left} minus {right}, {kind_title(kind)}", header, [*map(_pair_cells, chosen)]),
             *(
                 table
                 for winner, loser in ((left, right), (right, left))
                 if (table := _win_table(wins[winner, loser], winner, loser)).rows
             ),
         ]
-        for (left, right), own in pairs.items()
+        for (left, right), chosen in pairs.items()
     ]
 
 
@@ -250,16 +250,16 @@ def _pair_cells(pair: Pair) -> list[str]:
         f"{d.p_value:.4f}",
         f"{pair.p_holm:.4f}",
         f"{100 * pair.smallest_effect:.2f}",
-        "real" if pair.is_real else "not told apart",
+        "significant" if pair.is_real else "not significant",
     ]
 
 
 def _win_table(wins: Sequence[Win], winner: str, loser: str) -> Table:
     rows = []
     for direction in ("i2t", "t2i"):
-        own = [win for win in wins if win.direction == direction]
-        for win in own[:_SHOWN_WINS]:
+        chosen = [win for win in wins if win.direction == direction]
+        for win in chosen[:_SHOWN_WINS]:
             query = f"{win.query}: {win.text}" if win.text else win.query
             rows.append([query, direction, *(f"{rank:.1f}" for rank in win.ranks)])
-    title = f"where {winner} is most ahead of {loser}"
+    title = f"queries on which {winner} is most ahead of {loser}"
     return Table(title, ["query", "", f"rank,\n{winner}", f"rank,\n{loser}"], rows)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from keras_xmr.comparison.results import Methods, Queries, RunResult
+from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.comparison.summary_tables import ANNOTATED
 from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, metric_title
 from keras_xmr.metrics.bootstrap import (
@@ -32,12 +32,12 @@ HEADLINES = {RSUM: metric_title(RSUM)} | {
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """What methods have against one kind of judgements.
+    """Metrics of methods by one kind of judgements, over resamples.
 
     Attributes:
         judgements: The kind of judgements.
         methods: The methods.
-        estimates: For each metric what each method has, over its runs, and over resamples of the
+        estimates: An estimate per method for each metric, over its runs and over resamples of the
             queries.
     """
 
@@ -54,57 +54,96 @@ def resample(methods: Methods, seed: int = 0) -> list[Resampled]:
     """Resamples the queries for each kind of judgements.
 
     Images are resampled, and their captions with them, so both directions and RSUM come from the
-    same resamples. (Where it is not known which image a caption was written for, captions are
-    resampled on their own.) Of a method with several runs, what another seed changes counts as
-    well (see `Estimate`); of a single run the estimates speak of that run alone.
+    same resamples. (If the images of captions are not known, captions are resampled
+    independently.) For a method with several runs, the variance over seeds is included (see
+    `Estimate`); for a single run, the estimates are about that run alone.
 
     Args:
         methods: The runs of each method.
         seed: Seed of the resamples.
     """
-    resamples = resamples_for(len(methods))
-    return [_of_kind(methods, kind, resamples, seed) for kind in _common_kinds(methods)]
+    resamples = required_resamples(len(methods))
+    return [_resample_kind(methods, kind, resamples, seed) for kind in _common_kinds(methods)]
 
 
-def resamples_for(methods: int) -> int:
-    """How many resamples tell pairs of so many methods apart.
+def required_resamples(methods: int) -> int:
+    """Number of resamples for significant differences between the given number of methods.
 
     Holm multiplies the smallest p-value, 2 / (resamples + 1), by the number of pairs.
     """
     return max(RESAMPLES, 100 * methods * (methods - 1) // 2)
 
 
-def _of_kind(methods: Methods, kind: str, resamples: int, seed: int) -> Resampled:
-    runs = [run for own in methods.values() for run in own]
+def _resample_kind(methods: Methods, kind: str, resamples: int, seed: int) -> Resampled:
+    runs = [run for of_method in methods.values() for run in of_method]
+    tested = [name for metric in _COMPARED for name in metric.mean_of or (metric.name,)]
+    per_query = {
+        side: {name: _per_query(runs, kind, f"{side}_{name}") for name in tested}
+        for side in DIRECTIONS
+    }
+    queries = runs[0].queries
+    draws = {"images": len(queries.image_ids), "resamples": resamples, "seed": seed}
+    sizes = [len(of_method) for of_method in methods.values()]
+    estimates = estimate_means(per_query, sizes, queries.caption_image, **draws)
+    return Resampled(kind, list(methods), estimates)
+
+
+def estimate_means(
+    per_query: Mapping[str, Mapping[str, np.ndarray]],
+    sizes: Sequence[int],
+    caption_image: np.ndarray | None,
+    images: int,
+    resamples: int,
+    seed: int,
+) -> dict[str, list[Estimate]]:
+    """Means of metrics per system, over its runs and over resamples of the queries.
+
+    Args:
+        per_query: For "i2t" and "t2i" the values of each metric, float (queries, runs), with the
+            runs of one system after those of another.
+        sizes: Number of runs per system.
+        caption_image: The image of each caption, int (captions,), which is drawn together with
+            it; None to draw captions independently.
+        images: Number of images.
+        resamples: Number of resamples.
+        seed: Seed of the resamples.
+
+    Returns:
+        An estimate per system, by the names of metrics such as `i2t_recall_1`; metrics without
+        any value are left out.
+    """
     observed: dict[str, np.ndarray] = {}
     resampled: dict[str, np.ndarray] = {}
-    tested = [name for metric in _COMPARED for name in metric.mean_of or (metric.name,)]
-    for side in DIRECTIONS:
-        found = {name: _per_query(runs, kind, f"{side}_{name}") for name in tested}
-        values = {n: own for n, own in found.items() if not np.isnan(own).all()}
-        flat = np.concatenate(list(values.values()), axis=1)
-        means = resampled_means(flat, resamples=resamples, **_draws(runs[0].queries, side, seed))
-        parts = np.split(means, len(values), axis=1)
-        for (name, own), part in zip(values.items(), parts, strict=True):
-            observed[f"{side}_{name}"] = np.nanmean(own, axis=0)
+    for side, metrics in per_query.items():
+        known = {n: values for n, values in metrics.items() if not np.isnan(values).all()}
+        if not known:
+            continue
+        draws: dict[str, Any] = {"seed": seed}
+        if side == "t2i":
+            groups = {"groups": caption_image, "num_groups": images}
+            draws = {"seed": seed + 1} if caption_image is None else draws | groups
+        flat = np.concatenate(list(known.values()), axis=1)
+        means = resampled_means(flat, resamples=resamples, **draws)
+        parts = np.split(means, len(known), axis=1)
+        for (name, values), part in zip(known.items(), parts, strict=True):
+            observed[f"{side}_{name}"] = np.nanmean(values, axis=0)
             resampled[f"{side}_{name}"] = part
     for whole in (observed, resampled):
         _combine(whole)
-    ends = np.cumsum([len(own) for own in methods.values()])[:-1]
-    estimates = {
+    ends = np.cumsum(sizes)[:-1]
+    return {
         metric: [
-            mean_of_runs(*own)
-            for own in zip(
+            mean_of_runs(*system)
+            for system in zip(
                 np.split(of_runs, ends), np.split(resampled[metric], ends, axis=1), strict=True
             )
         ]
         for metric, of_runs in observed.items()
     }
-    return Resampled(kind, list(methods), estimates)
 
 
 def _combine(whole: dict[str, np.ndarray]) -> None:
-    """Adds RSUM, and puts means of several metrics in their place."""
+    """Adds RSUM, and replaces metrics by the means of them."""
     whole[RSUM] = np.sum([whole[name] for name in whole if "_recall_" in name], axis=0)
     for side, metric in itertools.product(DIRECTIONS, _COMPARED):
         names = [f"{side}_{name}" for name in metric.mean_of]
@@ -112,34 +151,24 @@ def _combine(whole: dict[str, np.ndarray]) -> None:
             whole[f"{side}_{metric.name}"] = np.mean(known, axis=0)
 
 
-def _draws(first: Queries, side: str, seed: int) -> dict[str, Any]:
-    """How `resampled_means` draws the queries of a side: captions together with their images."""
-    if side == "i2t":
-        return {"seed": seed}
-    if first.caption_image is None:
-        return {"seed": seed + 1}
-    images = len(first.image_ids)
-    return {"groups": first.caption_image, "num_groups": images, "seed": seed}
-
-
 def _per_query(runs: Sequence[RunResult], judgements: str, metric: str) -> np.ndarray:
-    """Of every run (queries, runs), float64; NaN where any run has no value."""
+    """The values of a metric (queries, runs), float64; NaN where any run has none."""
     first = runs[0].queries
     nothing = np.full(
         len(first.image_ids if metric.startswith("i2t") else first.caption_ids), np.nan
     )
-    found = [run.queries.values[judgements].get(metric, nothing) for run in runs]
-    values = np.stack(found, axis=1).astype(np.float64)
+    columns = [run.queries.values[judgements].get(metric, nothing) for run in runs]
+    values = np.stack(columns, axis=1).astype(np.float64)
     values[np.isnan(values).any(axis=1)] = np.nan
     return values
 
 
 def _common_kinds(methods: Methods) -> list[str]:
     """The kinds of judgements that all runs were measured against."""
-    runs = [run.queries.values for own in methods.values() for run in own]
+    runs = [run.queries.values for of_method in methods.values() for run in of_method]
     return [kind for kind in runs[0] if all(kind in values for values in runs)]
 
 
 def most_judged(methods: Methods) -> str:
-    """The kind of judgements that knows most: the exhaustive truth, if there is one."""
+    """The most complete kind of judgements: the exhaustive truth, if there is one."""
     return "truth" if "truth" in _common_kinds(methods) else ANNOTATED

@@ -1,4 +1,4 @@
-"""Reads what finished runs have found."""
+"""Reads the results of finished runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY
-from keras_xmr.comparison.plan import check_comparable, method_of
+from keras_xmr.comparison.plan import check_comparable, method_name
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.yaml_file import read_yaml
 from keras_xmr.figures_file import read_figures_file
@@ -29,7 +29,7 @@ class ComparisonError(UserError):
 
 @dataclass(frozen=True, eq=False)
 class Queries:
-    """Metrics of every query with a run's own matcher.
+    """Metrics of every query with the matcher of a run's training.
 
     Attributes:
         image_ids: The ids of the images, str (images,).
@@ -49,14 +49,14 @@ class Queries:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one run has found on one split.
+    """The results of one run on one split.
 
     Attributes:
         method: The method, which is the name of its row.
         seed: The seed.
         folder: The run folder.
         split: The split.
-        figures: What `metrics.json` says.
+        figures: The content of `metrics.json`.
     """
 
     method: str
@@ -72,16 +72,16 @@ class RunResult:
 
     @cached_property
     def queries(self) -> Queries:
-        """The metrics of every query; read once, when they are first asked for."""
+        """The metrics of every query, read on first use."""
         path = self.folder / "evaluation" / self.split / f"queries-{self.split}.npz"
         try:
-            with np.load(path) as found:
-                known = {name: found[name] for name in _ARRAYS if name in found}
+            with np.load(path) as arrays:
+                known = {name: arrays[name] for name in _ARRAYS if name in arrays}
                 values: dict[str, dict[str, np.ndarray]] = {}
-                for key in [key for key in found if key not in known]:
+                for key in [key for key in arrays if key not in known]:
                     matrix, *kind, metric = key.split("/")
                     if matrix == self.matcher:
-                        values.setdefault(kind[0] if kind else "metrics", {})[metric] = found[key]
+                        values.setdefault(kind[0] if kind else "metrics", {})[metric] = arrays[key]
             return Queries(
                 known["image_ids"],
                 known["caption_ids"],
@@ -132,7 +132,7 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
         For each split that all runs were evaluated on: the runs of each method.
 
     Raises:
-        ConfigError: If a folder holds no run, stands there twice, or they have no split in
+        ConfigError: If a folder holds no run or is given twice, or the runs have no split in
             common or were measured in different ways.
         ComparisonError: If they were tested on different images or captions, or figures are of
             an older version.
@@ -142,7 +142,7 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
         files = [folder / name for name in ("config.yaml", EXTERNAL)]
         config = next((file for file in files if file.exists()), None)
         if config is None:
-            raise ConfigError(f"{folder} holds no run: there is no config.yaml in it")
+            raise ConfigError(f"{folder} holds no run: it has no config.yaml")
         if folder.name in configs:
             raise ConfigError(f"two runs are named {folder.name}; rename a folder")
         configs[folder.name] = read_yaml(config).data
@@ -154,25 +154,25 @@ def read_runs(folders: Sequence[Path]) -> dict[str, Methods]:
     if not common:
         listed = "\n  ".join(f"{f}: {', '.join(sorted(s))}" for f, s in evaluated.items())
         raise ConfigError(f"these runs have no evaluated split in common:\n  {listed}")
-    found: dict[str, Methods] = {}
+    by_split: dict[str, Methods] = {}
     for split in sorted(common):
-        methods = found.setdefault(split, {})
+        methods = by_split.setdefault(split, {})
         for folder in folders:
             seed = int(configs[folder.name]["seed"])
             figures = _figures(folder / "evaluation" / split / "metrics.json")
-            run = RunResult(method_of(folder.name, seed), seed, folder, split, figures)
+            run = RunResult(method_name(folder.name, seed), seed, folder, split, figures)
             methods.setdefault(run.method, []).append(run)
         _check_same_queries([run for runs in methods.values() for run in runs])
-    return found
+    return by_split
 
 
 def _figures(path: Path) -> dict[str, Any]:
-    """What an evaluation found. Before judgements had a place of their own, some were lost."""
+    """The figures of an evaluation. Older versions lost some judgements."""
     try:
         figures = read_figures_file(path)
         matchers = list(figures["matchers"].values())
         is_whole = bool(matchers) and all(map(_are_figures, (m["metrics"] for m in matchers)))
-        is_old = not all("judgements" in found for found in matchers)
+        is_old = not all("judgements" in matcher for matcher in matchers)
         is_whole &= is_old or all(
             _are_figures(judged) for m in matchers for judged in m["judgements"].values()
         )
@@ -220,7 +220,7 @@ def check_same_ids(
     odd = sorted(set(mine) ^ set(theirs))
     why = f"the {kind} ids are in another order"
     if odd:
-        why = f"{len(odd)} {kind} ids are in one alone, such as {odd[0]!r}"
+        why = f"{len(odd)} {kind} ids are in only one of them, such as {odd[0]!r}"
     raise ComparisonError(
         f"{names[0]} and {names[1]} have different {split} sets: {why}. "
         "Only runs on the same data can be compared"

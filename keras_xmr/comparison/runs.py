@@ -1,4 +1,4 @@
-"""Does the runs that are missing, and writes the comparison of all."""
+"""Runs the missing experiments, and compares all."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _LOGGER = logging.getLogger(__name__)
 def compare(
     planned: Sequence[PlannedRun], folders: Sequence[Path], output: Path | None = None
 ) -> None:
-    """Does the runs that are not done, compares them with finished ones, and writes reports.
+    """Trains and evaluates missing runs, compares all runs, and writes reports.
 
     Args:
-        planned: Runs that are to be done.
-        folders: Folders of runs that are done.
-        output: Where the report goes, in a folder for each split; `comparison` beside the runs
-            by default.
+        planned: The planned runs.
+        folders: Folders of finished runs.
+        output: The folder of the report, with a folder per split; by default `comparison` in the
+            folder of the runs.
 
     Raises:
-        ConfigError: If there is nothing to compare, or the runs do not go together.
+        ConfigError: If there is nothing to compare, or the runs are not comparable.
         UserError: If a run failed; the others have been compared then. Or if the report cannot be
             written, before anything is trained.
     """
@@ -42,7 +42,7 @@ def compare(
     folder = output or runs[0].parent / "comparison"
     check_folder(folder)
     if folders:
-        read_runs(folders)  # Mistakes in them are told before anything is trained.
+        read_runs(folders)  # Mistakes in them are reported before anything is trained.
     failed = execute(planned)
     done = [run.folder.path for run in planned if run.config.name not in failed]
     paths = [*done, *folders]
@@ -73,5 +73,5 @@ def _failures(failed: Mapping[str, str], count: int) -> str:
     lines = "\n  ".join(f"{name}: {why}" for name, why in failed.items())
     return (
         f"{len(failed)} of {count} runs failed, and are not in the tables:\n  {lines}\n"
-        "What they said stands above. Start again to go on with them"
+        "Their messages are above. Run the same command again to resume"
     )

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from data_pipelines.errors import UserError
-from keras_xmr.comparison.pairs import Win, by_pair
+from keras_xmr.comparison.pairs import Win, group_by_pair
 from keras_xmr.comparison.results import Methods, RunResult
 from keras_xmr.evaluation.answers import KINDS
 from keras_xmr.reporting.pages import data_url
@@ -30,12 +30,12 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
 
     Args:
         methods: The runs of each method, of which the first is shown.
-        wins: The queries where each is most ahead of another.
+        wins: The queries on which each is most ahead of another.
 
     Returns:
         Winner, loser and queries of each pair of models, as `comparison.html` takes them.
     """
-    runs = {name: _Answers(own[0]) for name, own in methods.items()}
+    runs = {name: _Answers(of_method[0]) for name, of_method in methods.items()}
     if len(runs) > _MODELS or not all(run.arrays for run in runs.values()):
         return []
     photos = _Photos(next(iter(methods.values()))[0])
@@ -49,7 +49,7 @@ def side_by_side(methods: Methods, wins: Sequence[Win]) -> list[dict[str, Any]]:
                 for win in [win for win in of_pair if win.direction == side][:_SHOWN]
             ],
         }
-        for (winner, loser), of_pair in by_pair(wins).items()
+        for (winner, loser), of_pair in group_by_pair(wins).items()
     ]
 
 
@@ -100,7 +100,7 @@ class _Answers:
             texts = self._run.queries.captions
             names = self.caption_ids if texts is None else texts
             contents = [{"text": str(names[n])} for n in numbers]
-        return [{"kind": kind, **own} for kind, own in zip(kinds, contents, strict=True)]
+        return [{"kind": kind, **content} for kind, content in zip(kinds, contents, strict=True)]
 
 
 class _Photos:

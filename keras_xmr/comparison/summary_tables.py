@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, chance_of, metric_title
+from keras_xmr.metrics import DIRECTIONS, METRICS, RSUM, chance_from_counts, metric_title
 from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.reporting.metric_tables import (
     CHANCE,
@@ -22,7 +22,7 @@ from keras_xmr.reporting.metric_tables import (
 from keras_xmr.reporting.table import Table
 
 ANNOTATED = "metrics"
-"""The kind of judgements that runs list without a name: those of the data set."""
+"""The kind of judgements without a name: those of the data set."""
 
 UNCERTAINTY = "uncertainty_of_truth"
 
@@ -36,9 +36,9 @@ COLUMNS = {
 
 
 def kind_title(judgements: str) -> str:
-    """What a kind of judgements is called in titles."""
-    own = {ANNOTATED: "annotated answers", "folds": "mean over folds, annotated answers"}
-    return own.get(judgements) or judgements_title(judgements)
+    """The title of a kind of judgements."""
+    titles = {ANNOTATED: "annotated pairs", "folds": "mean over folds, annotated pairs"}
+    return titles.get(judgements) or judgements_title(judgements)
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,15 @@ class Figure:
 
 @dataclass
 class SummaryTable:
-    """Figures that may stand beside each other.
+    """A table of comparable figures.
 
     Attributes:
-        judgements: The kind of judgements that was measured against.
-        matchers: "own" if every method is scored with the matcher that it was trained with,
+        judgements: The kind of judgements.
+        matchers: "own" if every method is scored with the matcher of its training,
             "further" for others.
         reranker: The re-ranker; None without one.
         rows: The figures of each row, by metric.
-        chance: What a random ranking has, by metric; empty where it is not known.
+        chance: The metrics of a random ranking; empty if they are not known.
     """
 
     judgements: str
@@ -82,7 +82,7 @@ class SummaryTable:
     chance: dict[str, float] = field(default_factory=dict)
 
     def title(self, split: str) -> str:
-        """What the table shows."""
+        """The title of the table."""
         title = f"{split}, {kind_title(self.judgements)}"
         if f"{DIRECTIONS[0]}_bpref" in self.columns:
             title += f", {CONDENSED}"
@@ -102,7 +102,7 @@ class SummaryTable:
         return max(len(f.values) for figures in self.rows.values() for f in figures.values())
 
     def table(self, title: str) -> Table:
-        """The table for a terminal: the deviations stand in a line of their own."""
+        """The table for a terminal, with deviations in separate lines."""
         rows = []
         for name, figures in self.rows.items():
             rows.append([name, *(shown_mean(metric, figures) for metric in self.columns)])
@@ -115,8 +115,8 @@ class SummaryTable:
         """The table for a page: mean and deviation in one cell, and the intervals of RSUM.
 
         Args:
-            title: What it shows.
-            intervals: Those of RSUM by row, or none.
+            title: Its title.
+            intervals: Those of RSUM by row, or None.
         """
         header = ["method", "runs", *self.columns.values()]
         header += ["RSUM,\n95 % interval"] if intervals else []
@@ -125,8 +125,8 @@ class SummaryTable:
             runs = str(max(len(figure.values) for figure in figures.values()))
             cells = [_with_spread(metric, figures) for metric in self.columns]
             if intervals:
-                found = intervals[name]
-                cells.append(f"{100 * found.low:.1f} to {100 * found.high:.1f}")
+                interval = intervals[name]
+                cells.append(f"{100 * interval.low:.1f} to {100 * interval.high:.1f}")
             rows.append([name, runs, *cells])
         chance = [[*row, ""] if intervals else row for row in self._chance_row([""])]
         best = {place: self._best(metric) for place, metric in enumerate(self.columns, 2)}
@@ -138,7 +138,7 @@ class SummaryTable:
         return [[CHANCE, *second, *cells]] if self.chance else []
 
     def _best(self, metric: str) -> str | None:
-        """The best cell of a column; None where it tells no methods apart."""
+        """The best cell of a column; None if all methods are equal there."""
         known = [figures for figures in self.rows.values() if metric in figures]
         best = best_cell(metric, [figures[metric].mean for figures in known])
         if metric == UNCERTAINTY or best is None:
@@ -149,8 +149,8 @@ class SummaryTable:
 def summary_tables(methods: Methods) -> list[SummaryTable]:
     """All tables of a split.
 
-    Every kind of judgements has its own, and so has every re-ranker: what it reaches, with all
-    queries at once, does not stand beside plain figures.
+    Every kind of judgements has its table, and so has every re-ranker: its transductive figures are
+    not comparable with plain ones.
 
     Args:
         methods: The runs of each method.
@@ -158,7 +158,7 @@ def summary_tables(methods: Methods) -> list[SummaryTable]:
     Returns:
         First the matchers that models were trained with, then others, then re-rankers.
     """
-    found: dict[tuple[str, str, str | None], SummaryTable] = {}
+    tables: dict[tuple[str, str, str | None], SummaryTable] = {}
     for method, runs in methods.items():
         for name, summaries in _summaries(runs).items():
             matcher, _, reranker = name.partition(" + ")
@@ -168,17 +168,17 @@ def summary_tables(methods: Methods) -> list[SummaryTable]:
             for judgements, figures in summaries.items():
                 key = (judgements, group, reranker or None)
                 chance = _chance(runs[0], judgements)
-                table = found.setdefault(key, SummaryTable(*key, chance=chance))
+                table = tables.setdefault(key, SummaryTable(*key, chance=chance))
                 table.rows[label] = figures
         correlations = [run.figures.get(UNCERTAINTY) for run in runs]
         known = tuple(value for value in correlations if value is not None)
-        if known and ("truth", "own", None) in found:
-            found["truth", "own", None].rows[method][UNCERTAINTY] = Figure(known)
-    return sorted(found.values(), key=lambda b: (b.reranker or "", b.matchers == "further"))
+        if known and ("truth", "own", None) in tables:
+            tables["truth", "own", None].rows[method][UNCERTAINTY] = Figure(known)
+    return sorted(tables.values(), key=lambda b: (b.reranker or "", b.matchers == "further"))
 
 
 def _chance(run: RunResult, judgements: str) -> dict[str, float]:
-    """What a random ranking of the queries of a run has; empty where older runs do not tell."""
+    """The metrics of a random ranking of the queries of a run; empty for older runs."""
     known = run.queries.values.get(judgements, {})
     images, captions = (known.get(f"{side}_positives") for side in DIRECTIONS)
     if images is None or captions is None:
@@ -188,31 +188,31 @@ def _chance(run: RunResult, judgements: str) -> dict[str, float]:
         for side in DIRECTIONS
     ]
     judged = [known.get(f"{side}_judged") for side in DIRECTIONS]
-    return chance_of(images, captions, further, judged)
+    return chance_from_counts(images, captions, further, judged)
 
 
 def _summaries(runs: Sequence[RunResult]) -> dict[str, dict[str, dict[str, Figure]]]:
-    """Of each matcher, with and without re-rankers: its figures by judgements and metric."""
+    """The figures of each matcher, with and without re-rankers, by judgements and metric."""
     names = list(
         dict.fromkeys(
             n for run in runs for part in ("matchers", "reranked") for n in run.figures[part]
         )
     )
-    found: dict[str, dict[str, dict[str, Figure]]] = {}
+    by_matcher: dict[str, dict[str, dict[str, Figure]]] = {}
     for name in names:
         measured = [
             _by_judgements((run.figures["matchers"] | run.figures["reranked"]).get(name, {}))
             for run in runs
         ]
-        kinds = dict.fromkeys(k for own in measured for k in own)
-        found[name] = {k: _figures([own[k] for own in measured if k in own]) for k in kinds}
-    return found
+        kinds = dict.fromkeys(k for m in measured for k in m)
+        by_matcher[name] = {k: _figures([m[k] for m in measured if k in m]) for k in kinds}
+    return by_matcher
 
 
 def _by_judgements(measured: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
     """The figures of a matcher by kind of judgements; no name of a file is "metrics" or "folds"."""
-    own = {kind: measured[kind] for kind in (ANNOTATED, "folds") if kind in measured}
-    return own | measured.get("judgements", {})
+    of_data_set = {kind: measured[kind] for kind in (ANNOTATED, "folds") if kind in measured}
+    return of_data_set | measured.get("judgements", {})
 
 
 def _figures(summaries: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
@@ -221,7 +221,7 @@ def _figures(summaries: Sequence[Mapping[str, float]]) -> dict[str, Figure]:
 
 
 def shown_mean(metric: str, figures: Mapping[str, Figure]) -> str:
-    """A mean as it is shown: as in all tables, and correlations as they are."""
+    """A mean as tables show it; correlations are not in percent."""
     mean = figures[metric].mean if metric in figures else None
     if metric == UNCERTAINTY and mean is not None:
         return f"{mean:+.2f}"

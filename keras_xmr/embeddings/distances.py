@@ -42,7 +42,7 @@ def cosine(left: Tensor, right: Tensor) -> Tensor:
     """Cosines of the angles between vectors (N, D) and (M, D).
 
     Products are divided by lengths, not the vectors, which are mostly more numbers, and more so in
-    the gradient. What is shorter than 1e-12 counts as if it were so long.
+    the gradient. Lengths below 1e-12 count as 1e-12.
     """
     products = ops.matmul(left, ops.transpose(right))
     return (products * _inverse_lengths(left)) * ops.transpose(_inverse_lengths(right))
@@ -63,10 +63,10 @@ def set_cosines(left: Tensor, right: Tensor) -> Tensor:
 
 
 def order_violation(left: Tensor, right: Tensor) -> Tensor:
-    """How far vectors (N, D) are from standing above vectors (M, D) in every coordinate.
+    """Violation of the order in which vectors (N, D) are above vectors (M, D) in every coordinate.
 
     |max(0, right - left)|_2 (Vendrov et al. 2016, Eq. 2). No product does this, so it is added up
-    in slices of the dimension, which are computed anew for the gradients.
+    in slices of the dimension, which are computed again for the gradients.
     """
 
     @keras.remat
@@ -98,7 +98,7 @@ def over_samples(reduce: Callable[..., Tensor], values: Tensor) -> Tensor:
     """A sum, mean, maximum or minimum over the pairs of samples of (J, N, J', M): (N, M).
 
     Over one axis after the other, whose slices are long: 5 times as fast on a CPU as over both at
-    once, wherever these stand.
+    once, at any positions.
     """
     return reduce(reduce(values, axis=0), axis=1)
 
@@ -206,8 +206,8 @@ def bhattacharyya(
 def log_jensen_shannon_shortfall(left: Embedding, right: Embedding) -> Tensor:
     """log(log 2 - JS) of all pairs of Gaussians (N, M), JS by Monte-Carlo: larger is nearer.
 
-    Between Gaussians that hardly overlap, JS itself is log 2 in every float; the logarithm of what
-    is missing to that bound still tells them apart.
+    Between Gaussians that hardly overlap, JS itself is log 2 in every float; the logarithm of the
+    gap to that bound still distinguishes them.
 
     Args:
         left: Gaussian embedding (N, D) with `samples` (N, J, D).
@@ -225,9 +225,9 @@ def _log_shortfall(left: Embedding, right: Embedding) -> Tensor:
     samples = left["samples"]
     n, j, dimension = _shape(samples)
     flat = ops.reshape(samples, (-1, dimension))
-    own = samples - left["mean"][:, None]
-    own = ops.sum(own * own * ops.exp(-left["log_variance"])[:, None], axis=-1)
-    log_left = -0.5 * (own + ops.sum(left["log_variance"], axis=1)[:, None])
+    deviations = samples - left["mean"][:, None]
+    deviations = ops.sum(deviations * deviations * ops.exp(-left["log_variance"])[:, None], axis=-1)
+    log_left = -0.5 * (deviations + ops.sum(left["log_variance"], axis=1)[:, None])
     other = mahalanobis_squared(flat, right["mean"], right["log_variance"])
     log_right = -0.5 * (other + ops.sum(right["log_variance"], axis=1)[None, :])
     log_ratio = ops.reshape(log_right, (n, j, -1)) - log_left[..., None]

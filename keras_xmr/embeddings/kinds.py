@@ -1,4 +1,4 @@
-"""The kinds of embedding, and what can be asked of them.
+"""The kinds of embedding, and functions of them.
 
 An embedding is a dict of float32 tensors, whatever the precision of the towers. Its kind shows
 in its keys:
@@ -7,15 +7,15 @@ in its keys:
 | --- | --- |
 | point | `mean` (B, D) |
 | gaussian | `mean` (B, D), `log_variance` (B, D) |
-| set | `points` (B, K, D), and what the losses on sets need |
+| set | `points` (B, K, D), and further keys for the losses on sets |
 | tokens | `tokens` (B, L, D), `mask` (B, L) |
 
-The losses on sets need `residuals` (B, K, D), what local attention adds to the global vector, and
+The losses on sets need `residuals` (B, K, D), which local attention adds to the global vector, and
 `mask` (B, D), which coordinates count. The mask of tokens is 1 where one counts and 0 in the
 padding, where tokens are 0 too. A matcher may add `samples` (B, J, D) to a Gaussian embedding, and
 `global` vectors (B, D) to tokens. A head may keep for a loss the local `features` (B, L, F) that a
 point was made of, and the model adds the `word_ids` (B, L) of captions, with -1 or the id of the
-padding behind them, where a loss reads them. A generalised Gaussian has what it is centred on, a
+padding behind them, if a loss reads them. A generalised Gaussian has its centre, a
 `reconstruction` (B, D) of the mean, and the logarithms of its two parameters, `log_scale` and
 `log_shape` (B, D), for its loss.
 """
@@ -62,7 +62,7 @@ def points(embedding: Embedding) -> Tensor:
 
 
 def for_matching(embedding: Embedding) -> Embedding:
-    """The embedding without what only losses need: all that is scored, stored and exported."""
+    """The embedding without keys that only losses need, as it is scored, stored and exported."""
     if "points" in embedding:
         return {"points": embedding["points"]}
     return {key: part for key, part in embedding.items() if key not in _FOR_LOSSES}
@@ -82,7 +82,7 @@ def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
 
     Args:
         embedding: A Gaussian embedding.
-        samples: How many samples J an item.
+        samples: Number of samples J per item.
         seed: Stateless seed, int (2,).
 
     Returns:
@@ -95,12 +95,12 @@ def sample(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
 def sample_with_common_noise(embedding: Embedding, samples: int, seed: Tensor) -> Tensor:
     """Draws from a Gaussian embedding with the same noise for every item.
 
-    What is drawn for an item then does not depend on the batch in which it stands, and two
+    The samples of an item then do not depend on its batch, and two
     items are compared by common random numbers. For evaluation and export.
 
     Args:
         embedding: A Gaussian embedding.
-        samples: How many samples J an item.
+        samples: Number of samples J per item.
         seed: Stateless seed, int (2,).
 
     Returns:
@@ -123,7 +123,7 @@ def log_sigma(embedding: Embedding) -> Tensor:
 
 
 def _normal(mean: Tensor, deviation: Tensor) -> Any:
-    # What draws no samples, such as most searches, does not wait for this import.
+    # Code without samples, such as most searches, does not wait for this import.
     from tensorflow_probability import distributions
 
     return distributions.MultivariateNormalDiag(mean, deviation)

@@ -1,4 +1,4 @@
-"""Validates embeddings that are given in Python."""
+"""Validates embeddings that are passed from Python."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def as_embedding(given: Any, name: str) -> Embedding:
 
     Args:
         given: A tensor or an array, or a dict of them; see `keras_xmr.embeddings.kinds`.
-        name: What it is called in errors, for instance "images".
+        name: Its name in errors, for instance "images".
 
     Returns:
-        A dict of float32 tensors. One that is all that already is the same, of the same tensors.
+        A dict of float32 tensors. Tensors that are valid already are returned unchanged.
 
     Raises:
-        ArgumentError: If it is no embedding, or its parts are not of one number of items.
+        ArgumentError: If it is not an embedding, or its parts differ in their number of items.
     """
     parts = dict(given) if isinstance(given, Mapping) else {"mean": given}
     embedding = {key: _tensor(value, key, name) for key, value in parts.items()}
@@ -81,7 +81,7 @@ def check_dimensions(image: Embedding, caption: Embedding) -> None:
 
 
 def shapes(*kinds: str) -> str:
-    """How an embedding of some kinds is given, or of every kind."""
+    """A hint on the form of embeddings of some kinds, or of every kind."""
     return "give " + ", or ".join(_SHAPES[kind] for kind in kinds or _SHAPES)
 
 
@@ -100,7 +100,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, log_odds: bool = 
         log_odds: For a loss, whether its scores are log-odds of a match.
 
     Raises:
-        ArgumentError: If it does not; the message says what to give.
+        ArgumentError: If it does not; the message has a hint.
     """
     made = Made(kind(image), image.keys()), Made(kind(caption), caption.keys())
     for misfit in misfits(part.contract, *made, log_odds):
@@ -115,7 +115,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, log_odds: bool = 
 
 
 def _accepted(part: Any) -> str:
-    """What to give to a part in place of other kinds."""
+    """A hint on the kinds of embedding that a part accepts."""
     options = part.contract.options_for("accepts")
     others = ", or ".join(f"{name}={value!r}" for name, value in options.items())
     known = dict.fromkeys(kind for pair in part.contract.accepts for kind in pair)
@@ -123,18 +123,18 @@ def _accepted(part: Any) -> str:
 
 
 def items(embedding: Embedding) -> int | None:
-    """How many items an embedding is of; None in a graph that leaves it open."""
+    """Number of items of an embedding; None in a graph of unknown size."""
     return next(iter(embedding.values())).shape[0]
 
 
 def _tensor(value: Any, key: str, name: str) -> Any:
-    # What a tower puts out, or a model at work, passes as it is.
+    # Outputs of towers and models pass unchanged.
     if isinstance(value, keras.KerasTensor) or (tf.is_tensor(value) and value.dtype == tf.float32):
         tensor = value
     else:
         if not _is_numeric(value):
             raise ArgumentError(
-                f"{name}: embeddings are float tensors, not {_dtype_of(value)}. A text tower "
+                f"{name}: embeddings are float tensors, not {_describe_dtype(value)}. A text tower "
                 "makes them of word ids, and `keras_xmr.load(run).embed_captions` of texts"
             )
         tensor = keras.ops.convert_to_tensor(value, "float32")
@@ -154,7 +154,7 @@ def _is_numeric(value: Any) -> bool:
         return False
 
 
-def _dtype_of(value: Any) -> str:
+def _describe_dtype(value: Any) -> str:
     if isinstance(value, str) or (isinstance(value, list | tuple) and value):
         first = value if isinstance(value, str) else value[0]
         if isinstance(first, str | bytes):
@@ -166,7 +166,7 @@ def _dtype_of(value: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """What somebody gave, or returned, in words."""
+    """A description of a value for error messages."""
     if isinstance(value, type):
         return f"the class {value.__name__} itself; make one: {value.__name__}()"
     if isinstance(value, Mapping):

@@ -1,7 +1,6 @@
 """From a model and the records of a split to metrics and a report.
 
-`core`, `results`, `tables` and `files` need no TensorFlow; what does is imported when it is asked
-for.
+`core`, `results` and `files` need no TensorFlow; modules that do are imported on first use.
 """
 
 from importlib import import_module
@@ -43,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name when it is first asked for (PEP 562)."""
+    """Imports a name on first use (PEP 562)."""
     if name not in _FROM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_FROM[name]}"), name)

@@ -1,4 +1,4 @@
-"""What to try next on photos of one's own."""
+"""Advice for training on one's own photos."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from data_pipelines.documentation import page
 from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.schema import Config
 
-_PAGE = "own_photos.md"
+_PAGE = "results/own_photos.md"
 _FEW_FROM_SCRATCH = 5_000
 _ENOUGH = 500
 
 
 def advice_before_training(config: Config, images: int) -> str | None:
-    """What is known to go wrong with so many training images, or None.
+    """A warning about known failures with few training images, or None.
 
     Args:
-        config: What is trained.
-        images: How many images train.
+        config: The config of the run.
+        images: Number of training images.
     """
     if not _starts_from_scratch(config) or images >= _FEW_FROM_SCRATCH:
         return None
@@ -27,11 +27,11 @@ def advice_before_training(config: Config, images: int) -> str | None:
 
 
 def advice(config: Config, images: int) -> str | None:
-    """What helps a trained model most, or None where nothing is known.
+    """The most promising improvement of a trained model, or None.
 
     Args:
-        config: What was trained.
-        images: How many images trained.
+        config: The config of the run.
+        images: Number of training images.
     """
     if is_as_published(config):
         return "The model is as it was published (zero-shot): nothing was trained on such photos."

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from keras_xmr.evaluation.results import Evaluation
 
 KEPT = 6
 """Number of answers that are kept per query."""
 
 WRONG, TRUE, RIGHT = 0, 1, 2
-"""Kinds of answers: neither, true though nobody annotated it, annotated."""
+"""Kinds of answers: neither, true but not annotated, annotated."""
 
 KINDS = ("wrong", "true", "right")
 """The names of the kinds on pages."""
@@ -37,7 +37,7 @@ def write_answers(evaluation: Evaluation, folder: Path) -> None:
         first = _first(np.asarray(matrix))
         kinds = kinds_of_answers(evaluation, side, np.arange(len(first)), first)
         arrays |= {side: first.astype(np.int32), f"{side}_kind": kinds.astype(np.int8)}
-    with written_aside(folder / f"answers-{evaluation.split}.npz", ".npz") as temporary:
+    with replace_atomically(folder / f"answers-{evaluation.split}.npz", ".npz") as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
 

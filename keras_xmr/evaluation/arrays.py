@@ -39,8 +39,8 @@ def evaluate(
         images: N images, as its image tower takes them: an array, or a dict of arrays.
         captions: M captions, as its text tower takes them.
         image_ids: The row of each caption's image, int (M,); None if caption i is of image i.
-        judgements: What is right, in place of `image_ids`, where that is more than the pairs.
-        batch_size: How many are embedded at once.
+        judgements: The relevant pairs, in place of `image_ids`, if these are more than the pairs.
+        batch_size: Number of items that are embedded at once.
         memory_budget: Bytes that the scores may take; beyond it, ranks are counted tile by tile.
 
     Returns:
@@ -58,12 +58,14 @@ def evaluate(
         rows = check_image_ids(image_ids, sizes["image"], sizes["caption"])
         judgements = Judgements.from_pairs(rows, sizes["image"])
     elif image_ids is not None:
-        raise ArgumentError("image_ids and judgements both say what is right; give one")
-    found = {
+        raise ArgumentError(
+            "image_ids and judgements both define the relevant pairs; give one of them"
+        )
+    embeddings = {
         side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
         for side, tower in model.entrances().items()
     }
-    scores = score_tiles(model.matcher, found["image"], found["caption"], TILE)
+    scores = score_tiles(model.matcher, embeddings["image"], embeddings["caption"], TILE)
     needed = score_bytes((sizes["image"], sizes["caption"]), 1 + model.matcher.contract.directed)
     return retrieval(scores.dense() if needed <= memory_budget else scores, judgements)
 

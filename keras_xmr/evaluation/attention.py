@@ -1,4 +1,4 @@
-"""Where a model looks, on a few photos of a split."""
+"""Attention of a model on a few photos of a split."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from keras_xmr.model.attention import ImageAttention
 from keras_xmr.model.retriever import Retriever
 
 PHOTOS = 4
-"""So many photos are shown."""
+"""Number of photos shown."""
 
 
-def attention_of(
+def compute_attention(
     model: Retriever, part: SplitRecords, config: Config, kept: SplitRecords | None = None
 ) -> Attention | None:
-    """Where the head of the images looks, on photos from all over a split.
+    """Attention maps of the image head on photos spread over a split.
 
     Args:
         model: The model.
         part: The split.
         config: The config of the run.
-        kept: The split with the features of its images in place of these, if they are kept.
+        kept: The split with features in place of its images, if these are kept.
 
     Returns:
-        The maps; None of a model that looks at regions, or attends to no places.
+        The maps; None for a model of regions or without attention over places.
     """
     if not (len(part) and attends(config)):
         return None

@@ -1,7 +1,6 @@
-"""What every evaluation is: scores, re-rankers, and all that is known to be right.
+"""The core of every evaluation: metrics of scores, with and without re-rankers.
 
-The scores of a model, the mean of several and those of a file go the same way; it needs no
-TensorFlow.
+It serves the scores of a model, the mean of several, and those of a file, without TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,39 +22,39 @@ from keras_xmr.reranking import Reranker, measure_reranked
 _LOGGER = logging.getLogger(__name__)
 
 
-def evaluate_known(
+def evaluate_split_scores(
     split: str,
     scores: Iterable[tuple[str, ScoreMatrices]],
     truth: GroundTruth,
     folds: int = 0,
     rerankers: Mapping[str, Reranker] | None = None,
 ) -> Evaluation:
-    """Measures scores as they are, and what re-rankers make of each. Many ties are a warning.
+    """Measures scores, and each after re-ranking. Many ties are a warning.
 
     Args:
         split: The split.
-        scores: Names and scores; the first are those that a verdict is about.
-        truth: What is known of its images and captions.
-        folds: Over how many folds means are taken besides; 0 for none.
+        scores: Names and scores; the verdict is about the first.
+        truth: Its ground truth.
+        folds: Number of folds over which means are taken in addition; 0 for none.
         rerankers: Re-rankers by name.
 
     Raises:
         ValueError: As `measure` raises it.
     """
-    found = [
+    results = [
         MatcherEvaluation(name, matrices, measure(matrices, truth, folds), tied_share(matrices))
         for name, matrices in scores
     ]
-    for own in found:
-        if warning := tie_warning(own.name, own.tied):
+    for result in results:
+        if warning := tie_warning(result.name, result.tied):
             _LOGGER.warning("%s: %s", split, warning)
     reranked = [
         RerankedEvaluation(
-            own.name,
+            result.name,
             name,
-            measure_reranked(reranker, own.scores, truth, folds),
+            measure_reranked(reranker, result.scores, truth, folds),
         )
         for name, reranker in (rerankers or {}).items()
-        for own in found
+        for result in results
     ]
-    return Evaluation(split, *truth.shape, found, EmbeddedSplit({}, {}), truth, reranked=reranked)
+    return Evaluation(split, *truth.shape, results, EmbeddedSplit({}, {}), truth, reranked=reranked)

@@ -1,4 +1,4 @@
-"""Curves that need only scores: PMRP against zeta, ASP against N, how alike a set's parts are."""
+"""Curves that need only scores: PMRP against zeta, ASP against N, similarity within sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
 
 RANKED = 100
-"""So many ranks are shown of the relevance by rank."""
+"""Number of ranks of the relevance by rank."""
 
 _QUERIES = 1000
 
@@ -25,32 +25,39 @@ def plausible_match_by_zeta(
 ) -> dict[str, np.ndarray]:
     """R-Precision if label vectors may differ in up to zeta entries (Wang et al., Fig. 7).
 
-    Of more than 1,000 queries of a direction, so many are drawn with a seed.
+    Of more than 1,000 queries of a direction, 1,000 are drawn with a seed.
 
     Args:
         scores: Scores (images, captions).
-        truth: What is known, with labels.
+        truth: The ground truth, with labels.
         zetas: The zetas.
 
     Returns:
-        For "i2t" and "t2i" a value of each zeta; and for "i2t chance" and "t2i chance" that of
-        a random order.
+        For "i2t" and "t2i" a value per zeta, and for "i2t chance" and "t2i chance" that of a
+        random order.
     """
     images = truth.label_vectors()
     captions = images[truth.caption_image]
     matrices = ScoreMatrices.of(scores)
-    everyone = [np.arange(count) for count in matrices.shape]
-    some = [np.sort(np.random.default_rng(0).permutation(own)[:_QUERIES]) for own in everyone]
-    i2t, _ = matrices.select(some[0], everyone[1]).by_query
-    _, t2i = matrices.select(everyone[0], some[1]).by_query
-    found: dict[str, np.ndarray] = {}
-    for side, ranked, own, others in (
-        ("i2t", i2t, images[some[0]], captions),
-        ("t2i", t2i, captions[some[1]], images),
-    ):
-        values = np.array([_precision(ranked, own, others, zeta) for zeta in zetas])
-        found[side], found[f"{side} chance"] = values.T
-    return found
+    curves: dict[str, np.ndarray] = {}
+    for side, queries, candidates in (("i2t", images, captions), ("t2i", captions, images)):
+        ranked, drawn = _draw_queries(matrices, side)
+        labels = queries[drawn[0] if side == "i2t" else drawn[1]]
+        values = np.array([_precision(ranked, labels, candidates, zeta) for zeta in zetas])
+        curves[side], curves[f"{side} chance"] = values.T
+    return curves
+
+
+def _draw_queries(
+    matrices: ScoreMatrices, side: str
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Scores (queries, candidates) of at most 1,000 queries, and their images and captions."""
+    images, captions = map(np.arange, matrices.shape)
+    queries = images if side == "i2t" else captions
+    drawn = np.sort(np.random.default_rng(0).permutation(queries)[:_QUERIES])
+    members = (drawn, captions) if side == "i2t" else (images, drawn)
+    i2t, t2i = matrices.select(*members).by_query
+    return (i2t if side == "i2t" else t2i), members
 
 
 def _precision(
@@ -69,31 +76,31 @@ def _precision(
 
 
 def plausible_counts(truth: GroundTruth) -> dict[str, np.ndarray]:
-    """How many images are right for each caption (Chun et al. 2021, Fig. 4).
+    """Number of relevant images per caption (Chun et al. 2021, Fig. 4).
 
     Args:
-        truth: What is known.
+        truth: The ground truth.
 
     Returns:
-        By what calls them right, such as "annotated", int (captions,).
+        By the kind of judgements, such as "annotated", int (captions,).
     """
-    found = {"annotated": truth.judgements.transpose().counts()}
+    counts = {"annotated": truth.judgements.transpose().counts()}
     for name, judgements in truth.extra.items():
         if judgements.caption_query_mask is None:
-            found[name] = judgements.transpose().counts()
+            counts[name] = judgements.transpose().counts()
     if truth.has_label_vectors:
         labels = truth.label_vectors()
         captions = labels[truth.caption_image]
         for zeta in (0, 1, 2):
             of_labels = Judgements.from_labels(labels, captions, zeta)
-            found[f"labels, zeta {zeta}"] = of_labels.transpose().counts()
-    return found
+            counts[f"labels, zeta {zeta}"] = of_labels.transpose().counts()
+    return counts
 
 
 def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[str, np.ndarray]:
-    """Relevance of what stands at each rank, mean over queries (Li et al. 2022, Fig. 1c).
+    """Relevance at each rank, mean over queries (Li et al. 2022, Fig. 1c).
 
-    Of more than 1,000 queries so many are drawn with a seed.
+    Of more than 1,000 queries, 1,000 are drawn with a seed.
 
     Args:
         scores: Scores (images, captions).
@@ -103,14 +110,9 @@ def relevance_by_rank(scores: Scores, relevance: np.ndarray, side: str) -> dict[
     Returns:
         For the order "by score", that "by relevance" and a "random" one, of the first `RANKED`.
     """
-    matrices = ScoreMatrices.of(scores)
-    everyone = [np.arange(count) for count in matrices.shape]
-    own = 0 if side == "i2t" else 1
-    some = list(everyone)
-    some[own] = np.sort(np.random.default_rng(0).permutation(everyone[own])[:_QUERIES])
-    ranked = matrices.select(*some).by_query[own]
-    known = np.asarray(relevance)[np.ix_(*some)]
-    known = known if own == 0 else known.T
+    ranked, members = _draw_queries(ScoreMatrices.of(scores), side)
+    known = np.asarray(relevance)[np.ix_(*members)]
+    known = known if side == "i2t" else known.T
     order = np.argsort(-ranked, axis=1, kind="stable")[:, :RANKED]
     best = -np.sort(-known, axis=1)[:, :RANKED]
     return {
@@ -151,5 +153,5 @@ def set_correlation(points: np.ndarray) -> np.ndarray:
     """
     norms = np.linalg.norm(points, axis=2, keepdims=True)
     unit = points / np.maximum(norms, 1e-12)
-    found: np.ndarray = np.einsum("nkd,nld->kl", unit, unit, dtype=np.float64) / len(points)
-    return found
+    cosines: np.ndarray = np.einsum("nkd,nld->kl", unit, unit, dtype=np.float64) / len(points)
+    return cosines

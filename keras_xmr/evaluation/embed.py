@@ -73,7 +73,7 @@ def embed_captions(
         model: The model.
         texts: The captions.
         tokenizer: Makes word ids of them.
-        batch: How many are embedded at once.
+        batch: Number of items that are embedded at once.
         features: The features of the captions, which are embedded in place of their words.
     """
     order = np.argsort([len(text.split()) for text in texts], kind="stable")
@@ -103,7 +103,7 @@ def embed_split(
             model's encoders.
         tokenizer: Makes word ids of the captions.
         options: How photos become pixels.
-        batch: How many are embedded at once.
+        batch: Number of items that are embedded at once.
     """
     texts = [caption.text for caption in records.captions]
     return EmbeddedSplit(
@@ -124,11 +124,11 @@ def embed_batches(
 
     Args:
         tower: The tower.
-        dataset: What it is called on, batch by batch.
-        name: What the progress bar says of it.
-        total: How many items there are.
-        batch: How many of them a batch has.
-        unit: What they are.
+        dataset: Its inputs, batch by batch.
+        name: The label of the progress bar.
+        total: Number of items.
+        batch: Number of items per batch.
+        unit: The unit of the progress bar.
     """
     if embeddings.kind(tower.output) == "tokens":
         return _joined_tokens(_one_by_one(tower, dataset, name, total, unit))
@@ -137,7 +137,7 @@ def embed_batches(
     several = strategy.num_replicas_in_sync > 1
     if several and not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         if wanted.keys() != tower.output.keys():
-            # What only losses need would fill the memory of a large split.
+            # The parts that only losses need would fill the memory for a large split.
             tower = keras.Model(tower.inputs, wanted)
         bar = _Bar(f"  {name}", total, batch, unit)
         return dict(tower.predict(dataset, verbose=0, callbacks=[bar]))
@@ -149,7 +149,7 @@ def embed_batches(
 def _one_by_one(
     tower: keras.Model, dataset: tf.data.Dataset, name: str, total: int, unit: str
 ) -> Iterator[dict[str, np.ndarray]]:
-    """The embeddings of every batch, without what only losses need."""
+    """The embeddings of every batch, without the parts that only losses need."""
     embed = tower_graph(tower, dataset.element_spec)
     with Progress(f"  {name}", total, unit) as bar:
         for inputs in dataset:
@@ -162,13 +162,13 @@ _GRAPHS: WeakKeyDictionary[keras.Model, dict[Any, Callable[..., Any]]] = WeakKey
 
 
 def tower_graph(tower: keras.Model, spec: tf.TensorSpec) -> Callable[[tf.Tensor], Embedding]:
-    """A tower as a graph, without what only losses need of its embeddings.
+    """A tower as a graph, without the parts of embeddings that only losses need.
 
-    It is made once, for batches of any size, and for all that evaluate or search by that tower.
+    It is made once, for batches of any size, and shared by evaluation and search.
 
     Args:
         tower: The tower.
-        spec: What it is called on.
+        spec: The signature of its input.
     """
     graphs = _GRAPHS.setdefault(tower, {})
     if spec not in graphs:
@@ -194,5 +194,5 @@ def _joined_tokens(batches: Iterable[dict[str, np.ndarray]]) -> dict[str, Ragged
 def embed_unknown(model: Retriever, tokenizer: Tokenizer) -> dict[str, np.ndarray]:
     """The embedding of a caption of five words that no vocabulary has."""
     words = tokenizer(tf.constant([" ".join(["qxzvqx"] * 5)]))
-    found = model.text_tower(words, training=False)
-    return {name: np.asarray(values) for name, values in found.items()}
+    embedding = model.text_tower(words, training=False)
+    return {name: np.asarray(values) for name, values in embedding.items()}

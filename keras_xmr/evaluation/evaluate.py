@@ -16,13 +16,12 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, build, components
 from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.evaluation.chosen_metrics import build_metrics
-from keras_xmr.evaluation.core import evaluate_known
+from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.plan import check_time, fits_in_memory
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.evaluation.sets import set_similarity
-from keras_xmr.evaluation.uncertainty import bins, few_words, log_sigma, rank_correlation
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
@@ -37,6 +36,7 @@ from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
+from keras_xmr.uncertainty.sigma import bins, few_words, log_sigma, rank_correlation
 
 if TYPE_CHECKING:
     from keras_xmr.index.learning import Change
@@ -48,15 +48,15 @@ def ground_truth(
     kind: str,
     extra: Sequence[str | JudgementOptions] = (),
 ) -> GroundTruth:
-    """What is known of a split.
+    """The ground truth of a split.
 
     Args:
         records: The records of the data set.
         split: The split.
-        kind: What counts as right: "pairs" or "classes".
+        kind: The kind of judgements: "pairs" or "classes".
         extra: Further judgements; see `add_judgements`.
     """
-    found = GroundTruth(
+    known = GroundTruth(
         image_ids=split.image_keys,
         caption_ids=[caption.key for caption in split.captions],
         caption_image=split.caption_image,
@@ -66,13 +66,13 @@ def ground_truth(
         labels=split.labels if records.label_kind != "none" else (),
     )
     if (truth := split_truth(records, split)) is not None:
-        found.extra[TRUTH] = truth
-    add_judgements(found, extra)
-    return found
+        known.extra[TRUTH] = truth
+    add_judgements(known, extra)
+    return known
 
 
 def split_truth(records: Records, split: SplitRecords) -> Judgements | None:
-    """The exhaustive truth of a split, where its data set knows it."""
+    """The exhaustive truth of a split, if its data set has one."""
     path = records.truth(split.split)
     return None if path is None else Judgements(scipy.sparse.load_npz(path))
 
@@ -93,8 +93,8 @@ def evaluate_split(
         split: "train", "val" or "test".
         tokenizer: Makes word ids of the captions.
         config: The config of the run.
-        brief: Whether only the model's own matcher is asked, about the whole split alone, as while
-            it trains.
+        brief: Whether only the model's matcher is evaluated, on the whole split alone, as during
+            training.
     """
     options = config.evaluation
     part = records.split(split)
@@ -111,9 +111,9 @@ def evaluate_split(
         name: score_tiles(matcher, embedded.images, embedded.captions, options.tile)
         for name, matcher in matchers.items()
     }
-    for name, own in () if brief else tiles.items():
-        check_time(name, own, part.caption_image, not dense, options.time_limit)
-    scores = ((name, own.dense() if dense else own) for name, own in tiles.items())
+    for name, matrices in () if brief else tiles.items():
+        check_time(name, matrices, part.caption_image, not dense, options.time_limit)
+    scores = ((name, matrices.dense() if dense else matrices) for name, matrices in tiles.items())
     return evaluate_matrices(scores, records, part, config, embedded, brief)
 
 
@@ -136,10 +136,10 @@ def _learned(index: Path, config: Config) -> Change:
 
 
 def plan_memory(config: Config, records: Records, part: SplitRecords, brief: bool = False) -> bool:
-    """Whether the score matrices of a split are held whole; see `fits_in_memory`.
+    """Checks if the score matrices of a split fit in memory; see `fits_in_memory`.
 
     Raises:
-        UserError: If they do not fit and something is asked for that reads whole matrices.
+        UserError: If they do not fit and an option needs whole matrices.
     """
     options = config.evaluation
     if brief:
@@ -163,12 +163,12 @@ def evaluate_matrices(
     """Computes all metrics of scores of a split.
 
     Args:
-        scores: Names and scores; the first are those that a verdict is about.
+        scores: Names and scores; the verdict is about the first.
         records: The records of the data set.
         part: The split.
-        config: What is measured, and what is right.
-        embedded: The embeddings that were scored, for their uncertainty; None if there are none.
-        brief: Whether only metrics that are quickly computed are asked for, as while one trains.
+        config: The config, with metrics and judgements.
+        embedded: The embeddings that were scored, for their uncertainty; None without embeddings.
+        brief: Whether only quickly computed metrics are measured, as during training.
     """
     options = config.evaluation
     extra = () if brief else config.judgements_of(part.split)
@@ -180,7 +180,7 @@ def evaluate_matrices(
         _add_relevance(known, config.relevance)
     folds = 0 if brief else options.folds
     rerankers = {} if brief else build_rerankers(options.rerankers)
-    evaluation = evaluate_known(part.split, scores, known, folds, rerankers)
+    evaluation = evaluate_split_scores(part.split, scores, known, folds, rerankers)
     evaluation.paper = config.paper
     if embedded is not None:
         evaluation.embedded = embedded
@@ -190,7 +190,7 @@ def evaluate_matrices(
 
 
 def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
-    """The relevance that ASP goes by, and that of the evaluators which were released with it."""
+    """The relevance of ASP, and that of the evaluators which were released with it."""
     captions = (known.texts, known.caption_image, len(known.image_ids))
     known.relevance = relevance_matrix(*captions, options.measure, options.tokenizer).dense()
     if options.measure != "tf_idf":
@@ -199,12 +199,12 @@ def _add_relevance(known: GroundTruth, options: RelevanceOptions) -> None:
 
 
 def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) -> Matcher:
-    """A matcher for the test only, with what was trained of it if it has some.
+    """A matcher for evaluation only, with the trained scale and shift if it has them.
 
     Args:
-        choice: Which.
+        choice: The name and options of the matcher.
         trained: The matcher that the model was trained with.
-        losses: Those of the model.
+        losses: The losses of the model.
     """
     matcher: Matcher = build("matcher", choice)
     matcher.follow(losses)

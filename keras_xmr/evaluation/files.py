@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from keras_xmr.evaluation.reported_results import reported_as_dict
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.figures_file import write_figures_file
@@ -18,8 +18,8 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
     """Writes `metrics.json`, and `queries-<split>.npz` with the metrics of every query.
 
     Args:
-        evaluation: What was found.
-        folder: Where the files go.
+        evaluation: The evaluation.
+        folder: The folder of the files.
 
     Returns:
         `metrics.json`.
@@ -30,35 +30,35 @@ def write_figures(evaluation: Evaluation, folder: Path) -> Path:
         figures["paper"] = reported_as_dict(evaluation, evaluation.paper)
     path = folder / "metrics.json"
     write_figures_file(path, figures)
-    reranked = {found.name: found.measured for found in evaluation.reranked}
+    reranked = {result.name: result.measured for result in evaluation.reranked}
     queries = folder / f"queries-{evaluation.split}.npz"
     write_queries(queries, evaluation.measured | reranked, evaluation.ground_truth)
     return path
 
 
 def save_scores(evaluation: Evaluation, folder: Path) -> Path:
-    """Keeps the scores of the model's own matcher, and what is known of their rows and columns.
+    """Saves the scores of the model's matcher, and the ground truth of their rows and columns.
 
     Writes `scores-<split>.npy` and `ground-truth-<split>.json`, which `evaluate` takes as
     `--scores` and `--ground-truth`; of a matcher that scores by direction also
     `text-to-image-scores-<split>.npy`.
 
     Args:
-        evaluation: What was found.
-        folder: Where the files go.
+        evaluation: The evaluation.
+        folder: The folder of the files.
 
     Returns:
         The file of scores.
     """
-    own = evaluation.matchers[0]
+    matcher = evaluation.matchers[0]
     path = folder / f"scores-{evaluation.split}.npy"
-    _save_array(path, np.asarray(own.scores.image_to_text))
-    if own.scores.other is not None:
-        _save_array(folder / f"text-to-image-{path.name}", np.asarray(own.scores.other))
+    _save_array(path, np.asarray(matcher.scores.image_to_text))
+    if matcher.scores.other is not None:
+        _save_array(folder / f"text-to-image-{path.name}", np.asarray(matcher.scores.other))
     write_ground_truth(folder / f"ground-truth-{evaluation.split}.json", evaluation.ground_truth)
     return path
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:
-    with written_aside(path, ".npy") as aside:
-        np.save(aside, array)
+    with replace_atomically(path, ".npy") as temporary:
+        np.save(temporary, array)

@@ -1,4 +1,4 @@
-"""How many candidates a loss still pushes away: gradient counting (Bleeker and de Rijke 2022)."""
+"""Gradient counting: negatives with a gradient (Bleeker and de Rijke 2022)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def count_gradients(
         batch_size: Pairs of a batch.
 
     Returns:
-        Counts of each loss that learns from scores and from who matches whom; None without one,
+        Counts of each loss that reads scores and matches; None without one,
         or of tokens, or of a split that is too small.
     """
     captions = np.random.default_rng(0).permutation(part.num_captions)
@@ -47,7 +47,7 @@ def count_gradients(
     }
     if "tokens" in embedded.images or not batches or not losses:
         return None
-    found: dict[str, list[np.ndarray]] = {}
+    counts_by_loss: dict[str, list[np.ndarray]] = {}
     for batch in batches:
         images = part.caption_image[batch]
         image = _prepared(model, embedded.images, images, "image")
@@ -55,8 +55,8 @@ def count_gradients(
         related = relations({"image_id": tf.constant(images)}, "pairs")
         for name, loss in losses.items():
             if (counts := _counts(model, loss, image, caption, related)) is not None:
-                found.setdefault(name, []).append(counts)
-    counted = {name: np.concatenate(several, axis=1) for name, several in found.items()}
+                counts_by_loss.setdefault(name, []).append(counts)
+    counted = {name: np.concatenate(several, axis=1) for name, several in counts_by_loss.items()}
     return GradientCounts(batch_size, counted) if counted else None
 
 

@@ -24,7 +24,7 @@ _OPTIONS = CCAOptions(
     exponents=(0.5, 1),
     directions=(128, 64),
 )
-"""Some of what `csv_pretrained` chooses from, for hundreds of photos and for thousands."""
+"""Some of the options of `csv_pretrained`, for hundreds of photos and for thousands."""
 
 _MOST = 100_000
 """Captions of a training split: of more, the vectors take gigabytes."""
@@ -35,15 +35,15 @@ Vectors = tuple[np.ndarray, np.ndarray]
 
 
 def add_linear_model(evaluation: Evaluation, records: Records, config: Config) -> None:
-    """Adds what regularised CCA of the features of frozen encoders reaches, in closed form.
+    """Adds the metrics of regularised CCA of the features of frozen encoders, in closed form.
 
     Features are averaged over the places of an image and the words of a caption; where those of
     images are never negative, square roots are taken (Arandjelovic and Zisserman 2012). Ridges,
-    exponent and number of directions are the best on the validation split, without one the first.
+    exponent and number of directions are the best on the validation split, if there is one.
     Nothing is added where the features of both sides are not kept, or scores do not fit in memory.
 
     Args:
-        evaluation: What a model reaches on a split.
+        evaluation: The evaluation of a model on a split.
         records: The records with the features of its encoders; see `with_features`.
         config: The config of its run.
     """
@@ -82,7 +82,10 @@ def _choose(
     vectors = _unit(_means_of_split(split, config), rooted)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
     return max(
-        maps, key=lambda own: evaluate_scores(_scores(cca, own, vectors), judgements).summary[RSUM]
+        maps,
+        key=lambda projections: evaluate_scores(
+            _scores(cca, projections, vectors), judgements
+        ).summary[RSUM],
     )
 
 
@@ -96,11 +99,11 @@ def _means_of_split(split: SplitRecords, config: Config) -> Vectors:
     features: Any = split.caption_features
     captions = caption_feature_batches(features, order, size)
     with split.naming_damage():
-        found, others = (
+        image_means, caption_means = (
             np.concatenate([_means(batch) for batch in batches.as_numpy_iterator()])
             for batches in (images, captions)
         )
-    return found, others
+    return image_means, caption_means
 
 
 def _means(features: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Plans an evaluation before it begins: what of it fits into memory, and how long it takes."""
+"""Plans an evaluation before it begins: its memory and its time."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _FEW_TILES = 16
 
 
 def score_bytes(shape: tuple[int, int], matrices: int = 1) -> int:
-    """Bytes of so many score matrices (images, captions), float32."""
+    """Bytes of score matrices (images, captions), float32."""
     return 4 * matrices * shape[0] * shape[1]
 
 
 def fits_in_memory(
     options: EvaluationOptions, shape: tuple[int, int], matrices: int, labels: bool
 ) -> bool:
-    """Whether the score matrices of an evaluation are held whole, or ranked tile by tile.
+    """Checks if the score matrices of an evaluation fit in memory, or are ranked tile by tile.
 
     Args:
-        options: How is evaluated.
+        options: The options of the evaluation.
         shape: Images, captions.
-        matrices: How many score matrices all matchers make.
+        matrices: Number of score matrices of all matchers.
         labels: Whether the images have label vectors.
 
     Raises:
-        UserError: If they do not fit and something is asked for that reads whole matrices.
+        UserError: If they do not fit and an option needs whole matrices.
     """
     further, whole = _read_whole(options, labels)
     needed = score_bytes(shape, matrices + further)
@@ -51,7 +51,7 @@ def fits_in_memory(
         )
         return False
     raise UserError(
-        f"{_size(shape)} scores and what is made of them take "
+        f"{_size(shape)} scores and derived matrices take "
         f"{ByteSize(needed).human_readable()}, more than "
         f"evaluation.memory_budget ({options.memory_budget.human_readable()}). Ranks alone need "
         f"no whole matrix, but these do: {', '.join(whole)}. Switch them off, or raise the budget "
@@ -62,14 +62,14 @@ def fits_in_memory(
 def check_time(
     name: str, scores: ScoreMatrices, caption_image: np.ndarray, streamed: bool, hours: float | None
 ) -> None:
-    """Says how long scoring with a matcher will take, by the time of one tile.
+    """Estimates the time of scoring with a matcher from the time of one tile.
 
     Args:
         name: The matcher.
         scores: Its scores.
         caption_image: The image that each caption was written for, int (captions,).
         streamed: Whether ranks are counted tile by tile.
-        hours: The most that it may take; None for any time.
+        hours: The time limit; None for none.
 
     Raises:
         UserError: If it takes longer.
@@ -91,7 +91,7 @@ def check_time(
 
 
 def _read_whole(options: EvaluationOptions, labels: bool) -> tuple[int, list[str]]:
-    """How many matrices of the size of the scores there are besides, and what reads whole ones."""
+    """The number of further matrices of this size, and the options that need whole ones."""
     wanted = {
         "evaluation.semantic_precision": 2 if options.semantic_precision else None,
         "evaluation.plausible_match": 0 if options.plausible_match and labels else None,
@@ -99,19 +99,19 @@ def _read_whole(options: EvaluationOptions, labels: bool) -> tuple[int, list[str
         "evaluation.rerankers": 2 if options.rerankers else None,
         "evaluation.save_scores": 0 if options.save_scores else None,
     }
-    found = {key: count for key, count in wanted.items() if count is not None}
-    return sum(found.values()), list(found)
+    matrices = {key: count for key, count in wanted.items() if count is not None}
+    return sum(matrices.values()), list(matrices)
 
 
 def _share(tiles: ScoreTiles, caption_image: np.ndarray) -> float:
-    """The part of the tiles that have the scores of annotated pairs."""
+    """Share of the tiles that have the scores of annotated pairs."""
     (row, _), (column, _) = place_in(tiles.images), place_in(tiles.captions)
     places = row[caption_image] * len(tiles.captions) + column
     return len(np.unique(places)) / tiles.count
 
 
 def _seconds(tiles: ScoreTiles) -> float:
-    """What one tile takes, of captions of middle length; not the first time, when it is traced."""
+    """Seconds of one tile, of captions of medium length, without the tracing of the first call."""
     for _ in range(2):
         begin = time.perf_counter()
         np.asarray(tiles.tile(0, len(tiles.captions) // 2))

@@ -15,7 +15,7 @@ class Ragged:
 
     Args:
         values: The tokens of all items (tokens, ...).
-        lengths: How many of them each item has (items,).
+        lengths: Number of tokens per item (items,).
     """
 
     def __init__(self, values: np.ndarray, lengths: np.ndarray) -> None:
@@ -47,7 +47,7 @@ def join(batches: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, Ragged]:
     """The token embedding of a split.
 
     Args:
-        batches: Of each batch, its tokens without padding (tokens, D), and how many each item has
+        batches: The tokens of each batch without padding (tokens, D), and the number per item
             (items,).
     """
     lengths = np.concatenate([lengths for _, lengths in batches])

@@ -1,4 +1,4 @@
-"""Our figures beside those of a paper."""
+"""Our figures compared with those of a paper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Compared:
     """Figures of a paper, and ours.
 
     Attributes:
-        figures: What the config quotes.
+        figures: The figures in the config.
         row: The row of the paper.
         matcher: The matcher of ours.
         paper: The printed figures by metric, as fractions (ranks and `found_K` as counts).
@@ -56,8 +56,8 @@ def compare_with_reported(evaluation: Evaluation, paper: ReportedResults) -> lis
     """The figures that a paper prints for a split, each with ours.
 
     Args:
-        evaluation: What was found.
-        paper: What the config quotes.
+        evaluation: The evaluation.
+        paper: The reported results in the config.
     """
     return [
         _compare(evaluation, figures, figures.row or paper.row)

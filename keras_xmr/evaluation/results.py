@@ -1,4 +1,4 @@
-"""What an evaluation finds; it needs no TensorFlow."""
+"""Results of an evaluation, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.config.reported_results import ReportedResults
-from keras_xmr.evaluation.damage import Probes
-from keras_xmr.evaluation.uncertainty import Bins
 from keras_xmr.judgements import TRUTH, GroundTruth, Judgements
 from keras_xmr.metrics import Measured, RetrievalMetrics, ScoreMatrices
+from keras_xmr.uncertainty.occlusion import Probes
+from keras_xmr.uncertainty.sigma import Bins
 
 Arrays = Mapping[str, Any]
 """An embedding of many items: arrays, or, for tokens, `Ragged` without their padding."""
@@ -33,11 +33,11 @@ class EmbeddedSplit:
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """Where a model looks, on a few photos of a split.
+    """Attention of a model on a few photos of a split.
 
     Attributes:
         keys: The names of the photos.
-        pixels: What the model sees of them, uint8 (N, size, size, 3).
+        pixels: Their pixels as the model reads them, uint8 (N, size, size, 3).
         maps: By name, maps (N, K, n, n).
     """
 
@@ -48,11 +48,11 @@ class Attention:
 
 @dataclass(frozen=True, eq=False)
 class GradientCounts:
-    """How many negatives of a query have a gradient.
+    """Number of negatives with a gradient per query.
 
     Attributes:
         batch_size: Pairs of a batch.
-        counts: By the name of a loss, int (2, queries): of images, and of captions.
+        counts: By the name of a loss, int (2, queries): images, then captions.
     """
 
     batch_size: int
@@ -60,7 +60,7 @@ class GradientCounts:
 
 
 class _Result:
-    """Something that was measured."""
+    """A measured score matrix."""
 
     measured: Measured
 
@@ -76,18 +76,18 @@ class _Result:
 
     @property
     def truth(self) -> RetrievalMetrics | None:
-        """Metrics against the exhaustive truth, where the data set knows it."""
+        """Metrics against the exhaustive truth, if the data set has one."""
         return self.measured.extra.get(TRUTH)
 
 
 @dataclass
 class MatcherEvaluation(_Result):
-    """What one matcher reaches on a split.
+    """Results of one matcher on a split.
 
     Attributes:
         name: Its name in the config.
         scores: Its scores.
-        measured: What was measured of them.
+        measured: Their metrics.
         tied: Share of the pairs that it ties; see `tied_share`.
     """
 
@@ -99,7 +99,7 @@ class MatcherEvaluation(_Result):
 
 @dataclass
 class RerankedEvaluation(_Result):
-    """What a matcher reaches on a split once its scores are re-ranked.
+    """Results of a matcher on a split after re-ranking.
 
     The re-ranker uses all queries at once (transductive), so these figures are not to be
     compared with plain ones.
@@ -107,7 +107,7 @@ class RerankedEvaluation(_Result):
     Attributes:
         matcher: The name of the matcher.
         reranker: The name of the re-ranker.
-        measured: What was measured; each fold was re-ranked on its own.
+        measured: The metrics; each fold was re-ranked separately.
     """
 
     matcher: str
@@ -122,28 +122,28 @@ class RerankedEvaluation(_Result):
 
 @dataclass(eq=False)
 class Evaluation:
-    """What a model reaches on a split.
+    """Results of a model on a split.
 
     Attributes:
         split: The split.
-        images: How many images it has.
-        captions: How many captions.
-        matchers: For each matcher; the one that the model was trained with comes first.
-        embedded: The embeddings; empty where scores are not those of one model.
-        ground_truth: What is known of the split.
+        images: Number of images.
+        captions: Number of captions.
+        matchers: The results per matcher; that of the training comes first.
+        embedded: The embeddings; empty if the scores are not those of one model.
+        ground_truth: The ground truth of the split.
         uncertainty_bins: For "image" and "caption" queries, recall at 1 in bins of uncertainty.
-        uncertainty_of_truth: Rank correlation between the uncertainty of a caption and how many
-            images it is true of; None where one of them is not known.
-        fewness_of_truth: The same of how few words it has, which takes no model.
-        set_similarity: For "image" and "caption", where they are sets: how alike the embeddings
-            of one item are, as a mean cosine.
-        reranked: What re-rankers make of it.
-        paper: The row of a paper that the config aims at.
-        probes: What was found of uncertainty by embedding again; None if there is no report card.
-        attention: Where the model looks, on a few photos; None where it attends to no places.
-        gradients: How many negatives its losses still push away; None where that is not known.
-        baselines: What simpler models reach, by name; they have the same features.
-        unknown: The embedding of a caption of unknown words alone, of a model of the plane.
+        uncertainty_of_truth: Rank correlation between the uncertainty of a caption and the number
+            of images it is true of; None where one of them is not known.
+        fewness_of_truth: The same of minus its number of words, which needs no model.
+        set_similarity: For "image" and "caption" embeddings that are sets: the mean cosine of the
+            members of one item's set.
+        reranked: The results after re-ranking.
+        paper: The row of a paper that the config reproduces.
+        probes: Results of embedding changed items; None without an uncertainty report.
+        attention: Attention on a few photos; None without attention over places.
+        gradients: Number of negatives with a gradient; None where it is not known.
+        baselines: The metrics of simpler models on the same features, by name.
+        unknown: The embedding of a caption of unknown words alone, for embeddings in the plane.
     """
 
     split: str
@@ -166,17 +166,17 @@ class Evaluation:
 
     @property
     def judgements(self) -> Judgements:
-        """What was held to be right."""
+        """The judgements of the data set."""
         return self.ground_truth.judgements
 
     @property
     def truth(self) -> Judgements | None:
-        """The exhaustive truth, where the data set knows it."""
+        """The exhaustive truth, if the data set has one."""
         return self.ground_truth.extra.get(TRUTH)
 
     @property
     def measured(self) -> dict[str, Measured]:
-        """What was measured with each matcher, by its name."""
+        """The metrics of each matcher, by its name."""
         return {m.name: m.measured for m in self.matchers}
 
     def as_dict(self) -> dict[str, Any]:
@@ -186,8 +186,8 @@ class Evaluation:
             "images": self.images,
             "captions": self.captions,
             "matchers": {m.name: m.measured.as_dict() | {"tied": m.tied} for m in self.matchers},
-            "baselines": {name: found.as_dict() for name, found in self.baselines.items()},
-            "reranked": {found.name: found.measured.as_dict() for found in self.reranked},
+            "baselines": {name: result.as_dict() for name, result in self.baselines.items()},
+            "reranked": {result.name: result.measured.as_dict() for result in self.reranked},
             "uncertainty": {
                 side: {
                     "log_sigma": b.log_sigma,

@@ -16,7 +16,7 @@ from keras_xmr.metrics import ScoreMatrices, ScoreTiles
 from keras_xmr.metrics.score_tiles import TileWork
 
 ON_DEVICE = 2 << 30
-"""Embeddings of captions up to so many bytes stay on the device while they are scored."""
+"""Maximum bytes of caption embeddings that stay on the device during scoring."""
 
 
 class MatcherScores(ScoreTiles):
@@ -29,8 +29,8 @@ class MatcherScores(ScoreTiles):
         matcher: The matcher.
         images: The embedding of the images.
         captions: The embedding of the captions.
-        tile: How many images and captions are scored at once.
-        query: Of a matcher that scores by direction: which side asks. None elsewhere.
+        tile: Number of images and captions that are scored at once.
+        query: The query side, for a matcher that scores by direction. None for others.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class MatcherScores(ScoreTiles):
         return _scorer(self._matcher, self._query)(self._row[1], caption)
 
     def select(self, images: np.ndarray, captions: np.ndarray) -> MatcherScores:
-        chosen, asked = (
+        image, caption = (
             {name: reordered(values, items) for name, values in embedding.items()}
             for embedding, items in zip(self._embedded, (images, captions), strict=True)
         )
-        return MatcherScores(self._matcher, chosen, asked, self._size, self._query)
+        return MatcherScores(self._matcher, image, caption, self._size, self._query)
 
     def for_each(self, work: TileWork, places: Iterable[tuple[int, int]], description: str) -> None:
         try:
@@ -82,7 +82,7 @@ def score_tiles(
         matcher: The matcher.
         images: The embedding of the images (N).
         captions: The embedding of the captions (M).
-        tile: How many images and captions are scored at once.
+        tile: Number of images and captions that are scored at once.
 
     Returns:
         Float32 (N, M); two of them if the matcher scores by direction.
@@ -111,7 +111,7 @@ def score_matrix(
 
 @lru_cache(maxsize=8)
 def _scorer(matcher: Matcher, query: Side | None) -> Callable[..., tf.Tensor]:
-    """What scores a tile: one for each matcher, since it is traced anew wherever it is made."""
+    """The graph that scores a tile: one per matcher, since each is traced again."""
     # Of a partial, TensorFlow counts the tracings for itself: those of several matchers are not
     # one function that is traced too often.
     return tf.function(partial(_score_tile, matcher, query), reduce_retracing=True, autograph=False)

@@ -1,4 +1,4 @@
-"""What sets of embeddings tell."""
+"""Statistics of sets of embeddings."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ _ROWS = 16
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of the two scales of one direction, and what it reaches.
+    """A setting of the two scales of one direction, and its metrics.
 
     Attributes:
         sum_scale: gamma1 or lambda1; None without re-ranking.
         own_scale: gamma2 or lambda2; None without re-ranking.
         recalls: Recall at 1, 5 and 10, as fractions.
-        reciprocal_rank: Mean of 1 / the rank of the first right answer.
+        reciprocal_rank: Mean of 1 / the rank of the first relevant item.
     """
 
     sum_scale: float | None
@@ -38,13 +38,13 @@ class Setting:
 
     @property
     def worth(self) -> tuple[float, float]:
-        """What settings are compared by: the sum of recalls, then the mean reciprocal rank."""
+        """The criterion of the comparison: the sum of recalls, then the mean reciprocal rank."""
         return sum(self.recalls), self.reciprocal_rank
 
 
 @dataclass(frozen=True)
 class ScaleSearch:
-    """What a grid search of the scales has found.
+    """Results of a grid search of the scales.
 
     Attributes:
         plain: For "gamma" (image-to-text) and "lambda" (text-to-image), without re-ranking.
@@ -58,16 +58,16 @@ class ScaleSearch:
 def search_scales(
     scores: Scores, judgements: Judgements, scales: Sequence[float] = SCALES
 ) -> ScaleSearch:
-    """Tries all pairs of scales, for each direction on its own.
+    """Tries all pairs of scales, separately for each direction.
 
     gamma1 and gamma2 are chosen by the image-to-text recalls, lambda1 and lambda2 by the
     text-to-image ones. Of equally good settings, the first of the grid is taken. The sums over
-    rivals are computed once for each gamma1 and lambda1, and only the first right answer of a
+    rivals are computed once for each gamma1 and lambda1, and only the first relevant item of a
     query is ranked. Memory: a transposed copy of the scores.
 
     Args:
         scores: Scores (images, captions), float32 or float64.
-        judgements: What is right.
+        judgements: The relevant pairs.
         scales: The grid of every scale.
 
     Raises:
@@ -86,14 +86,14 @@ def search_scales(
             rows = np.ascontiguousarray(matrix)
             nothing = np.zeros(rows.shape[1], rows.dtype)
             plain[direction] = _setting(None, None, rows, nothing, judgements)
-            found = []
+            candidates = []
             for sum_scale in scales:
                 sums = log_sums(rows, {0: sum_scale})[0]
                 for own_scale in scales:
                     offset = (sums / own_scale).astype(rows.dtype)
-                    found.append(_setting(sum_scale, own_scale, rows, offset, judgements))
+                    candidates.append(_setting(sum_scale, own_scale, rows, offset, judgements))
                     bar.update()
-            settings[direction] = sorted(found, key=lambda s: s.worth, reverse=True)
+            settings[direction] = sorted(candidates, key=lambda s: s.worth, reverse=True)
     return ScaleSearch(plain, settings)
 
 
@@ -110,9 +110,9 @@ def _setting(
 
 
 def _best_ranks(scores: np.ndarray, offset: np.ndarray, judgements: Judgements) -> np.ndarray:
-    """The rank of the first right answer in scores - offset, of each query that has one.
+    """The rank of the first relevant item in scores - offset, of each query that has one.
 
-    Among equal scores, what is wrong stands before what is right, as in all metrics.
+    Among equal scores, wrong candidates rank before relevant ones, as in all metrics.
     """
     starts, columns = judgements.grades.indptr, judgements.grades.indices
     ranks = np.zeros(len(scores), np.int64)

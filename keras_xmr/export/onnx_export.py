@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from keras_xmr.export.saved_model import ExportError
 from keras_xmr.layers.gru import loops_of_keras
 from keras_xmr.model.retriever import Retriever
@@ -63,7 +63,7 @@ def export_onnx(model: Retriever, samples: Mapping[str, np.ndarray], folder: Pat
     written = []
     for side, tower in (("image", model.image_tower), ("text", model.text_tower)):
         path = folder / f"{side}_tower.onnx"
-        with written_aside(path, ".onnx") as aside:
+        with replace_atomically(path, ".onnx") as aside:
             _write(tower, side, aside)
             _compare(tower, side, samples[side], aside)
         written.append(path)

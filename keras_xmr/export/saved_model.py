@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, remove_asides, written_aside
+from data_pipelines.files import remove_stale_temporaries, replace_atomically, temporary_path
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import read_pixels
@@ -47,7 +47,7 @@ def export_keras(model: Retriever, path: Path) -> None:
         path: The file; it appears whole or not at all.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with written_aside(path, ".keras") as temporary:
+    with replace_atomically(path, ".keras") as temporary:
         model.without_optimizer().save(temporary)
 
 
@@ -84,8 +84,8 @@ def export_saved_model(
     if path.exists():
         raise ExportError(f"{path} exists; an export is never replaced by another")
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_asides(path.parent)
-    aside = aside_of(path)
+    remove_stale_temporaries(path.parent)
+    aside = temporary_path(path)
     endpoints = _Endpoints(model, tokenizer, options)
     served = _served(endpoints)
     functions = {name: getattr(served, name) for name in endpoints.all()}

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from data_pipelines.files import aside_of
+from data_pipelines.files import temporary_path
 
 
 def versions(folder: Path) -> list[Path]:
@@ -30,7 +30,7 @@ def remove_old_versions(folder: Path, keep: int) -> None:
     """
     for path in versions(folder)[:-keep]:
         # A server that looks meanwhile finds it whole or not at all.
-        aside = aside_of(path)
+        aside = temporary_path(path)
         os.replace(path, aside)
         shutil.rmtree(aside)
 

@@ -13,14 +13,14 @@ from data_pipelines.files import NO_ARRAY, bytes_after
 _ROWS = 512
 
 _EQUAL_CAPTIONS = (
-    ". Equal captions in a CSV file are one column; a further column caption_id keeps them apart"
+    ". Equal captions in a CSV file are one column; a column caption_id distinguishes them"
 )
 
 Similarity = Literal["cosine", "dot"]
 
 
 class ScoresError(UserError):
-    """A matrix cannot be read or has another shape; the message says what was expected."""
+    """A matrix cannot be read or has another shape; the message has the expected one."""
 
 
 def load_matrix(path: Path) -> np.ndarray:
@@ -30,28 +30,28 @@ def load_matrix(path: Path) -> np.ndarray:
         ScoresError: If the file holds no such matrix.
     """
     try:
-        found = np.load(path, mmap_mode="r")
-        if not isinstance(found, np.ndarray):
-            names = list(found)
+        matrix = np.load(path, mmap_mode="r")
+        if not isinstance(matrix, np.ndarray):
+            names = list(matrix)
             if len(names) != 1:
                 raise ScoresError(
-                    f"{path} holds {len(names)} arrays ({', '.join(names)}), and it is not clear "
-                    "which is meant; save the one alone"
+                    f"{path} holds {len(names)} arrays ({', '.join(names)}), and it is not "
+                    "clear which is meant; save a single one"
                 )
-            found = found[names[0]]
+            matrix = matrix[names[0]]
     except FileNotFoundError:
         raise ScoresError(f"{path} does not exist") from None
     except NO_ARRAY as error:
         raise ScoresError(
             f"{path} is not an array as numpy.save or numpy.savez writes it ({error})"
         ) from None
-    if surplus := bytes_after(found, path):
+    if surplus := bytes_after(matrix, path):
         raise ScoresError(f"{path} has {surplus:,} bytes after its array; save one array alone")
-    if found.ndim != 2 or found.dtype.kind not in "fiu":
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         raise ScoresError(
-            f"{path} holds {found.dtype} of shape {found.shape}; a matrix of numbers is expected"
+            f"{path} holds {matrix.dtype} of shape {matrix.shape}; a matrix of numbers is expected"
         )
-    return found
+    return matrix
 
 
 def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.ndarray:
@@ -60,7 +60,7 @@ def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.nd
     Args:
         path: The file.
         shape: Images, captions.
-        described_by: The file that says so, for the error message.
+        described_by: The file of the ground truth, for error messages.
 
     Raises:
         ScoresError: If it has another shape.
@@ -78,24 +78,24 @@ def load_scores(path: Path, shape: tuple[int, int], described_by: Path) -> np.nd
 
 
 def load_embeddings(path: Path, kind: str, count: int, described_by: Path) -> np.ndarray:
-    """Embeddings of all images or of all captions, as a matrix with a row for each.
+    """Embeddings of all images or of all captions, a matrix with one row per item.
 
     Args:
         path: The file.
         kind: "images" or "captions".
-        count: How many there are.
-        described_by: The file that says so, for the error message.
+        count: Number of items.
+        described_by: The file of the ground truth, for error messages.
 
     Raises:
         ScoresError: If there are more or fewer.
     """
-    found = load_matrix(path)
-    if len(found) != count:
+    embeddings = load_matrix(path)
+    if len(embeddings) != count:
         raise ScoresError(
-            f"{path} is {_size(found)}, but {described_by} has {count:,} {kind}: a row for each "
-            "is expected, in its order"
+            f"{path} is {_size(embeddings)}, but {described_by} has {count:,} {kind}: one row per "
+            "item is expected, in its order"
         )
-    return found
+    return embeddings
 
 
 def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cosine") -> np.ndarray:
@@ -110,13 +110,13 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
         Float32 (N, M).
 
     Raises:
-        ScoresError: If the embeddings differ in width, have none, or are not finite, or an inner
-            product does not fit into float32.
+        ScoresError: If the embeddings differ in dimension, have none, or are not finite, or an
+            inner product overflows float32.
     """
     if images.shape[1] != captions.shape[1]:
         raise ScoresError(
             f"the image embeddings have {images.shape[1]} numbers, those of captions "
-            f"{captions.shape[1]}; they must be of one space"
+            f"{captions.shape[1]}; they must have one dimension"
         )
     if not images.shape[1]:
         raise ScoresError("the embeddings have no numbers: their width is 0")
@@ -128,7 +128,7 @@ def similarity(images: np.ndarray, captions: np.ndarray, kind: Similarity = "cos
         if not np.isfinite(scores[rows]).all():
             raise ScoresError(
                 "the embeddings are too large for an inner product in float32; divide them by a "
-                "constant, which changes no order, or take --similarity=cosine"
+                "constant, which keeps all rankings, or use --similarity=cosine"
             )
     return scores
 

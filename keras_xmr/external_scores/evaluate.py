@@ -1,4 +1,4 @@
-"""From the files of a user to tables and figures."""
+"""Evaluates files of scores or embeddings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
-from keras_xmr.evaluation.core import evaluate_known
+from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.external_scores.arrays import Similarity, load_embeddings, load_scores, similarity
@@ -31,29 +31,29 @@ from keras_xmr.reranking import Reranker
 from keras_xmr.run_folder import EXTERNAL
 
 _SPLIT = "test"
-"""What the images are called where the ground truth has no splits."""
+"""Name of the split if the ground truth has none."""
 
 
 @dataclass(frozen=True)
 class ExternalScores:
-    """What a user brings.
+    """Files of scores or embeddings with a ground truth, and options of their evaluation.
 
     Attributes:
         ground_truth: File of images and captions; see `read_ground_truth`.
         scores: File of scores (images, captions); or embeddings, below.
-        text_to_image_scores: File of the scores that rank images, if they are others.
+        text_to_image_scores: File of the scores that rank images, if these differ.
         image_embeddings: File of embeddings (images, D).
         caption_embeddings: File of embeddings (captions, D).
-        similarity: How embeddings are scored.
+        similarity: The similarity of embeddings.
         split: The split, if the ground truth is a split file of Karpathy.
         judgements: Further judgements: names, files or options; see `add_judgements`.
         labels: File of instance annotations, for Plausible-Match R-Precision; see `read_labels`.
-        relevance: File of semantic relevance (images, captions), for ASP; the CIDEr of the
-            captions if None, and their TF-IDF beside it.
-        folds: Over how many folds means are taken besides.
-        output: Folder of what is written; beside the scores if None.
+        relevance: File of semantic relevance (images, captions), for ASP; the CIDEr and the TF-IDF
+            of the captions if None.
+        folds: Number of folds over which means are taken in addition.
+        output: The output folder; next to the scores if None.
         trec: Folder for run files and qrels of TREC, if they are wanted; see `write_trec`.
-        trec_depth: How many documents of a query a run file has.
+        trec_depth: Number of documents per query in a run file.
     """
 
     ground_truth: Path
@@ -73,12 +73,12 @@ class ExternalScores:
 
     @property
     def folder(self) -> Path:
-        """Where the figures go."""
+        """The folder of the figures."""
         source = self.scores or self.image_embeddings or self.ground_truth
         return self.output or source.with_name(f"{source.stem}-evaluation")
 
     def as_dict(self) -> dict[str, Any]:
-        """The files, and what decides what the figures mean, by the keys of a config."""
+        """The files, and options that decide the meaning of figures, by the keys of a config."""
         measure = "cider" if self.relevance is None else str(self.relevance)
         return {
             "seed": 0,
@@ -93,46 +93,46 @@ class ExternalScores:
         }
 
 
-def run(own: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) -> Evaluation:
+def run(files: ExternalScores, rerankers: Mapping[str, Reranker] | None = None) -> Evaluation:
     """Evaluates scores, prints tables, and writes the figures in the layout of a run.
 
     The command `compare` takes the folder as a run.
 
     Args:
-        own: What the user brings.
-        rerankers: Re-rankers by name; what each makes of the scores is measured besides.
+        files: The files and options.
+        rerankers: Re-rankers by name; the scores are measured after each in addition.
 
     Raises:
         UserError: If a file is missing, two do not fit together, or the folder of the output
             cannot be written to.
     """
-    check_folder(own.folder)
-    truth = _ground_truth(own)
-    split = own.split or _SPLIT
-    scores = [("scores", _scores(own, truth))]
+    check_folder(files.folder)
+    truth = _ground_truth(files)
+    split = files.split or _SPLIT
+    scores = [("scores", _scores(files, truth))]
     try:
-        evaluation = evaluate_known(split, scores, truth, own.folds, rerankers)
+        evaluation = evaluate_split_scores(split, scores, truth, files.folds, rerankers)
     except ValueError as error:
         raise UserError(f"these scores cannot be evaluated: {error}") from None
     tables = [str(table) for table in result_tables(evaluation)]
     print("\n" + "\n\n".join([verdict_line(evaluation), *tables]) + "\n", flush=True)
-    path = write_figures(evaluation, own.folder / "evaluation" / split)
-    settings = yaml.safe_dump(own.as_dict(), sort_keys=False, allow_unicode=True)
-    atomic_write(own.folder / EXTERNAL, settings.encode("utf-8"))
+    path = write_figures(evaluation, files.folder / "evaluation" / split)
+    settings = yaml.safe_dump(files.as_dict(), sort_keys=False, allow_unicode=True)
+    atomic_write(files.folder / EXTERNAL, settings.encode("utf-8"))
     print(f"figures: {path}", flush=True)
-    if own.trec is not None:
-        written = write_trec(own.trec, split, scores[0][1], truth, own.trec_depth)
+    if files.trec is not None:
+        written = write_trec(files.trec, split, scores[0][1], truth, files.trec_depth)
         print(f"run files and qrels: {', '.join(map(str, written))}", flush=True)
     return evaluation
 
 
-def _ground_truth(own: ExternalScores) -> GroundTruth:
-    truth = read_ground_truth(own.ground_truth, own.split)
-    add_judgements(truth, own.judgements)
-    if own.labels:
-        truth.labels = read_labels(own.labels, truth)
-    if own.relevance:
-        truth.relevance = load_scores(own.relevance, truth.shape, own.ground_truth)
+def _ground_truth(files: ExternalScores) -> GroundTruth:
+    truth = read_ground_truth(files.ground_truth, files.split)
+    add_judgements(truth, files.judgements)
+    if files.labels:
+        truth.labels = read_labels(files.labels, truth)
+    if files.relevance:
+        truth.relevance = load_scores(files.relevance, truth.shape, files.ground_truth)
     else:
         captions = (truth.texts, truth.caption_image, len(truth.image_ids))
         truth.relevance = relevance_matrix(*captions).dense()
@@ -140,29 +140,29 @@ def _ground_truth(own: ExternalScores) -> GroundTruth:
     return truth
 
 
-def _scores(own: ExternalScores, truth: GroundTruth) -> ScoreMatrices:
-    embeddings = (own.image_embeddings, own.caption_embeddings)
-    if own.scores and any(embeddings):
+def _scores(files: ExternalScores, truth: GroundTruth) -> ScoreMatrices:
+    embeddings = (files.image_embeddings, files.caption_embeddings)
+    if files.scores and any(embeddings):
         raise UserError("give either --scores or embeddings, not both")
-    if own.text_to_image_scores and not own.scores:
+    if files.text_to_image_scores and not files.scores:
         raise UserError("--text-to-image-scores needs --scores, which rank captions")
-    if own.scores:
-        files = filter(None, (own.scores, own.text_to_image_scores))
+    if files.scores:
+        paths = filter(None, (files.scores, files.text_to_image_scores))
         return ScoreMatrices(
             *(
                 read_run(file, truth.image_ids, truth.caption_ids)
                 if is_run(file)
-                else load_scores(file, truth.shape, own.ground_truth)
-                for file in files
+                else load_scores(file, truth.shape, files.ground_truth)
+                for file in paths
             )
         )
-    if not own.image_embeddings or not own.caption_embeddings:
+    if not files.image_embeddings or not files.caption_embeddings:
         raise UserError("give --scores, or both --image-embeddings and --caption-embeddings")
     images, captions = truth.shape
     return ScoreMatrices(
         similarity(
-            load_embeddings(own.image_embeddings, "images", images, own.ground_truth),
-            load_embeddings(own.caption_embeddings, "captions", captions, own.ground_truth),
-            own.similarity,
+            load_embeddings(files.image_embeddings, "images", images, files.ground_truth),
+            load_embeddings(files.caption_embeddings, "captions", captions, files.ground_truth),
+            files.similarity,
         )
     )

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from keras_xmr.external_scores.arrays import ScoresError
 from keras_xmr.judgements import GroundTruth
-from keras_xmr.judgements.lines import first_line
-from keras_xmr.judgements.trec import check_ids, read_lines_of, write_qrels
+from keras_xmr.judgements.reading import first_line
+from keras_xmr.judgements.trec import check_ids, read_trec_lines, write_qrels
 from keras_xmr.metrics import ScoreMatrices
 
 DEPTH = 1000
@@ -22,7 +22,7 @@ _LAYOUT = "query Q0 document rank score tag"
 
 
 def is_run(path: Path) -> bool:
-    """Whether a file is a run file, by its first line: six words, the fifth of them a number."""
+    """Recognises a run file by the first line: six words, the fifth of them a number."""
     words = first_line(path).split()
     try:
         return len(words) == 6 and math.isfinite(float(words[4]))
@@ -33,8 +33,8 @@ def is_run(path: Path) -> bool:
 def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -> np.ndarray:
     """Reads a run file as a score matrix.
 
-    Queries are images or captions; the first line says which. The order is that of the scores, as
-    in trec_eval; ranks are not read.
+    Queries are images or captions, as in the first line. The order is that of the scores, as in
+    trec_eval; ranks are not read.
 
     Args:
         path: The file.
@@ -46,24 +46,24 @@ def read_run(path: Path, image_ids: Sequence[str], caption_ids: Sequence[str]) -
 
     Raises:
         JudgementsError: If a line is malformed.
-        ScoresError: If an id is not known, a score is not a number, or a pair is there twice.
+        ScoresError: If an id is unknown, a score is not a number, or a pair is duplicate.
     """
     rows, columns = ({id_: n for n, id_ in enumerate(ids)} for ids in (image_ids, caption_ids))
     scores = np.full((len(rows), len(columns)), -np.inf)
     turned = None
-    for line, words in read_lines_of(path, 6, _LAYOUT):
+    for line, words in read_trec_lines(path, 6, _LAYOUT):
         if turned is None:
             turned = not (words[0] in rows and words[2] in columns)
         image, caption = (words[2], words[0]) if turned else (words[0], words[2])
         for kind, id_, known in (("image", image, rows), ("caption", caption, columns)):
             if id_ not in known:
                 raise ScoresError(
-                    f"{path}:{line}: there is no {kind} {id_!r}; the ground truth has "
+                    f"{path}:{line}: unknown {kind} {id_!r}; the ground truth has "
                     f"{len(known):,}, such as {next(iter(known))!r}"
                 )
         place = rows[image], columns[caption]
         if scores[place] != -np.inf:
-            raise ScoresError(f"{path}:{line}: {words[2]!r} is there twice for {words[0]!r}")
+            raise ScoresError(f"{path}:{line}: duplicate {words[2]!r} for {words[0]!r}")
         scores[place] = _score(words[4], f"{path}:{line}")
     return scores
 
@@ -87,7 +87,7 @@ def write_run(
             out.
         query_ids: The id of each row.
         document_ids: The id of each column.
-        depth: How many documents of a query are written.
+        depth: Number of documents per query.
         tag: The name of the run, without blanks.
 
     Raises:
@@ -95,7 +95,7 @@ def write_run(
     """
     check_ids([*query_ids, *document_ids, tag])
     digits = 9 if scores.dtype == np.float32 else 17
-    with written_aside(path, path.suffix) as aside, aside.open("w", encoding="utf-8") as file:
+    with replace_atomically(path, path.suffix) as name, name.open("w", encoding="utf-8") as file:
         for query, row in zip(query_ids, scores, strict=True):
             order = np.argsort(-row, kind="stable")[:depth].tolist()
             ranked = ((document_ids[place], row[place]) for place in order)
@@ -109,17 +109,17 @@ def write_run(
 def write_trec(
     folder: Path, split: str, scores: ScoreMatrices, truth: GroundTruth, depth: int = DEPTH
 ) -> list[Path]:
-    """Writes scores as run files and what is right as qrels, for both directions.
+    """Writes scores as run files and judgements as qrels, for both directions.
 
-    The files are `<split>-i2t.run`, `<split>-i2t.qrels` with the annotated answers, and
+    The files are `<split>-i2t.run`, `<split>-i2t.qrels` with the annotated pairs, and
     `<split>-<judgements>-i2t.qrels` with further judgements; and the same with t2i.
 
     Args:
-        folder: Where the files go; it is made.
+        folder: The folder of the files; it is created.
         split: The split.
         scores: Scores (images, captions).
-        truth: What is known of the images and captions.
-        depth: How many documents of a query are written.
+        truth: The ground truth.
+        depth: Number of documents per query.
 
     Returns:
         The files.
@@ -134,7 +134,7 @@ def write_trec(
 def _write_all(
     folder: Path, split: str, scores: ScoreMatrices, truth: GroundTruth, depth: int
 ) -> Iterator[Path]:
-    known = {"": truth.judgements, **{f"-{name}": own for name, own in truth.extra.items()}}
+    known = {"": truth.judgements, **{f"-{name}": j for name, j in truth.extra.items()}}
     ids = truth.image_ids, truth.caption_ids
     for number, side in enumerate(("i2t", "t2i")):
         queries, documents = ids if number == 0 else ids[::-1]
@@ -143,8 +143,8 @@ def _write_all(
         yield path
         for name, judgements in known.items():
             path = folder / f"{split}{name}-{side}.qrels"
-            own = judgements if number == 0 else judgements.transpose()
-            write_qrels(path, own, queries, documents)
+            relation = judgements if number == 0 else judgements.transpose()
+            write_qrels(path, relation, queries, documents)
             yield path
 
 

@@ -16,7 +16,12 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import aside_of, checksum, remove_asides, written_aside
+from data_pipelines.files import (
+    checksum,
+    remove_stale_temporaries,
+    replace_atomically,
+    temporary_path,
+)
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from data_pipelines.source_changes import data_change
@@ -165,7 +170,7 @@ class _Builder:
         if calibrate and "verdict" not in self.content:
             self._calibrate()
         for folder in (self.path / PARTS, self.path):
-            remove_asides(folder)
+            remove_stale_temporaries(folder)
         self._check_parts()
         self._remove_strays()
         new, gone = self._compare()
@@ -241,7 +246,7 @@ class _Builder:
             WORDS: found.vocabulary.as_arrays(),
         }
         for name, arrays in files.items():
-            with written_aside(self.path / name, ".npz") as temporary:
+            with replace_atomically(self.path / name, ".npz") as temporary:
                 np.savez(temporary, **dict(arrays))  # type: ignore[arg-type]
         self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
 
@@ -347,7 +352,7 @@ class _Builder:
     def _write_part(self, items: Sequence[Photo], arrays: Mapping[str, np.ndarray]) -> str:
         """Writes a part, and gives its name."""
         name = f"{self.content['next_part']:06d}"
-        aside = aside_of(self.path / PARTS / name)
+        aside = temporary_path(self.path / PARTS / name)
         aside.mkdir()
         (aside / ITEMS).write_text(json.dumps([item.as_dict() for item in items]), "utf-8")
         for key, values in arrays.items():

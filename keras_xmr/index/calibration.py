@@ -15,7 +15,6 @@ from data_pipelines.progress import Progress
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.evaluation.uncertainty import bins, log_sigma
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.index.embedding_arrays import Arrays, concatenate, select, split_items
 from keras_xmr.index.query_reranking import Reranking, tune
@@ -32,6 +31,7 @@ from keras_xmr.index.verdict import (
 )
 from keras_xmr.index.vocabulary import Vocabulary, split_words
 from keras_xmr.training.kept_features import with_features
+from keras_xmr.uncertainty.sigma import bins, log_sigma
 
 REFERENCE = 256
 """So many training photos are the reference of scores."""

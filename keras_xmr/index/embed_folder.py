@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from data_pipelines.progress import Progress
 from keras_xmr.index.photo_embedding import PhotoEmbedder
 from keras_xmr.index.photos import check_root, find_photos
@@ -57,7 +57,7 @@ def embed_folder(run: Path, images: Path, output: Path) -> EmbeddedPhotos:
     if not embedded.paths:
         raise UserError(f"{images} has no photo that can be read")
     output.parent.mkdir(parents=True, exist_ok=True)
-    with written_aside(output, output.suffix) as temporary:
+    with replace_atomically(output, output.suffix) as temporary:
         write(temporary, embedded, model.fingerprint)
     return embedded
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import NO_ARRAY, written_aside
+from data_pipelines.files import NO_ARRAY, replace_atomically
 from data_pipelines.locks import locked
 from keras_xmr.index.learning import Change
 
@@ -87,7 +87,7 @@ class Learned:
             "fingerprint": self.fingerprint,
             "marks": self.marks,
         }
-        with locked(folder), written_aside(folder / LEARNED, ".npz") as aside:
+        with locked(folder), replace_atomically(folder / LEARNED, ".npz") as aside:
             np.savez(
                 aside,
                 queries=change.queries,

@@ -10,14 +10,14 @@ import numpy as np
 
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
-from keras_xmr.evaluation.damage import Probes, drop_from_captions, erase_images
-from keras_xmr.evaluation.mixtures import mix_images
 from keras_xmr.evaluation.results import EmbeddedSplit
 from keras_xmr.index.calibration import in_batches
 from keras_xmr.index.coverage import measure_coverage
 from keras_xmr.index.embedding_arrays import select
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.model.retriever import Retriever
+from keras_xmr.uncertainty.mixtures import mix_images
+from keras_xmr.uncertainty.occlusion import Probes, drop_from_captions, erase_images
 
 ITEMS = 200
 """So many images, and as many captions, are damaged, drawn with a seed."""
@@ -60,10 +60,9 @@ def probe(
         "image": erase_images(embedder, pixels, whole=whole_images),
         "caption": drop_from_captions(embedder, texts, whole=whole_captions),
     }
-    damage = {side: growth for side, growth in found.items() if growth is not None}
     other = split != "val" and len(records.split("val")) > 0
     return Probes(
-        damage=damage,
+        occlusion={side: growth for side, growth in found.items() if growth is not None},
         coverage=measure_coverage(again, records, split, embedded) if other else None,
         mixtures=mix_images(embedder, pixels, whole_images),
     )

@@ -1,4 +1,4 @@
-"""What counts as a right answer, and the places where that is written."""
+"""Relevance judgements, and the files that hold them."""
 
 from keras_xmr.judgements.caption_files import (
     read_ground_truth,
@@ -6,7 +6,6 @@ from keras_xmr.judgements.caption_files import (
     write_ground_truth,
 )
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.extra import (
     TRUTH,
     JudgementOptions,
@@ -15,10 +14,11 @@ from keras_xmr.judgements.extra import (
     name_clashes,
 )
 from keras_xmr.judgements.files import find_judgements, read_judgements
-from keras_xmr.judgements.given import as_judgements, check_image_ids
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
+from keras_xmr.judgements.reading import JudgementsError
 from keras_xmr.judgements.relation import Judgements, multi_hot
 from keras_xmr.judgements.trec import write_qrels
+from keras_xmr.judgements.validation import as_judgements, check_image_ids
 
 __all__ = [
     "EXTENDED_COCO",

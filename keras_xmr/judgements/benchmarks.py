@@ -1,4 +1,4 @@
-"""How public benchmarks of many right answers write down what is right."""
+"""File formats of public benchmarks with many relevant items."""
 
 from __future__ import annotations
 
@@ -8,39 +8,31 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
-def _alone(text: str) -> list[str]:
-    return [text]
-
-
 @dataclass(frozen=True)
 class Layout:
     """The columns of a CSV file of judgements.
 
     Attributes:
-        name: Whose they are.
-        image: The column of the image, or of whatever is found.
+        name: The name of the benchmark.
+        image: The column of the image, or of another retrieved item.
         caption: The column of the caption, or of its id.
-        grade: The column of the grade; where it is missing, every row is right.
+        grade: The column of the grade; without it, every row is relevant.
         image_id: From the text of the image to its id.
-        captions: From the text of the caption to the captions that it stands for.
+        captions: From the text of the caption to the captions that it contains.
     """
 
     name: str
     image: str
     caption: str
     grade: str = "grade"
-    image_id: Callable[[str], str] = _as_it_is
-    captions: Callable[[str], Sequence[str]] = _alone
+    image_id: Callable[[str], str] = str
+    captions: Callable[[str], Sequence[str]] = lambda text: [text]
 
 
 def _coco_id(url: str) -> str:
     """COCO's id of an image, from the name of its file; other names as they are."""
-    found = re.search(r"(?:^|[/_])0*(\d+)\.jpg$", url)
-    return found[1] if found else url
+    match = re.search(r"(?:^|[/_])0*(\d+)\.jpg$", url)
+    return match[1] if match else url
 
 
 def _levels(hierarchy: str) -> list[str]:
@@ -54,7 +46,7 @@ BENCHMARKS = (
     # Alper and Averbuch-Elor 2024, data/hierarcaps_test.csv: id,captions,image_url, where captions
     # are "bird => blue bird => blue bird sitting on top of branch => ...".
     Layout("HierarCaps", "image_url", "captions", image_id=_coco_id, captions=_levels),
-    # Vendrow et al. 2024, inquire_annotations.csv: a row for each relevant image of a query, whose
+    # Vendrow et al. 2024, inquire_annotations.csv: a row per relevant image of a query, whose
     # text is in inquire_queries_*.csv.
     Layout("INQUIRE", "image_path", "query_id"),
     # Zhu et al. 2024, query_0_product_id_0.csv and the three like it: grades from 1 to 100.
@@ -62,8 +54,8 @@ BENCHMARKS = (
 )
 
 
-def layout_of(header: Sequence[str]) -> Layout:
-    """The layout of a CSV file by its first line: our own, unless it is that of a benchmark."""
+def find_layout(header: Sequence[str]) -> Layout:
+    """The layout of a CSV file by its first line: `OWN`, unless it is that of a benchmark."""
     if OWN.image in header and OWN.caption in header:
         return OWN
     for layout in BENCHMARKS:
@@ -73,16 +65,16 @@ def layout_of(header: Sequence[str]) -> Layout:
 
 
 def circo_pairs(content: Any) -> Iterator[tuple[str, str]]:
-    """The ids of image and query of each right answer in annotations of CIRCO.
+    """The ids of image and query of each relevant pair in annotations of CIRCO.
 
-    A query is an image and what is to be other than there (Baldrati et al. 2023); its id is that
-    of the annotation.
+    A query is an image and a text on the wanted changes (Baldrati et al. 2023); its id is that of
+    the annotation.
 
     Args:
-        content: What `annotations/val.json` holds; those of the test split have no answers.
+        content: The content of `annotations/val.json`; the test split has no answers.
 
     Raises:
-        KeyError, TypeError: If it is something else.
+        KeyError, TypeError: If the content has another structure.
     """
     for annotation in content:
         for image in annotation["gt_img_ids"]:

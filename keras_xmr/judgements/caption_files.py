@@ -1,4 +1,4 @@
-"""Reads images, captions and their order from the files that users have, and writes them."""
+"""Reads and writes files of images and captions."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ import numpy as np
 
 from data_pipelines.files import atomic_write
 from data_pipelines.json_entries import fault, identifier, is_text, karpathy_keys, string
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.files import check_some_right, read_csv
 from keras_xmr.judgements.ground_truth import GroundTruth, judge
+from keras_xmr.judgements.reading import JudgementsError, reading
 from keras_xmr.judgements.relation import Judgements
 
 _LABELS = 1_000_000
 
 
 def read_ground_truth(path: Path, split: str | None = None) -> GroundTruth:
-    """Reads which images and captions there are, in which order, and which belong together.
+    """Reads images and captions, their order, and their pairs.
 
-    The formats, told apart by what is in the file:
+    The formats, which are recognised by their content:
 
     * captions as COCO has them (`captions_val2014.json`): images in the order of `images`,
       captions in the order of `annotations`;
     * a split file of Karpathy (`dataset_coco.json`): the images of one split in the order of
       the file, captions in the order of their images;
     * CSV with the columns `image,caption` and perhaps `grade`: images and captions in the order
-      in which they first occur. A caption that stands in several rows is one caption, right for
-      several images; a column `caption_id` keeps equal captions apart.
+      in which they first occur. A caption of several rows is one caption, relevant for several
+      images; a column `caption_id` distinguishes equal captions.
 
     Args:
         path: The file.
         split: The split of a Karpathy file: train, restval, val or test; test by default.
 
     Raises:
-        JudgementsError: If the file is none of these, or contradicts itself.
+        JudgementsError: If the file has another format, or contradicts itself.
     """
     if path.suffix == ".csv":
-        found = _from_csv(path)
+        truth = _parse_csv(path)
     else:
         content = _json(path)
         if not isinstance(content.get("images"), list):
             raise JudgementsError(
-                f"{path} has no list 'images'; it should hold captions as COCO has them, or be a "
-                "split file of Karpathy"
+                f"{path} has no list 'images'; expected captions in COCO's format, or a split "
+                "file of Karpathy"
             )
         try:
             if "annotations" in content:
-                found = _from_coco(path, content)
+                truth = _parse_coco(path, content)
             else:
-                return _from_karpathy(path, content, split or "test")
+                return _parse_karpathy(path, content, split or "test")
         except (KeyError, TypeError, AttributeError) as error:
             raise JudgementsError(f"{path} has a malformed entry: {fault(error)}") from None
     if split is not None:
-        raise JudgementsError(f"{path} has no splits; leave out --split")
-    return found
+        raise JudgementsError(f"{path} has no splits; remove --split")
+    return truth
 
 
 def write_ground_truth(path: Path, truth: GroundTruth) -> None:
-    """Writes a ground truth so that `read_ground_truth` gives the same again.
+    """Writes a ground truth for `read_ground_truth`.
 
     The layout is that of COCO's caption files, with the labels of each image, and with
-    `judgements`, which says whether the "pairs" are right or all captions of the "classes".
+    `judgements`: "pairs", or "classes" if all captions of a class are relevant.
     """
     labels = truth.labels or [()] * len(truth.image_ids)
     content = {
         "judgements": truth.kind,
         "images": [
-            {"id": id_, **({"labels": list(own)} if own else {})}
-            for id_, own in zip(truth.image_ids, labels, strict=True)
+            {"id": id_, **({"labels": list(of_image)} if of_image else {})}
+            for id_, of_image in zip(truth.image_ids, labels, strict=True)
         ],
         "annotations": [
             {"id": id_, "image_id": truth.image_ids[image], "caption": text}
@@ -91,11 +91,11 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
         truth: The images.
 
     Returns:
-        The categories of each image, numbered from 0 in the order of their ids; none for an
+        The categories of each image, numbered from 0 in the order of their ids; empty for an
         image without annotated objects.
 
     Raises:
-        JudgementsError: If the file is no such file, or knows none of the images.
+        JudgementsError: If the file has another format, or none of the images.
     """
     content = _json(path)
     try:
@@ -104,8 +104,8 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
         labels: dict[str, set[int]] = {id_: set() for id_ in truth.image_ids}
         known = 0
         for annotation in content["annotations"]:
-            if (own := labels.get(str(annotation["image_id"]))) is not None:
-                own.add(number[annotation["category_id"]])
+            if (of_image := labels.get(str(annotation["image_id"]))) is not None:
+                of_image.add(number[annotation["category_id"]])
                 known += 1
     except (KeyError, TypeError) as error:
         raise JudgementsError(
@@ -115,24 +115,18 @@ def read_labels(path: Path, truth: GroundTruth) -> list[tuple[int, ...]]:
         raise JudgementsError(
             f"{path} annotates none of the images, which are such as {truth.image_ids[0]!r}"
         )
-    return [tuple(sorted(own)) for own in labels.values()]
+    return [tuple(sorted(of_image)) for of_image in labels.values()]
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
+    with reading(path, "JSON (CSV needs a name that ends in .csv)"):
         content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise JudgementsError(f"{path} does not exist") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise JudgementsError(
-            f"{path} can be read neither as JSON ({error}) nor, by its name, as CSV"
-        ) from None
     if not isinstance(content, dict):
         raise JudgementsError(f"{path} holds a {type(content).__name__}, not an object")
     return content
 
 
-def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
+def _parse_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
     images, annotations = content["images"], content["annotations"]
     image_ids = _ids(path, "image", (image["id"] for image in images))
     caption_ids = _ids(path, "caption", (a["id"] for a in annotations))
@@ -165,7 +159,7 @@ def _from_coco(path: Path, content: dict[str, Any]) -> GroundTruth:
     )
 
 
-def _from_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTruth:
+def _parse_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTruth:
     keys = karpathy_keys(content["images"])
     chosen = [number for number, image in enumerate(content["images"]) if image["split"] == split]
     images = [content["images"][number] for number in chosen]
@@ -184,7 +178,7 @@ def _from_karpathy(path: Path, content: dict[str, Any], split: str) -> GroundTru
     )
 
 
-def _from_csv(path: Path) -> GroundTruth:
+def _parse_csv(path: Path) -> GroundTruth:
     images: dict[str, int] = {}
     captions: dict[str, int] = {}
     named: dict[int, int] = {}
@@ -197,7 +191,7 @@ def _from_csv(path: Path) -> GroundTruth:
         if grade > 0:
             right.setdefault(column, row)
         if grades.setdefault((row, column), grade) != grade:
-            raise JudgementsError(f"{path}:{line}: this pair has had another grade before")
+            raise JudgementsError(f"{path}:{line}: this pair has another grade above")
     if not grades:
         raise JudgementsError(f"{path} has no rows")
     pairs = np.array(list(grades))
@@ -225,10 +219,10 @@ def _text(value: Any) -> str:
 
 
 def _ids(path: Path, kind: str, ids: Iterable[Any]) -> list[str]:
-    found = [_text(identifier(id_)) for id_ in ids]
-    if len(set(found)) < len(found):
-        twice = next(id_ for id_ in found if found.count(id_) > 1)
+    texts = [_text(identifier(id_)) for id_ in ids]
+    if len(set(texts)) < len(texts):
+        twice = next(id_ for id_ in texts if texts.count(id_) > 1)
         raise JudgementsError(f"{path}: the {kind} id {twice!r} is given twice")
-    if not found:
+    if not texts:
         raise JudgementsError(f"{path} has no {kind}s")
-    return found
+    return texts

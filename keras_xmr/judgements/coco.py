@@ -17,10 +17,9 @@ EXTENDED_COCO = ("eccv_caption", "cxc")
 def extended_coco(name: str, image_ids: Sequence[str], caption_ids: Sequence[str]) -> Judgements:
     """Extended judgements of images and captions of COCO's test split (Karpathy's 5,000).
 
-    The files come with the package `eccv_caption`. Only the queries that they judge are asked:
-    1,261 images and 1,332 captions in ECCV Caption. All images and captions are candidates. A
-    right answer that is not among the candidates is left out: two captions that ECCV Caption
-    names are not in the test split.
+    The files come with the package `eccv_caption`. Only the judged images and captions are
+    queries: 1,261 images and 1,332 captions in ECCV Caption. All are candidates. Relevant items
+    outside of the candidates are left out: two captions of ECCV Caption are not in the test split.
 
     Args:
         name: One of `EXTENDED_COCO`.
@@ -33,7 +32,7 @@ def extended_coco(name: str, image_ids: Sequence[str], caption_ids: Sequence[str
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # It would like `ujson`, and says so.
+            warnings.simplefilter("ignore")  # A warning about the missing `ujson`.
             from eccv_caption import Metrics
     except ImportError:
         raise UserError(
@@ -44,24 +43,26 @@ def extended_coco(name: str, image_ids: Sequence[str], caption_ids: Sequence[str
     relation = files.eccv_gts if name == "eccv_caption" else files.cxc_gts
     image_of = {id_: number for number, id_ in enumerate(image_ids)}
     caption_of = {id_: number for number, id_ in enumerate(caption_ids)}
-    # In both directions the same pairs where both ends are asked, so one relation holds both.
+    # Pairs of which both ends are queries are the same in both directions: one relation holds both.
     pairs = {(str(i), str(c)) for i, captions in relation["i2t"].items() for c in captions}
     pairs |= {(str(i), str(c)) for c, images in relation["t2i"].items() for i in images}
     places = [(image_of[i], caption_of[c]) for i, c in pairs if i in image_of and c in caption_of]
     if not places:
         raise UserError(
             f"the judgements {name!r} name none of the images and captions: they are for COCO's "
-            f"test split and go by COCO's ids, such as image {next(iter(relation['i2t']))} and "
+            f"test split and use COCO's ids, such as image {next(iter(relation['i2t']))} and "
             f"caption {next(iter(relation['t2i']))}, but there are {image_ids[0]!r} and "
             f"{caption_ids[0]!r}"
         )
     shape = (len(image_ids), len(caption_ids))
     right = Judgements.from_grades(np.array(places), np.ones(len(places)), shape)
     return Judgements(
-        right.grades, _asked(relation["i2t"], image_ids), _asked(relation["t2i"], caption_ids)
+        right.grades,
+        _query_mask(relation["i2t"], image_ids),
+        _query_mask(relation["t2i"], caption_ids),
     )
 
 
-def _asked(queries: Mapping[int, Sequence[int]], ids: Sequence[str]) -> np.ndarray:
+def _query_mask(queries: Mapping[int, Sequence[int]], ids: Sequence[str]) -> np.ndarray:
     names = set(map(str, queries))
     return np.array([id_ in names for id_ in ids])

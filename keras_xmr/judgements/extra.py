@@ -1,4 +1,4 @@
-"""Further judgements that one measures against, and their names."""
+"""Further judgements for metrics, and their names."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_xmr.judgements.coco import EXTENDED_COCO
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.files import Unjudged, find_judgements
 from keras_xmr.judgements.flickr8k import is_flickr8k
 from keras_xmr.judgements.ground_truth import GroundTruth
+from keras_xmr.judgements.reading import JudgementsError
 
 TRUTH = "truth"
-"""The name of the exhaustive truth, where the data set knows it."""
+"""The name of the exhaustive truth of a data set."""
 
 _TAKEN = ("annotated", "folds", "metrics")
-"""What figures against the annotated pairs are called, beside those of further judgements."""
+"""Names of the figures against the annotated pairs."""
 
 
 @dataclass(frozen=True)
 class JudgementOptions:
-    """Judgements to measure against.
+    """Further judgements, and how they are read.
 
     Attributes:
         source: `eccv_caption` or `cxc`, or a file.
-        name: What figures against them are called; by default the name of the source, or that of
-            the file without its ending.
-        unjudged: How pairs that the source does not name are taken; see `read_judgements`.
-        annotated: Whether annotated pairs are right, too; see `Judgements.with_annotated`. By
-            default they are for Flickr8K's human judgements, and not for others.
+        name: The name of their figures; by default the name of the source, or of the file without
+            its ending.
+        unjudged: The treatment of pairs that the source does not name; see `read_judgements`.
+        annotated: Whether annotated pairs are relevant, too; see `Judgements.with_annotated`. By
+            default true for Flickr8K's human judgements alone.
     """
 
     source: str
@@ -39,24 +39,24 @@ class JudgementOptions:
 
     @property
     def title(self) -> str:
-        """The name of figures against them."""
+        """The name of their figures."""
         source = self.source
         return self.name or (source if source in EXTENDED_COCO else Path(source).stem)
 
 
 def judgement_options(source: str | JudgementOptions) -> JudgementOptions:
-    """The options of judgements that are written as their source alone."""
+    """The options of judgements, which may be given as the source alone."""
     return source if isinstance(source, JudgementOptions) else JudgementOptions(source=source)
 
 
 def name_clashes(
     sources: Iterable[JudgementOptions], taken: Iterable[str] = ()
 ) -> Iterator[tuple[int, str]]:
-    """Yields the number of each source whose figures have no name of their own, and what to do.
+    """Yields the number of each source with an ambiguous name, and a hint.
 
     Args:
         sources: The judgements.
-        taken: Names of other judgements that are there.
+        taken: Names of other judgements.
     """
     names = {*_TAKEN, *taken}
     for number, source in enumerate(sources):
@@ -68,24 +68,24 @@ def name_clashes(
 
 
 def add_judgements(truth: GroundTruth, sources: Sequence[str | JudgementOptions]) -> None:
-    """Adds further judgements to what is known of images and captions.
+    """Adds further judgements to a ground truth.
 
     Args:
-        truth: What is known.
+        truth: The ground truth.
         sources: Names and files; see `find_judgements`.
 
     Raises:
-        JudgementsError: If a file cannot be read, or a name stands twice.
+        JudgementsError: If a file cannot be read, or a name is given twice.
     """
     options = [judgement_options(source) for source in sources]
     for _, clash in name_clashes(options, truth.extra):
         raise JudgementsError(f"judgements: {clash}")
-    for own in options:
+    for option in options:
         ids = truth.image_ids, truth.caption_ids, truth.texts
-        found = find_judgements(own.source, *ids, own.unjudged)
-        annotated = own.annotated
+        judgements = find_judgements(option.source, *ids, option.unjudged)
+        annotated = option.annotated
         if annotated is None:
-            annotated = is_flickr8k(Path(own.source))
+            annotated = is_flickr8k(Path(option.source))
         if annotated:
-            found = found.with_annotated(truth.caption_image)
-        truth.extra[own.title] = found
+            judgements = judgements.with_annotated(truth.caption_image)
+        truth.extra[option.title] = judgements

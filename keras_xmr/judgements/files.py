@@ -1,4 +1,4 @@
-"""Reads judgements that a user has written down."""
+"""Reads files of judgements."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import scipy.sparse
 
 from data_pipelines.files import NO_ARRAY
 from data_pipelines.json_entries import fault
-from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, layout_of
+from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, find_layout
 from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.flickr8k import is_flickr8k, read_grades
 from keras_xmr.judgements.names import CaptionNames, known_name
+from keras_xmr.judgements.reading import JudgementsError, read_rows, reading
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.judgements.trec import is_qrels, read_qrels
 
 _COLUMNS = ("image", "caption")
 _NOTHING_WRONG = (
-    "names no wrong pairs, so nothing can be measured if all other pairs are left out; use "
+    "has no wrong pairs, so nothing can be measured if all other pairs are left out; use "
     "`unjudged: wrong`"
 )
 _SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 Unjudged = Literal["left_out", "wrong", "wrong_in_pool"]
-"""How pairs that a file does not name are taken: as not judged, as wrong, or as wrong if the file
-names both their image and their caption, in whatever pairs."""
+"""The treatment of pairs that a file does not name: not judged, wrong, or wrong if the file names
+both their image and their caption in any pairs."""
 
 
 def find_judgements(
@@ -49,7 +49,7 @@ def find_judgements(
         source: "eccv_caption" or "cxc", or a file as `read_judgements` takes.
         image_ids: The ids of the images.
         caption_ids: The ids of the captions.
-        texts: The captions themselves, if they are known.
+        texts: The texts of the captions, if known.
         unjudged: See `read_judgements`.
     """
     if source not in EXTENDED_COCO:
@@ -68,34 +68,33 @@ def read_judgements(
 ) -> Judgements:
     """Reads judgements from a file.
 
-    A CSV file has the columns `image,caption` and perhaps `grade`, a row for each pair that is
-    judged. Pairs may stand in any order; a grade of 0 says that a pair is wrong, as leaving it
-    out does by default. A caption goes by its id, or by its text, which then stands for every
-    caption that says the same. A column `caption_id` names captions in place of the column
-    `caption`. A `.npz` file is a sparse matrix (images, captions) that `scipy.sparse.save_npz`
-    wrote.
+    A CSV file has the columns `image,caption` and perhaps `grade`, a row per judged pair,
+    in any order; a grade of 0 means that a pair is wrong, as its omission does by default. A
+    caption is named by its id, or by its text, which names all captions with this text. A column
+    `caption_id` names captions in place of the column `caption`. A `.npz` file is a sparse matrix
+    (images, captions) of `scipy.sparse.save_npz`.
 
-    Files of public benchmarks are read as they are: the annotations of CIRCO (`val.json`), and the
-    CSV files of HierarCaps, INQUIRE and Marqo-GS, which are known by their columns. What they
-    judge beyond these images and captions is left out, and of several grades of a pair the
-    highest counts. Captions go by the id of the query in CIRCO and INQUIRE, and by their text in
+    Files of public benchmarks are supported: the annotations of CIRCO (`val.json`), and the CSV
+    files of HierarCaps, INQUIRE and Marqo-GS, which are recognised by their columns. Judgements
+    beyond these images and captions are left out, and of several grades of a pair the highest
+    counts. Captions are named by the id of the query in CIRCO and INQUIRE, and by their text in
     the others; images by COCO's ids in CIRCO and HierarCaps. The two files of Flickr8K's human
-    judgements are read as they are too, see `keras_xmr.judgements.flickr8k`, and so are qrels of
-    TREC, see `keras_xmr.judgements.trec`.
+    judgements are supported too, see `keras_xmr.judgements.flickr8k`, and so are qrels of TREC,
+    see `keras_xmr.judgements.trec`.
 
     Args:
         path: The file.
         image_ids: The ids of the images, as the column `image` names them.
         caption_ids: The ids of the captions.
-        texts: The captions themselves, if they are known.
-        unjudged: How pairs that the file does not name are taken; see `Unjudged`. By default they
-            are left out for Flickr8K's files, and wrong for all others.
+        texts: The texts of the captions, if known.
+        unjudged: The treatment of pairs that the file does not name; see `Unjudged`. By default
+            "left_out" for Flickr8K's files, and "wrong" for all others.
 
     Raises:
-        JudgementsError: If the file is not such a file, names an id that is not known, has a
-            grade that is not a number from 0 on, judges a pair twice and differently, or calls
-            no pair right; or a benchmark judges none of the images and captions; or pairs that
-            are not named are to be left out and no pair is named as wrong.
+        JudgementsError: If the file has another format, an unknown id, a grade that is not a
+            number from 0 on, contradicting grades of a pair, or no relevant pair; or a benchmark
+            has none of the images and captions; or pairs that are not named are to be left out
+            and no pair is named as wrong.
     """
     unjudged = unjudged or ("left_out" if is_flickr8k(path) else "wrong")
     judgements = _read(path, image_ids, caption_ids, texts, unjudged == "wrong")
@@ -107,15 +106,15 @@ def read_judgements(
 
 
 def check_some_right(path: Path, judgements: Judgements) -> Judgements:
-    """Refuses judgements that call no pair right: every metric of them would be 0.
+    """Refuses judgements without a relevant pair: every metric of them would be 0.
 
     Raises:
-        JudgementsError: If they do.
+        JudgementsError: If no pair is relevant.
     """
     if not judgements.grades.nnz:
         raise JudgementsError(
-            f"{path} calls no pair right, so nothing can be measured; it needs rows with a grade "
-            "above 0, or without a column grade"
+            f"{path} has no relevant pair, so nothing can be measured; it needs rows with a grade "
+            "above 0, or no column grade"
         )
     return judgements
 
@@ -131,37 +130,37 @@ def _read(
         return _read_matrix(path, (len(image_ids), len(caption_ids)), fully_judged)
     is_benchmark = path.suffix == ".json" or is_flickr8k(path) or is_qrels(path)
     if is_benchmark or _layout(path) is not OWN:
-        return _of_benchmark(path, image_ids, caption_ids, fully_judged)
+        return _read_benchmark(path, image_ids, caption_ids, fully_judged)
     images = {id_: number for number, id_ in enumerate(image_ids)}
     captions = CaptionNames(list(zip(caption_ids, texts or caption_ids, strict=True)))
-    found: dict[tuple[int, int], float] = {}
+    graded: dict[tuple[int, int], float] = {}
     for line, ids, grade in read_csv(path):
         image = images.get(known_name(ids[0], images))
         numbers = ([] if image is None else [image], captions.numbers(ids[1]))
-        for kind, id_, own, known in zip(
+        for kind, id_, places, known in zip(
             _COLUMNS, ids, numbers, (image_ids, caption_ids), strict=True
         ):
-            if not own:
+            if not places:
                 first = ", ".join(map(repr, known[:3]))
                 raise JudgementsError(
-                    f"{path}:{line}: there is no {kind} {id_!r}; there are {len(known):,}, the "
-                    f"first {first}"
+                    f"{path}:{line}: unknown {kind} {id_!r}; there are {len(known):,}, the first "
+                    f"{first}"
                 )
         for key in itertools.product(*numbers):
-            if found.setdefault(key, grade) != grade:
+            if graded.setdefault(key, grade) != grade:
                 raise JudgementsError(
-                    f"{path}:{line}: image {ids[0]!r} and caption {ids[1]!r} have been judged "
-                    f"{found[key]:g} before, and {grade:g} here; keep one of the two lines"
+                    f"{path}:{line}: image {ids[0]!r} and caption {ids[1]!r} are judged "
+                    f"{graded[key]:g} above and {grade:g} here; keep one of the two lines"
                 )
-    pairs = np.array(list(found), np.int64).reshape(-1, 2)
-    grades = np.array(list(found.values()))
+    pairs = np.array(list(graded), np.int64).reshape(-1, 2)
+    grades = np.array(list(graded.values()))
     return Judgements.from_grades(pairs, grades, (len(image_ids), len(caption_ids)), fully_judged)
 
 
-def _of_benchmark(
+def _read_benchmark(
     path: Path, image_ids: Sequence[str], caption_ids: Sequence[str], fully_judged: bool
 ) -> Judgements:
-    """Judgements of a benchmark, as far as they are of these images and captions."""
+    """Judgements of a benchmark, restricted to these images and captions."""
     image_of = {id_: number for number, id_ in enumerate(image_ids)}
     caption_of = {id_: number for number, id_ in enumerate(caption_ids)}
     grades: dict[tuple[int, int], float] = {}
@@ -179,8 +178,8 @@ def _of_benchmark(
             grades[image, caption] = max(grade, grades.get((image, caption), 0.0))
     if not grades:
         raise JudgementsError(
-            f"{path} judges none of the images and captions, which are such as {image_ids[0]!r} "
-            f"and {caption_ids[0]!r}; it names such as {example[0]!r} and {example[1]!r}"
+            f"{path} has none of the images and captions, such as {image_ids[0]!r} "
+            f"and {caption_ids[0]!r}; it has, for instance, {example[0]!r} and {example[1]!r}"
         )
     shape = (len(image_ids), len(caption_ids))
     pairs, values = np.array(list(grades)), np.array(list(grades.values()))
@@ -188,14 +187,12 @@ def _of_benchmark(
 
 
 def _read_circo(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
-    """The right answers of CIRCO, as `read_csv` yields them."""
+    """The relevant pairs of CIRCO, as `read_csv` yields them."""
+    with reading(path, "JSON"):
+        content = json.loads(path.read_bytes())
     try:
-        for number, ids in enumerate(circo_pairs(json.loads(path.read_bytes()))):
+        for number, ids in enumerate(circo_pairs(content)):
             yield number, ids, 1.0
-    except FileNotFoundError:
-        raise JudgementsError(f"{path} does not exist") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise JudgementsError(f"{path} cannot be read as JSON ({error})") from None
     except (KeyError, TypeError) as error:
         raise JudgementsError(
             f"{path} has no annotations of CIRCO's validation split: {fault(error)}"
@@ -203,10 +200,10 @@ def _read_circo(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
 
 
 def _layout(path: Path) -> Layout:
-    """Whose columns a CSV file has; a file that cannot be read is told of when it is read."""
+    """The layout of a CSV file; errors of reading it are raised when it is read."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return layout_of(next(csv.reader(file), []))
+            return find_layout(next(csv.reader(file), []))
     except (OSError, UnicodeDecodeError, csv.Error):
         return OWN
 
@@ -219,7 +216,7 @@ def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judg
         raise JudgementsError(f"{path} does not exist") from None
     except (*NO_ARRAY, KeyError, TypeError, AttributeError) as error:
         raise JudgementsError(
-            f"{path} is no sparse matrix as scipy.sparse.save_npz writes it ({error})"
+            f"{path} is not a sparse matrix of scipy.sparse.save_npz ({error})"
         ) from None
     if matrix.shape != shape:
         raise JudgementsError(
@@ -236,7 +233,7 @@ def _read_matrix(path: Path, shape: tuple[int, int], fully_judged: bool) -> Judg
 def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
     """Yields the line, the ids of image and caption, and the grade of every row of a CSV file.
 
-    Ids have the blanks of the file around them: `known_name` finds the id that is meant.
+    Ids keep the blanks around them: `known_name` finds the id that is meant.
 
     Raises:
         JudgementsError: If the file has no columns `image,caption`, or those of a benchmark, or a
@@ -254,53 +251,6 @@ def read_csv(path: Path) -> Iterator[tuple[int, tuple[str, str], float]]:
             yield line, (layout.image_id(image.strip()), each), number
 
 
-def read_rows(
-    path: Path, needed: Sequence[str] = _COLUMNS, usual: str = "image,caption,grade"
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the line and the fields, by column, of every row of a CSV file.
-
-    Args:
-        path: The file.
-        needed: The columns that it must have.
-        usual: A first line as it should be, for messages.
-
-    Raises:
-        JudgementsError: If a column is missing, or a row is malformed.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, None) or []
-            missing = [column for column in needed if column not in header]
-            if missing:
-                raise JudgementsError(
-                    f"{path} has no column {missing[0]!r}: its first line is "
-                    f"{','.join(header)!r}, and should be {usual!r}"
-                )
-            if twice := [name for name in header if name and header.count(name) > 1]:
-                raise JudgementsError(
-                    f"{path} has two columns {twice[0]!r}; rename or remove one of them"
-                )
-            for row in reader:
-                if not row:
-                    continue
-                if len(row) != len(header):
-                    raise JudgementsError(
-                        f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
-                    )
-                yield reader.line_num, dict(zip(header, row, strict=True))
-    except FileNotFoundError:
-        raise JudgementsError(f"{path} does not exist; it should hold {usual}") from None
-    except IsADirectoryError:
-        raise JudgementsError(f"{path} is a folder; a CSV file is expected") from None
-    except OSError as error:
-        raise JudgementsError(f"{path} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
-    except csv.Error as error:
-        raise JudgementsError(f"{path}:{reader.line_num}: not valid CSV ({error})") from None
-
-
 def parse_grade(text: str, where: str) -> float:
     """A grade as a number from 0 on; `where` names the line in messages."""
     try:
@@ -308,7 +258,7 @@ def parse_grade(text: str, where: str) -> float:
         grade = math.nan if "_" in text else float(text)
     except ValueError:
         grade = math.nan
-    # Grades are kept in float32, where others become infinite, or 0.
+    # Grades are stored in float32, where others become infinite, or 0.
     if grade != 0 and not _SMALLEST <= grade <= _LARGEST:
         raise JudgementsError(
             f"{where}: the grade is {text!r}; a grade is 0 (wrong) or a number from "

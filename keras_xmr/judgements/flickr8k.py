@@ -1,6 +1,6 @@
 """The human judgements of Flickr8K's test photos, as they were released (Hodosh et al. 2013).
 
-A pair that is in neither file was never judged: that is not a no.
+A pair that is in neither file was not judged, which does not make it wrong.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_xmr.judgements.errors import JudgementsError
-from keras_xmr.judgements.lines import first_line, read_lines
+from keras_xmr.judgements.reading import JudgementsError, first_line, read_lines
 
 _LOGGER = logging.getLogger(__name__)
 _LAYOUTS = (
@@ -24,7 +23,7 @@ _LAYOUTS = (
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """What several people said of each pair of a photo and a caption.
+    """Ratings of pairs of a photo and a caption by several people.
 
     Attributes:
         pairs: The photo and the id of the caption of each pair.
@@ -37,19 +36,19 @@ class Ratings:
 
     @property
     def by_experts(self) -> bool:
-        """Whether these are scores of experts, not votes of the crowd."""
+        """True for scores of experts, false for votes of the crowd."""
         return self.values.shape[1] == 3
 
     def grades(self) -> np.ndarray:
         """The grade of each pair, int (pairs,): 0 is wrong.
 
-        By experts a pair is right if the median is 3 (minor mistakes, grade 1) or 4 (describes
-        the photo, grade 2). By the crowd it is right with more yes than no (grade 1), or without
-        a no (grade 2); as many yes as no make it wrong.
+        By experts a pair is relevant if the median is 3 (minor mistakes, grade 1) or 4 (describes
+        the photo, grade 2). By the crowd it is relevant with more yes than no (grade 1), or
+        without a no (grade 2); as many yes as no make it wrong.
         """
         if self.by_experts:
-            found: np.ndarray = np.maximum(np.median(self.values, axis=1).astype(int) - 2, 0)
-            return found
+            grades: np.ndarray = np.maximum(np.median(self.values, axis=1).astype(int) - 2, 0)
+            return grades
         yes, no = self.values.T
         return (yes > no).astype(int) + ((yes > 0) & (no == 0))
 
@@ -61,15 +60,15 @@ class Ratings:
 
 
 def is_flickr8k(path: Path) -> bool:
-    """Whether a file is one of these, by its first line: five columns with tabs between."""
+    """Recognises these files by the first line: five columns, separated by tabs."""
     return first_line(path).count("\t") == 4
 
 
 def read_ratings(path: Path) -> Ratings:
-    """Reads ExpertAnnotations.txt or CrowdFlowerAnnotations.txt; the columns say which it is.
+    """Reads ExpertAnnotations.txt or CrowdFlowerAnnotations.txt, which differ in their columns.
 
     Raises:
-        JudgementsError: If the file cannot be read, a line is malformed, or a pair is in it twice.
+        JudgementsError: If the file cannot be read, a line is malformed, or a pair is duplicate.
     """
     pairs: dict[tuple[str, str], int] = {}
     values: list[tuple[int, ...]] = []
@@ -104,7 +103,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _scores(fields: Sequence[str]) -> tuple[int, ...] | None:
-    """Scores of three experts; None if these are not."""
+    """Scores of three experts; None if the fields are others."""
     is_scores = len(fields) == 3 and all(field in ("1", "2", "3", "4") for field in fields)
     return tuple(map(int, fields)) if is_scores else None
 

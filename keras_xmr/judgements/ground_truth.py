@@ -1,4 +1,4 @@
-"""All that is known of the images and captions of a split: order, ids, judgements, labels."""
+"""The ground truth of a split: ids and order of images and captions, judgements, labels."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from keras_xmr.judgements.relation import Judgements, multi_hot
 
 @dataclass(eq=False)
 class GroundTruth:
-    """What is known of the rows and columns of a score matrix.
+    """The ground truth of the rows and columns of a score matrix.
 
     Attributes:
         image_ids: The id of each image, in the order of the rows.
         caption_ids: The id of each caption, in the order of the columns.
         caption_image: The image that each caption was written for (the first, if there are
             several), int64 (captions,).
-        judgements: What is right.
-        kind: Where that comes from: the annotated "pairs", or the "classes" of the images.
+        judgements: The relevant pairs.
+        kind: Their source: the annotated "pairs", or the "classes" of the images.
         texts: The captions, or empty strings.
-        labels: The labels of each image, as numbers from 0; empty tuples where there are none.
-        extra: Further judgements to measure against, by name.
+        labels: The labels of each image, as numbers from 0; empty tuples without labels.
+        extra: Further judgements, by name.
         relevance: Semantic relevance (images, captions), or None.
         extra_relevance: The same by further measures, by their names.
-        measures: Further metrics to measure, by name: from scores (queries, candidates) and what
-            is right to a value of every query; see `keras_xmr.metrics.QueryMetric`.
+        measures: Further metrics, by name: functions of scores (queries, candidates) and judgements
+            that return a value per query; see `keras_xmr.metrics.QueryMetric`.
     """
 
     image_ids: Sequence[str]
@@ -51,7 +51,7 @@ class GroundTruth:
         return len(self.image_ids), len(self.caption_ids)
 
     def select(self, images: np.ndarray, captions: np.ndarray) -> GroundTruth:
-        """What is known of some of the images and some of the captions, which belong to them.
+        """The ground truth of some of the images and some of their captions.
 
         Args:
             images: Numbers of the images, int (images,), ascending.
@@ -74,27 +74,27 @@ class GroundTruth:
 
     @property
     def has_label_vectors(self) -> bool:
-        """Whether images have sets of labels, not one class each."""
-        return any(len(own) > 1 for own in self.labels)
+        """True if images have sets of labels, rather than one class each."""
+        return any(len(of_image) > 1 for of_image in self.labels)
 
     def label_vectors(self) -> scipy.sparse.csr_array:
         """Label vectors of the images, sparse (images, labels)."""
-        count = 1 + max((max(own) for own in self.labels if own), default=-1)
+        count = 1 + max((max(of_image) for of_image in self.labels if of_image), default=-1)
         return multi_hot(self.labels, count)
 
 
 def judge(
     kind: str, caption_image: np.ndarray, labels: Sequence[tuple[int, ...]], num_images: int
 ) -> Judgements:
-    """What is right: the annotated pairs, or all pairs of one class.
+    """Judgements from the annotated pairs, or from all pairs of one class.
 
     Args:
         kind: "pairs" or "classes".
         caption_image: The image that each caption was written for, int (captions,).
         labels: The class of each image, as a tuple of one number; for "classes" alone.
-        num_images: How many images there are.
+        num_images: Number of images.
     """
     if kind == "pairs":
         return Judgements.from_pairs(caption_image, num_images)
-    classes = np.array([own[0] for own in labels])
+    classes = np.array([of_image[0] for of_image in labels])
     return Judgements.from_classes(classes, classes[caption_image])

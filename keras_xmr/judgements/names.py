@@ -1,4 +1,4 @@
-"""Captions by what people call them: an id, or the text itself."""
+"""Finds captions by id or text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CaptionNames:
             self._by_text.setdefault(one_line(text), []).append(number)
 
     def numbers(self, name: str) -> list[int]:
-        """The captions of a name; none if it is not known. An id goes before a text."""
+        """The captions of a name; empty for an unknown one. Ids take precedence over texts."""
         id_ = known_name(name, self._by_id)
         if id_ in self._by_id:
             return [self._by_id[id_]]
@@ -30,10 +30,10 @@ class CaptionNames:
 
 
 def known_name(name: str, known: Container[str]) -> str:
-    """A name as a file has it if it is known, and otherwise without the blanks around it."""
+    """A name as in the file if it is known, and otherwise without blanks around it."""
     return name if name in known else name.strip()
 
 
 def one_line(text: str) -> str:
-    """A text in one line, without characters that do not show."""
+    """A text in one line, without invisible characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())

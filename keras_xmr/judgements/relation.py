@@ -1,4 +1,4 @@
-"""What counts as a right answer: a sparse, graded, many-to-many relation."""
+"""Relevance judgements: a sparse, graded, many-to-many relation."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _ROWS = 256
 
 @dataclass(frozen=True, eq=False)
 class Judgements:
-    """Which captions are right for which images, and how right.
+    """The relevance of captions to images, and its grade.
 
-    An image can have any number of right captions, a caption any number of right images, and
-    either may have none. A pair is right (with a grade), wrong, or not judged: whatever `judged`
-    leaves out. Without `judged`, every pair was judged, and whatever has no grade is wrong.
+    An image can have any number of relevant captions, a caption any number of relevant images,
+    including none. A pair is relevant (with a grade), wrong, or not judged: the pairs that `judged`
+    leaves out. Without `judged`, every pair was judged, and those without a grade are wrong.
 
     Attributes:
         grades: Sparse float32 (images, captions), in rows; a stored number is above 0.
-        image_query_mask: Bool (images,): the images that are asked as queries. The others are
-            candidates only. None asks all.
+        image_query_mask: Bool (images,): the images that are queries. The others are candidates
+            only. None for all.
         caption_query_mask: Bool (captions,): the same of captions.
-        judged: Sparse bool (images, captions): the judged pairs. The right ones are added to it.
+        judged: Sparse bool (images, captions): the judged pairs. The relevant ones are added.
             None if every pair was judged.
     """
 
@@ -46,9 +46,7 @@ class Judgements:
         grades.sum_duplicates()
         grades.eliminate_zeros()
         if grades.nnz and not 0 < grades.data.min() <= grades.data.max() < np.inf:
-            raise ArgumentError(
-                "a grade is below 0, infinite or NaN; pairs that are wrong have none"
-            )
+            raise ArgumentError("a grade is below 0, infinite or NaN; wrong pairs have no grade")
         masks = (self.image_query_mask, self.caption_query_mask)
         for mask, count in zip(masks, grades.shape, strict=True):
             if mask is not None and np.shape(mask) != (count,):
@@ -74,7 +72,7 @@ class Judgements:
         shape: tuple[int, int],
         fully_judged: bool = True,
     ) -> Judgements:
-        """Pairs that were graded one by one.
+        """Judgements from graded pairs.
 
         Args:
             pairs: Image and caption of each pair, int (pairs, 2); each pair once.
@@ -84,7 +82,7 @@ class Judgements:
                 only images and captions with a judged pair are queries.
 
         Raises:
-            ArgumentError: If the pairs and grades are not such, or a pair is outside the shape.
+            ArgumentError: If pairs, grades and shape are not valid, or a pair is outside the shape.
         """
         pairs, grades, shape = _checked_pairs(pairs, grades, shape)
         places = (pairs[:, 0], pairs[:, 1])
@@ -96,20 +94,20 @@ class Judgements:
             return cls(graded)
         judged = scipy.sparse.csr_array((np.ones(len(pairs), bool), places), shape=shape)
         images, captions = (
-            np.bincount(own, minlength=count) > 0 for own, count in zip(places, shape, strict=True)
+            np.bincount(n, minlength=count) > 0 for n, count in zip(places, shape, strict=True)
         )
         return cls(graded, images, captions, judged)
 
     @classmethod
     def from_pairs(cls, image_of_caption: np.ndarray, num_images: int) -> Judgements:
-        """Every caption is right for the image that it was written for.
+        """Judgements in which every caption is relevant for the image that it was written for.
 
         Args:
             image_of_caption: The image of each caption, int (captions,).
-            num_images: How many images there are.
+            num_images: Number of images.
 
         Raises:
-            ArgumentError: If a caption has no such image.
+            ArgumentError: If the image of a caption does not exist.
         """
         rows = np.asarray(image_of_caption)
         if rows.ndim != 1:
@@ -122,7 +120,7 @@ class Judgements:
 
     @classmethod
     def from_classes(cls, image_classes: np.ndarray, caption_classes: np.ndarray) -> Judgements:
-        """Every caption of a class is right for every image of the class.
+        """Judgements in which every caption of a class is relevant for every image of the class.
 
         Args:
             image_classes: The class of each image, int (images,).
@@ -142,14 +140,13 @@ class Judgements:
     ) -> Judgements:
         """Plausible matches: label vectors that differ in at most zeta entries.
 
-        Who has no label at all matches nobody, as in the released code: nothing is known of it.
-        Source: Chun et al. 2021, Sec. 4.1.
+        Items without any label match none, as in the released code (Chun et al. 2021, Sec. 4.1).
 
         Args:
             image_labels: Label vectors of 0 and 1, sparse (images, labels); see `multi_hot`.
             caption_labels: The same of captions, (captions, labels). A caption has the labels
                 of its image.
-            zeta: In how many entries they may differ.
+            zeta: The number of entries in which they may differ.
         """
         images = scipy.sparse.csr_array(image_labels, dtype=np.int32)
         captions = scipy.sparse.csr_array(caption_labels, dtype=np.int32).T.tocsc()
@@ -171,7 +168,7 @@ class Judgements:
 
     @property
     def fully_judged(self) -> bool:
-        """Whether every pair was judged, so that whatever has no grade is wrong."""
+        """True if every pair was judged, so that pairs without a grade are wrong."""
         return self.judged is None
 
     def with_unjudged_wrong(self) -> Judgements:
@@ -193,11 +190,11 @@ class Judgements:
         return Judgements(self.grades, self.image_query_mask, self.caption_query_mask, pool)
 
     def with_annotated(self, image_of_caption: np.ndarray) -> Judgements:
-        """The same, with annotated pairs as right ones.
+        """The same, with annotated pairs as relevant ones.
 
-        An annotated pair that was judged right keeps its grade; the others have the highest grade
-        that there is. Pairs of images or captions that are not queries, since nobody judged any
-        pair of them, stay as they are.
+        An annotated pair that was judged relevant keeps its grade; the others get the highest
+        grade. Pairs of images or captions that are not queries, since no pair of them was judged,
+        stay unchanged.
 
         Args:
             image_of_caption: The image that each caption was written for, int (captions,).
@@ -224,23 +221,23 @@ class Judgements:
         )
 
     def counts(self) -> np.ndarray:
-        """How many right captions each image has, int (images,)."""
+        """Number of relevant captions per image, int (images,)."""
         return np.diff(self.grades.indptr)
 
     def candidate_counts(self) -> np.ndarray:
-        """How many captions were judged for each image, int (images,)."""
+        """Number of judged captions per image, int (images,)."""
         if self.judged is None:
             return np.full(self.shape[0], self.shape[1])
         return np.diff(self.judged.indptr)
 
     def queries(self) -> scipy.sparse.csr_array:
-        """The grades, without those of images that are not asked: sparse (images, captions)."""
+        """The grades of the images that are queries: sparse (images, captions)."""
         if self.image_query_mask is None:
             return self.grades
-        asked = scipy.sparse.dia_array(
+        mask = scipy.sparse.dia_array(
             (self.image_query_mask[None].astype(np.float32), [0]), shape=(self.shape[0],) * 2
         )
-        rows = (asked @ self.grades).tocsr()
+        rows = (mask @ self.grades).tocsr()
         rows.eliminate_zeros()
         return rows
 
@@ -280,13 +277,13 @@ def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy
 
     Args:
         labels: The labels of each item, as numbers from 0.
-        count: How many different labels there are.
+        count: Number of labels.
 
     Returns:
         Sparse float32 (items, count).
     """
-    starts = np.concatenate([[0], np.cumsum([len(own) for own in labels])]).astype(np.int64)
-    columns = np.concatenate([np.asarray(own, np.int64) for own in labels] or [np.empty(0, int)])
+    starts = np.concatenate([[0], np.cumsum([len(n) for n in labels])]).astype(np.int64)
+    columns = np.concatenate([np.asarray(n, np.int64) for n in labels] or [np.empty(0, int)])
     ones = np.ones(len(columns), np.float32)
     matrix = scipy.sparse.csr_array((ones, columns, starts), shape=(len(labels), count))
     matrix.sum_duplicates()

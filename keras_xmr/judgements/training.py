@@ -1,4 +1,4 @@
-"""Judgements that a training learns from: pairs that people have called right or wrong."""
+"""Judgements for training: pairs that people have judged as relevant or wrong."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 
-from keras_xmr.judgements.errors import JudgementsError
 from keras_xmr.judgements.files import read_csv
 from keras_xmr.judgements.names import CaptionNames, known_name
+from keras_xmr.judgements.reading import JudgementsError
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class JudgedPairs:
-    """What a file says of the training split.
+    """Judged pairs of the training split.
 
     Attributes:
         grades: The grade of each pair, by the names of image and caption.
-        new_captions: Texts that are no captions of the data set yet, by the images that they are
-            right for: a key of its own, and the text.
-        left_out: How many pairs are of images or captions of other splits.
+        new_captions: Texts that are not captions of the data set yet, by the images that they are
+            relevant for: a new key, and the text.
+        left_out: Number of pairs of images or captions of other splits.
     """
 
     grades: dict[Pair, float]
@@ -41,23 +41,23 @@ def read_training_judgements(
 ) -> JudgedPairs:
     """Reads judgements of training pairs from a CSV file `image,caption,grade`.
 
-    A caption goes by its id or by its text. A text that is no caption yet becomes one of every
-    image that it is right for, which is what marks of searches are.
+    A caption is named by its id or its text. A text that is not a caption yet becomes one of every
+    image that it is relevant for, as in feedback on searches.
 
     Args:
         path: The file, as `read_judgements` reads it.
         image_keys: The images of the training split.
         captions: Ids and texts of its captions.
-        other_images: Images of other splits, whose pairs are left out.
+        other_images: Images of other splits; their pairs are left out.
         other_captions: Ids of captions of other splits, likewise.
 
     Raises:
-        JudgementsError: If the file is none, an image or a caption is not known, a grade is not a
-            number from 0 on, or a pair is judged twice and differently.
+        JudgementsError: If the file cannot be read, an image or a caption is unknown, a grade is
+            not a number from 0 on, or a pair has contradicting grades.
     """
     images, elsewhere = set(image_keys), (set(other_images), set(other_captions))
     names = CaptionNames(captions)
-    found, new = JudgedPairs({}), set()
+    judged, new = JudgedPairs({}), set()
     left_out = 0
     known = images | elsewhere[0], {id_ for id_, _ in captions} | elsewhere[1]
     for line, ids, grade in read_csv(path):
@@ -74,16 +74,16 @@ def read_training_judgements(
                     "new caption has letters alone, or several words"
                 )
             new.add(caption)
-        if found.grades.setdefault((image, caption), grade) != grade:
+        if judged.grades.setdefault((image, caption), grade) != grade:
             raise JudgementsError(
-                f"{path}:{line}: image {image!r} and caption {caption!r} have been judged "
-                f"{found.grades[image, caption]:g} before, and {grade:g} here; keep one of the two"
+                f"{path}:{line}: image {image!r} and caption {caption!r} are judged "
+                f"{judged.grades[image, caption]:g} above and {grade:g} here; keep one of the two"
             )
-    for (image, caption), grade in found.grades.items():
+    for (image, caption), grade in judged.grades.items():
         if caption in new and grade > 0:
-            own = found.new_captions.setdefault(image, [])
-            own.append((f"{image}#judged-{len(own)}", caption))
-    return JudgedPairs(found.grades, found.new_captions, left_out)
+            of_image = judged.new_captions.setdefault(image, [])
+            of_image.append((f"{image}#judged-{len(of_image)}", caption))
+    return JudgedPairs(judged.grades, judged.new_captions, left_out)
 
 
 def _is_text(name: str) -> bool:
@@ -91,7 +91,7 @@ def _is_text(name: str) -> bool:
 
 
 class BatchGrades:
-    """The grades of the pairs of a batch, as far as they were judged.
+    """The grades of the judged pairs of a batch.
 
     Args:
         grades: By the names of image and caption.
@@ -103,15 +103,15 @@ class BatchGrades:
         self, grades: Mapping[Pair, float], image_keys: Sequence[str], captions: Sequence[Pair]
     ) -> None:
         names, rows = CaptionNames(captions), {key: row for row, key in enumerate(image_keys)}
-        told = [
+        entries = [
             (rows[image], number, grade)
             for (image, caption), grade in grades.items()
             for number in names.numbers(caption)
         ]
         top = max([1.0, *grades.values()])
-        # What is stored is above 0, so that a grade of 0 is not what nobody has judged.
-        places = np.array([entry[:2] for entry in told], np.int64).reshape(-1, 2).T
-        codes = np.array([1 + grade / top for *_, grade in told], np.float32)
+        # Stored numbers are above 0, to distinguish a grade of 0 from a pair without judgement.
+        places = np.array([entry[:2] for entry in entries], np.int64).reshape(-1, 2).T
+        codes = np.array([1 + grade / top for *_, grade in entries], np.float32)
         self._codes = scipy.sparse.csr_array(
             (codes, (places[0], places[1])), shape=(len(image_keys), len(captions))
         )
@@ -120,8 +120,8 @@ class BatchGrades:
         """Grades of some images and captions by number.
 
         Returns:
-            Float32 (images, captions) from 0 to 1; NaN where nobody has judged.
+            Float32 (images, captions) from 0 to 1; NaN for pairs that were not judged.
         """
         codes = self._codes[images][:, captions].toarray()
-        found: np.ndarray = np.where(codes > 0, codes - 1, np.nan).astype(np.float32)
-        return found
+        grades: np.ndarray = np.where(codes > 0, codes - 1, np.nan).astype(np.float32)
+        return grades

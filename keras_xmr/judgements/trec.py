@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.files import atomic_write
-from keras_xmr.judgements.errors import JudgementsError
-from keras_xmr.judgements.lines import first_line, read_lines
+from keras_xmr.judgements.reading import JudgementsError, first_line, read_lines
 from keras_xmr.judgements.relation import Judgements
 
 
 def is_qrels(path: Path) -> bool:
-    """Whether a file holds qrels, by its first line: four words, the last of them a number."""
+    """Recognises qrels by the first line: four words, the last of them a number."""
     words = first_line(path).split()
     return len(words) == 4 and words[3].removeprefix("-").isdecimal()
 
@@ -24,8 +23,8 @@ def read_qrels(
 ) -> Iterator[tuple[int, tuple[str, str], float]]:
     """Yields the line, the ids of image and caption, and the grade of every judged pair.
 
-    Queries are images or captions; the first line says which. A negative grade says that a pair
-    was not judged, as in trec_eval.
+    Queries are images or captions, as in the first line. A negative grade marks a pair as not
+    judged, as in trec_eval.
 
     Args:
         path: The file.
@@ -36,7 +35,7 @@ def read_qrels(
         JudgementsError: If a line is malformed.
     """
     images, captions, turned = frozenset(image_ids), frozenset(caption_ids), None
-    for line, words in read_lines_of(path, 4, "query 0 document grade"):
+    for line, words in read_trec_lines(path, 4, "query 0 document grade"):
         query, _, document, grade = words
         if not grade.removeprefix("-").isdecimal() or len(grade) > 10:
             raise JudgementsError(f"{path}:{line}: the grade {grade[:20]!r} is not a whole number")
@@ -51,7 +50,7 @@ def write_qrels(
 ) -> None:
     """Writes judgements as qrels: the judged pairs, with a grade of 0 where they are wrong.
 
-    Where every pair was judged, only the right ones are written: trec_eval takes the others for
+    If every pair was judged, only the relevant ones are written: trec_eval takes the others for
     wrong, except for bpref.
 
     Args:
@@ -68,24 +67,24 @@ def write_qrels(
     if not np.array_equal(grades.data, np.round(grades.data)):
         raise JudgementsError(f"{path.name}: qrels have whole numbers as grades; round them")
     pairs = grades if judgements.judged is None else judgements.judged
-    asked = judgements.image_query_mask
+    mask = judgements.image_query_mask
     rows = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
     known = np.asarray(grades[rows, pairs.indices]).ravel().astype(int)
     lines = [
         f"{query_ids[row]} 0 {document_ids[column]} {grade}\n"
         for row, column, grade in zip(rows.tolist(), pairs.indices.tolist(), known, strict=True)
-        if asked is None or asked[row]
+        if mask is None or mask[row]
     ]
     atomic_write(path, "".join(lines).encode("utf-8"))
 
 
-def read_lines_of(path: Path, count: int, layout: str) -> Iterator[tuple[int, list[str]]]:
+def read_trec_lines(path: Path, count: int, layout: str) -> Iterator[tuple[int, list[str]]]:
     """Yields the number and the words of every line of a file of TREC that is not blank.
 
     Args:
         path: The file.
-        count: How many words a line has.
-        layout: What they are, for messages.
+        count: Number of words of a line.
+        layout: Their meaning, for messages.
 
     Raises:
         JudgementsError: If the file cannot be read, or a line has more or fewer words.

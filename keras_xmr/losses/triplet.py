@@ -35,7 +35,7 @@ class Triplet(QueriesLoss):
         margin: What a positive has to score more than a negative.
         mining: "sum" takes all negatives, "mean" the mean over those that violate the margin,
             "hardest" the one that scores highest. Where many "negatives" are right answers, which
-            nobody annotated, "mean" does best (docs/comparison.md).
+            nobody annotated, "mean" does best (docs/results/scenes.md).
         reduction: "sum" adds up all pairs, as the released code of VSE++ does; "mean" divides
             by their number, as that of PVSE does. With "sum" mining every candidate counts, so
             that is the number of pairs times the number of candidates.

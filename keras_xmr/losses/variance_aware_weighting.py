@@ -51,7 +51,7 @@ class VarianceAwareWeighting(QueriesLoss):
         mining: "hardest" takes the negative that scores highest, as printed. "mean" takes the
             mean over all negatives that violate the margin, and sigma is a constant: where many
             "negatives" are right answers, the hardest one mostly is, and training on it undoes
-            what was learned (docs/comparison.md).
+            what was learned (docs/results/scenes.md).
         reduction: "mean" divides by the number of pairs that match, "sum" does not.
         warmup_steps: For so many first steps of a training, "hardest" works as "mean" does: where
             a model begins with the hardest ones it may never leave the state in which all scores

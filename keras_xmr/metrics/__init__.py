@@ -3,11 +3,11 @@
 In a score matrix the rows are images and the columns captions; larger is better. Image-to-text
 retrieval ranks the columns of a row, text-to-image retrieval the rows of a column.
 
-Ties count against the model: among equal scores, what is wrong stands before what is right. A
+Ties count against the model: among equal scores, wrong candidates rank before relevant ones. A
 matrix of equal scores is thus never better than chance.
 
-Where judgements say which pairs were judged, rankings are condensed to those (Sakai 2007): a pair
-that nobody judged is neither right nor wrong.
+If not all pairs were judged, rankings are condensed to the judged ones (Sakai 2007): a pair that
+was not judged is neither relevant nor wrong.
 
 `Recall` is a metric of Keras, for `compile(metrics=...)`; it alone imports TensorFlow.
 """
@@ -27,7 +27,7 @@ from keras_xmr.metrics.breakdown import PositivesBin, by_positives
 from keras_xmr.metrics.chance import (
     Verdict,
     chance,
-    chance_of,
+    chance_from_counts,
     chance_recall,
     rsum_difference,
     verdict,
@@ -38,7 +38,6 @@ from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, me
 from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
-    PRECISION_AT,
     QueryMetrics,
     Ranks,
     binary_preference,
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DIRECTIONS",
     "METRICS",
-    "PRECISION_AT",
     "RSUM",
     "Measured",
     "Metric",
@@ -82,7 +80,7 @@ __all__ = [
     "bpref",
     "by_positives",
     "chance",
-    "chance_of",
+    "chance_from_counts",
     "chance_recall",
     "evaluate_direction",
     "evaluate_scores",
@@ -110,7 +108,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `Recall`, and Keras with it, when it is first asked for."""
+    """Imports `Recall`, and Keras with it, on first use."""
     if name != "Recall":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module("keras_xmr.metrics.batch_recall").Recall

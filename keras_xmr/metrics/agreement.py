@@ -1,4 +1,4 @@
-"""How far people agree with each other."""
+"""Agreement between raters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.given import as_array
+from keras_xmr.judgements.validation import as_array
 
 Level = Literal["nominal", "ordinal", "interval"]
 
@@ -18,15 +18,15 @@ def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
     """Krippendorff's alpha (Krippendorff 2004, Ch. 11): 1 is perfect, 0 that of chance.
 
     Args:
-        ratings: What each rater said of each item, float (items, raters); NaN where nothing.
-        level: How far apart two ratings are: any two alike ("nominal"), by how many ratings are
-            between them ("ordinal"), or by their squared difference ("interval").
+        ratings: The rating of each item by each rater, float (items, raters); NaN if missing.
+        level: The distance of two ratings: equal for any two ("nominal"), by the number of ratings
+            between them ("ordinal"), or their squared difference ("interval").
 
     Returns:
         Alpha; NaN if no two ratings of an item can be compared, or all ratings are equal.
 
     Raises:
-        ArgumentError: If the ratings are not a matrix of numbers, or there is no such level.
+        ArgumentError: If the ratings are not a matrix of numbers, or the level is unknown.
     """
     ratings = _matrix(ratings, "ratings are a matrix (items, raters) of numbers")
     values = np.unique(ratings[~np.isnan(ratings)])
@@ -37,7 +37,7 @@ def krippendorff_alpha(ratings: np.ndarray, level: Level = "ordinal") -> float:
 def alpha_of_counts(
     counts: np.ndarray, values: np.ndarray | None = None, level: Level = "nominal"
 ) -> float:
-    """Krippendorff's alpha of how many raters gave each value, whoever they are.
+    """Krippendorff's alpha of the number of raters per value.
 
     Args:
         counts: The number of raters of each item that gave each value, int (items, values).
@@ -45,7 +45,7 @@ def alpha_of_counts(
         level: See `krippendorff_alpha`.
 
     Raises:
-        ArgumentError: If the counts are not a matrix of numbers, or there is no such level.
+        ArgumentError: If the counts are not a matrix of numbers, or the level is unknown.
     """
     counts = _matrix(counts, _COUNTS)
     if level not in get_args(Level):
@@ -88,16 +88,16 @@ def weighted_kappa(
     """Kappa of two raters (Cohen 1960 and 1968): 1 is perfect, 0 that of chance.
 
     Args:
-        left: What the first said of each item, whole numbers (items,).
-        right: What the second said.
-        weights: How much two ratings differ: alike for any two, by their difference, or by its
+        left: The ratings of the first, whole numbers (items,).
+        right: The ratings of the second.
+        weights: The disagreement of two ratings: equal for any two, their difference, or its
             square.
 
     Returns:
         Kappa; NaN if all ratings are equal.
 
     Raises:
-        ArgumentError: If these are not two ratings of each item, or there are no such weights.
+        ArgumentError: If these are not two ratings of each item, or the weights are unknown.
     """
     left, right = as_array(left, "left"), as_array(right, "right")
     kinds = {left.dtype.kind, right.dtype.kind}
@@ -114,7 +114,7 @@ def weighted_kappa(
         weights
     ]
     a, b = np.searchsorted(values, left), np.searchsorted(values, right)
-    counts = [np.bincount(own, minlength=len(values)) / len(own) for own in (a, b)]
+    counts = [np.bincount(ratings, minlength=len(values)) / len(ratings) for ratings in (a, b)]
     expected = (np.outer(*counts) * apart).sum()
     return float(1 - apart[a, b].mean() / expected) if expected else np.nan
 

@@ -9,16 +9,16 @@ import numpy as np
 
 from keras_xmr.errors import ArgumentError
 from keras_xmr.judgements import GroundTruth, Judgements
-from keras_xmr.metrics.ranking import QueryMetrics, summarize
-from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.metrics.ranking import QueryMetrics
+from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 
 class QueryMetric(abc.ABC):
     """A metric of every query, for `evaluation.metrics`; it is measured in both directions.
 
-    A subclass says in `TITLE` what heads its column, in `UNIT` what it is (fractions are shown in
-    percent), and implements `__call__`. Its options are the keyword-only parameters of its
+    A subclass has a `TITLE`, which heads its column, and a `UNIT` (fractions are shown in percent),
+    and implements `__call__`. Its options are the keyword-only parameters of its
     constructor, and its name that of the class in snake case.
     """
 
@@ -27,43 +27,43 @@ class QueryMetric(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, scores: np.ndarray, judgements: Judgements) -> np.ndarray:
-        """The value of every query, (queries,); NaN for a query without a right answer.
+        """The value of every query, (queries,); NaN for a query without a relevant item.
 
         Args:
             scores: Scores (queries, candidates), larger is better.
-            judgements: What is right, of the same shape.
+            judgements: The relevant pairs, of the same shape.
         """
 
 
 def check_values(metric: Any, values: Any, queries: int) -> np.ndarray:
-    """The values of every query that a metric has returned, (queries,).
+    """Checks the values that a metric has returned, (queries,).
 
     Raises:
-        ArgumentError: If it has returned something else.
+        ArgumentError: If the values are not numbers of this shape.
     """
     name = f"{type(metric).__module__}.{type(metric).__qualname__}"
-    found = values if isinstance(values, np.ndarray) else None
-    if found is None or found.shape != (queries,) or found.dtype.kind not in "biuf":
+    array = values if isinstance(values, np.ndarray) else None
+    if array is None or array.shape != (queries,) or array.dtype.kind not in "biuf":
         returned = type(values).__name__
-        if found is not None:
-            returned = f"{found.dtype} of shape {found.shape}"
+        if array is not None:
+            returned = f"{array.dtype} of shape {array.shape}"
         raise ArgumentError(
             f"{name} returned {returned} for {queries} queries; return the figure of every query, "
-            f"numbers of shape ({queries},), NaN for a query without a right answer: intervals and "
-            "comparisons are made of these"
+            f"numbers of shape ({queries},), NaN for a query without a relevant item: intervals "
+            "and comparisons are made of these"
         )
-    return found
+    return array
 
 
 def measure_chosen(
     scores: ScoreMatrices, truth: GroundTruth, judgements: Judgements | None = None
 ) -> RetrievalMetrics | None:
-    """The metrics that a config has chosen; None if it has chosen none.
+    """The metrics that a config has chosen; None without any.
 
     Args:
         scores: Scores (images, captions).
-        truth: What is known of the images and captions.
-        judgements: What is right, if it is not what the ground truth says.
+        truth: The ground truth of the images and captions.
+        judgements: The relevant pairs, if they are not those of the ground truth.
     """
     if not truth.measures:
         return None
@@ -72,11 +72,11 @@ def measure_chosen(
     i2t, t2i = (
         QueryMetrics(
             {
-                name: check_values(of, of(rows, own), len(rows))
-                for name, of in truth.measures.items()
+                name: check_values(metric, metric(rows, right), len(rows))
+                for name, metric in truth.measures.items()
             },
-            own.counts(),
+            right.counts(),
         )
-        for rows, own in zip(scores.by_query, both, strict=True)
+        for rows, right in zip(scores.by_query, both, strict=True)
     )
-    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+    return RetrievalMetrics.from_queries(i2t, t2i)

@@ -16,18 +16,18 @@ Tensor = Any
 class Recall(keras.metrics.Metric):
     """Recall at K among the items of a batch, for `Retriever.compile(metrics=...)`.
 
-    How many queries have a right answer among the K best of the batch; ties count against the
+    The share of queries with a relevant item among the K best of the batch; ties count against the
     model. It grows as batches get smaller: a training can be watched by it, and figures to compare
     with others come from `keras_xmr.evaluate`, which ranks everything.
 
     Args:
-        k: How many answers are looked at.
+        k: The number of first answers that count.
         direction: Which queries count; "both" takes the mean of both directions.
         name: Its name in the log; `recall_10` for a k of 10, and after it the direction.
         **kwargs: Passed on to `keras.metrics.Metric`.
 
     Raises:
-        ArgumentError: If k is below 1, or there is no such direction.
+        ArgumentError: If k is below 1, or the direction is unknown.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Recall(keras.metrics.Metric):
         super().__init__(name=name or f"recall_{k}{suffix}", **kwargs)
         self.k = k
         self.direction = direction
-        self.found = [self._sum(f"found_{n}") for n in range(2)]
-        self.asked = [self._sum(f"asked_{n}") for n in range(2)]
+        self.hits = [self._sum(f"found_{n}") for n in range(2)]
+        self.queries = [self._sum(f"asked_{n}") for n in range(2)]
 
     def _sum(self, name: str) -> keras.Variable:
         return self.add_variable((), initializer="zeros", name=name)
@@ -58,27 +58,27 @@ class Recall(keras.metrics.Metric):
         """Counts the queries of a batch.
 
         Args:
-            positives: Who matches whom, boolean (N, M).
+            positives: The matching pairs, boolean (N, M).
             scores: Scores (N, M), larger is better.
-            text_to_image: The scores (N, M) that rank images, if they are others.
+            text_to_image: The scores (N, M) that rank images, if these differ.
         """
         columns = scores if text_to_image is None else text_to_image
         for direction, right, rows in (
             (0, positives, scores),
             (1, ops.transpose(positives), ops.transpose(columns)),
         ):
-            asked = ops.any(right, axis=1)
+            answerable = ops.any(right, axis=1)
             best = ops.max(ops.where(right, rows, -float("inf")), axis=1, keepdims=True)
             before = ops.sum(ops.cast((rows >= best) & ~right, "float32"), axis=1)
-            hits = ops.cast(asked & (before < self.k), "float32")
-            self.found[direction].assign_add(ops.sum(hits))
-            self.asked[direction].assign_add(ops.sum(ops.cast(asked, "float32")))
+            hits = ops.cast(answerable & (before < self.k), "float32")
+            self.hits[direction].assign_add(ops.sum(hits))
+            self.queries[direction].assign_add(ops.sum(ops.cast(answerable, "float32")))
 
     def result(self) -> Tensor:
-        """The part of the queries with a right answer among the first K."""
+        """The share of queries with a relevant item among the first K."""
         i2t, t2i = (
-            found / ops.maximum(asked, 1.0)
-            for found, asked in zip(self.found, self.asked, strict=True)
+            hits / ops.maximum(queries, 1.0)
+            for hits, queries in zip(self.hits, self.queries, strict=True)
         )
         return {"both": (i2t + t2i) / 2.0, "image_to_text": i2t, "text_to_image": t2i}[
             self.direction

@@ -1,8 +1,8 @@
-"""Paired bootstrap: which differences between two systems the queries can tell from chance.
+"""Paired bootstrap: significance of differences between two systems.
 
 Both systems answer the same queries, so a resample of the queries is drawn once and both are
-measured on it: what makes a query hard for both cancels out of their difference. Of systems that
-were trained with several seeds, what another seed changes counts with Student's t.
+measured on it: the difficulty of a query cancels out of their difference. For systems that were
+trained with several seeds, the variance over seeds is included with Student's t.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOCK = 1 << 21
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two systems are apart.
+    """The difference of two systems.
 
     Attributes:
         value: The difference of their means over the queries.
@@ -51,7 +51,7 @@ def resampled_means(
 
     Queries of one group are drawn together: the captions of one image are not independent, and
     an interval that took them so would be too narrow. Calls with the same number of groups,
-    resamples and seed draw the same groups, so what they return may be subtracted and added.
+    resamples and seed draw the same groups, so their results may be subtracted and added.
 
     The resamples are drawn in blocks, as counts of how often each group was drawn; all columns
     share them, so their means are one matrix product. Memory: a block and the answer.
@@ -59,9 +59,9 @@ def resampled_means(
     Args:
         values: A column for each metric of each system (queries, columns). NaN leaves a query
             out of a column.
-        groups: The group of each query, int (queries,); by default each is its own.
-        num_groups: How many groups there are; by default as many as `groups` names.
-        resamples: How often the queries are resampled.
+        groups: The group of each query, int (queries,); by default one group per query.
+        num_groups: Number of groups; by default one more than the largest of `groups`.
+        resamples: Number of resamples.
         seed: Seed of the draws.
 
     Returns:
@@ -124,13 +124,13 @@ def paired_bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Difference:
-    """Compares two systems by what each of the same queries has of a metric.
+    """Compares two systems by a metric of the same queries.
 
     Args:
         left: A metric of every query (queries,). A query is left out that is NaN on either side.
         right: The same of the other system.
         groups: The group of each query, int (queries,); see `resampled_means`.
-        resamples: How often the queries are resampled.
+        resamples: Number of resamples.
         seed: Seed of the draws.
 
     Returns:
@@ -143,7 +143,7 @@ def paired_bootstrap(
 
 @dataclass(frozen=True)
 class Seeds:
-    """What the runs of one system say of other seeds.
+    """The variance of a system over seeds, estimated from its runs.
 
     Attributes:
         variance: Variance of the mean over the runs: s^2 / n.
@@ -157,8 +157,8 @@ class Seeds:
     freedom: float
 
     @classmethod
-    def of(cls, values: np.ndarray, resampled: np.ndarray) -> Seeds | None:
-        """What runs say of other seeds; None of a single run.
+    def from_runs(cls, values: np.ndarray, resampled: np.ndarray) -> Seeds | None:
+        """The variance over seeds; None for a single run.
 
         Args:
             values: The metric of each run (runs,).
@@ -173,7 +173,7 @@ class Seeds:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """A difference, and how uncertain it is by the queries and by the seeds.
+    """A difference, and its uncertainty over queries and seeds.
 
     A mixed model: queries and seeds are both drawn from many. With Q the variance by queries (that
     of the resamples, without what seeds change on single queries), S = s^2 / n by seeds, and nu
@@ -204,7 +204,7 @@ class Estimate:
         return Estimate(self.value - other.value, resampled, self.seeds + other.seeds)
 
     def above(self, bound: float) -> Estimate:
-        """How far it is above a bound."""
+        """The estimate minus a bound."""
         return replace(self, value=self.value - bound, resampled=self.resampled - bound)
 
     def difference(self) -> Difference:
@@ -238,11 +238,11 @@ class Estimate:
         """By queries, by seeds, and the degrees of freedom of the latter."""
         known = self.resampled[~np.isnan(self.resampled)]
         queries = float(known.var()) if len(known) else np.nan
-        seeds = sum(own.variance for own in self.seeds)
+        seeds = sum(system.variance for system in self.seeds)
         if not seeds:
             return queries, 0.0, np.inf
-        queries = max(queries - sum(own.interaction for own in self.seeds), 0.0)
-        freedom = seeds**2 / sum(own.variance**2 / own.freedom for own in self.seeds)
+        queries = max(queries - sum(system.interaction for system in self.seeds), 0.0)
+        freedom = seeds**2 / sum(system.variance**2 / system.freedom for system in self.seeds)
         return queries, seeds, freedom
 
     def _p_value(self) -> float:
@@ -264,12 +264,12 @@ def mean_of_runs(values: np.ndarray, resampled: np.ndarray) -> Estimate:
         values: Of each run (runs,).
         resampled: The same over resamples of the queries (resamples, runs).
     """
-    seeds = Seeds.of(values, resampled)
+    seeds = Seeds.from_runs(values, resampled)
     return Estimate(float(values.mean()), resampled.mean(axis=1), (seeds,) if seeds else ())
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """P-values that account for how many were looked at (Holm 1979).
+    """P-values corrected for multiple comparisons (Holm 1979).
 
     Where they are below alpha, the chance that any of them is there by accident is at most
     alpha.

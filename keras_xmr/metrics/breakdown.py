@@ -1,4 +1,4 @@
-"""Metrics by how many right answers a query has."""
+"""Metrics by the number of relevant items of a query."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.metrics.ranking import FOUND_AT, RECALL_AT, QueryMetrics
+from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT, QueryMetrics
 
-SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in FOUND_AT))
+SHOWN = (*(f"recall_{k}" for k in RECALL_AT), *(f"found_{k}" for k in RELEVANT_AT))
 
 
 @dataclass(frozen=True)
 class PositivesBin:
-    """The queries with about so many right answers.
+    """The queries with similarly many relevant items.
 
     Attributes:
-        least: The least number of right answers that a query of this bin can have.
+        least: The smallest number of relevant items of a query of this bin.
         most: The largest.
-        queries: How many queries there are; at least 1.
-        positives: How many right answers these have, on the average.
+        queries: Number of queries, at least 1.
+        positives: Their mean number of relevant items.
         means: Mean of each metric over them, by its name.
     """
 
@@ -31,10 +31,10 @@ class PositivesBin:
 
 
 def by_positives(queries: QueryMetrics) -> list[PositivesBin]:
-    """Recalls and distinct positives found, by the number of right answers.
+    """Recalls and distinct relevant items by the number of relevant items.
 
-    The bins double: 1, 2, 3 to 4, 5 to 8, 9 to 16 and so on right answers. Recall alone makes
-    queries with many right answers look easy; found@K says how many of them a user gets to see.
+    The bins double: 1, 2, 3 to 4, 5 to 8, 9 to 16 and so on. Recall alone makes queries with many
+    relevant items look easy; `found_K` is the number of them that a user sees.
 
     Args:
         queries: Metrics of every query, of `evaluate_scores`.

@@ -1,4 +1,4 @@
-"""What a random ranking reaches, and whether a model surely does better."""
+"""Metrics of a random ranking, and the comparison of a model with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_xmr.metrics.bootstrap import Difference, difference, resampled_means
-from keras_xmr.metrics.ranking import FOUND_AT, PRECISION_AT, RECALL_AT
+from keras_xmr.metrics.ranking import RECALL_AT, RELEVANT_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions, rsum
 from keras_xmr.metrics.semantic import ASP_CHANCE
 
@@ -19,14 +19,14 @@ _FEW = 30
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a model ranks better than chance.
+    """A comparison of a model with chance.
 
     Attributes:
         rsum: The sum of the six recalls, as a fraction (6 is perfect).
         low: The lower end of its 95 % interval, by a bootstrap over images with their captions.
         high: The upper end.
-        chance: What a random ranking has on the average.
-        images: How many images it was measured on.
+        chance: The mean of random rankings.
+        images: Number of images of the evaluation.
     """
 
     rsum: float
@@ -37,26 +37,26 @@ class Verdict:
 
     @property
     def is_better_than_chance(self) -> bool:
-        """Whether the interval lies above chance."""
+        """True if the interval is above chance."""
         return self.low > self.chance
 
     def __str__(self) -> str:
         answer = "Better than chance" if self.is_better_than_chance else "No better than chance"
-        found = (
+        sentence = (
             f"{answer}: RSUM {100 * self.rsum:.1f} (95 % interval {100 * self.low:.1f} to "
             f"{100 * self.high:.1f}), where a random ranking has {100 * self.chance:.1f} and a "
             "perfect one 600."
         )
         if self.images >= _FEW:
-            return found
-        return f"{found} Measured on {self.images:,} images, that is a rough guess."
+            return sentence
+        return f"{sentence} Measured on {self.images:,} images, this is a rough estimate."
 
 
 def chance(metrics: RetrievalMetrics) -> dict[str, float]:
     """The expectation of metrics for a random ranking of the same queries and candidates.
 
     Args:
-        metrics: Those of a model, for their queries and how many right answers each has.
+        metrics: The metrics of a model, for the number of relevant items per query.
 
     Returns:
         A summary with the names of `metrics.summary`; the median rank is not in it.
@@ -64,27 +64,27 @@ def chance(metrics: RetrievalMetrics) -> dict[str, float]:
     sides = metrics.image_to_text, metrics.text_to_image
     images, captions = (queries.positives for queries in sides)
     further = [dict(queries.chance) for queries in sides]
-    for own, queries in zip(further, sides, strict=True):
+    for metrics_at_chance, queries in zip(further, sides, strict=True):
         if ASP_CHANCE in queries.values:
-            own["asp"] = queries.values[ASP_CHANCE]
-    return chance_of(images, captions, further, [queries.judged for queries in sides])
+            metrics_at_chance["asp"] = queries.values[ASP_CHANCE]
+    return chance_from_counts(images, captions, further, [queries.judged for queries in sides])
 
 
-def chance_of(
+def chance_from_counts(
     images: np.ndarray,
     captions: np.ndarray,
     further: Sequence[Mapping[str, np.ndarray]] = ({}, {}),
     judged: Sequence[np.ndarray | None] = (None, None),
 ) -> dict[str, float]:
-    """The same as `chance`, by how many right answers each image and each caption has.
+    """The same as `chance`, from the number of relevant items per image and per caption.
 
     Args:
-        images: Right captions of each image (images,).
-        captions: Right images of each caption (captions,).
-        further: What a random ranking has of further metrics, by name, for each image and for each
-            caption: those that are not a matter of the number of right answers, such as ASP.
-        judged: How many candidates of each image and of each caption were judged, where lists are
-            condensed to those; None where all were.
+        images: Number of relevant captions per image (images,).
+        captions: Number of relevant images per caption (captions,).
+        further: Further metrics of a random ranking, by name, per image and per caption: those
+            that the number of relevant items does not determine, such as ASP.
+        judged: Number of judged candidates per image and per caption, for condensed lists; None if
+            all were judged.
     """
     candidates = [
         np.full(len(queries), len(others)) if known is None else known
@@ -93,21 +93,21 @@ def chance_of(
         )
     ]
     i2t, t2i = (
-        _expected(right, number, known is None) | _means(own)
-        for right, number, own, known in zip(
+        _expected(right, number, known is None) | _means(values)
+        for right, number, values, known in zip(
             (images, captions), candidates, further, judged, strict=True
         )
     )
-    found = both_directions(i2t, t2i)
-    return found | {"rsum": rsum(found)}
+    summary = both_directions(i2t, t2i)
+    return summary | {"rsum": rsum(summary)}
 
 
 def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndarray:
-    """Recall at K of a random ranking, mean over the queries that have right answers.
+    """Recall at K of a random ranking, mean over the queries that have relevant items.
 
     Args:
-        right: How many right answers each query has (queries,).
-        candidates: How many answers there are.
+        right: Number of relevant items per query (queries,).
+        candidates: Number of candidates.
         at: Every K, int (n,), from 1.
 
     Returns:
@@ -115,11 +115,11 @@ def chance_recall(right: np.ndarray, candidates: int, at: np.ndarray) -> np.ndar
     """
     known, queries = np.unique(right[right > 0], return_counts=True)
     places = np.arange(candidates)
-    # That place after place is wrong.
+    # The probability that each further place is wrong.
     wrong = np.maximum(candidates - known[:, None] - places, 0) / (candidates - places)
     missed = queries @ np.cumprod(wrong, axis=1) / max(queries.sum(), 1)
-    found: np.ndarray = 1.0 - missed[np.minimum(at, candidates) - 1]
-    return found
+    recalls: np.ndarray = 1.0 - missed[np.minimum(at, candidates) - 1]
+    return recalls
 
 
 def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
@@ -130,15 +130,15 @@ def verdict(metrics: RetrievalMetrics, caption_image: np.ndarray) -> Verdict:
         caption_image: The image that each caption was written for, int (captions,).
     """
     total, resampled = metrics.summary["rsum"], _resampled_rsum(metrics, caption_image)
-    found = difference(total, resampled)
+    interval = difference(total, resampled)
     count = len(metrics.image_to_text.positives)
-    return Verdict(total, found.low, found.high, chance(metrics)["rsum"], count)
+    return Verdict(total, interval.low, interval.high, chance(metrics)["rsum"], count)
 
 
 def rsum_difference(
     metrics: RetrievalMetrics, other: RetrievalMetrics, caption_image: np.ndarray
 ) -> Difference:
-    """How far the RSUM of a model is above that of another on the same queries, as a fraction.
+    """The RSUM of a model minus that of another on the same queries, as a fraction.
 
     Args:
         metrics: Metrics of the one.
@@ -162,15 +162,15 @@ def _resampled_rsum(metrics: RetrievalMetrics, caption_image: np.ndarray) -> np.
 
 def _means(values: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Means over the queries that have a value."""
-    return {name: float(np.nanmean(own)) for name, own in values.items() if not np.isnan(own).all()}
+    return {name: float(np.nanmean(v)) for name, v in values.items() if not np.isnan(v).all()}
 
 
 def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> dict[str, float]:
-    """Means over the queries that have right answers.
+    """Means over the queries that have relevant items.
 
     Args:
-        right: How many right answers each query has (queries,).
-        candidates: How many candidates each has (queries,).
+        right: Number of relevant items per query (queries,).
+        candidates: Number of candidates per query (queries,).
         fully_judged: Whether these are all, so that bpref is not measured.
     """
     right, n = right[right > 0].astype(np.float64), candidates[right > 0].astype(np.float64)
@@ -178,28 +178,27 @@ def _expected(right: np.ndarray, candidates: np.ndarray, fully_judged: bool) -> 
         return {}
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, right.max() + 1))])
     harmonic = harmonic[right.astype(int)]
-    others = (right - 1) / np.maximum(n - 1, 1)  # how often another right answer is at a place
-    found = {
+    others = (right - 1) / np.maximum(n - 1, 1)  # how often another relevant item is at a place
+    expected = {
         "r_precision": right / n,
         "map_at_r": (harmonic * (1 - others) + right * others) / n,
         "mean_rank": (n + 1) / (right + 1),
     }
     if not fully_judged:
-        found["bpref"] = _expected_preference(right, n - right)
+        expected["bpref"] = _expected_preference(right, n - right)
     for k in RECALL_AT:
         left = n[:, None] - np.arange(k)
-        # With more places than candidates, a right answer is among them.
+        # With more places than candidates, a relevant item is among them.
         missed = np.maximum(left - right[:, None], 0) / np.maximum(left, 1)
-        found[f"recall_{k}"] = 1 - missed.prod(axis=1)
-    for k in {*FOUND_AT, *PRECISION_AT}:
+        expected[f"recall_{k}"] = 1 - missed.prod(axis=1)
+    for k in RELEVANT_AT:
         among = np.minimum(k, n) * right / n
-        found |= {f"found_{k}": among} if k in FOUND_AT else {}
-        found |= {f"precision_{k}": among / k} if k in PRECISION_AT else {}
-    return {name: float(values.mean()) for name, values in found.items()}
+        expected |= {f"found_{k}": among, f"precision_{k}": among / k}
+    return {name: float(values.mean()) for name, values in expected.items()}
 
 
 def _expected_preference(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """bpref of a random ranking: before a right answer, 0 to all wrong ones come equally often."""
-    counted = np.minimum(right, wrong)  # beyond so many wrong ones, bpref counts no more
+    """bpref of a random ranking: all numbers of wrong answers before an item are equally likely."""
+    counted = np.minimum(right, wrong)  # the maximum number of wrong answers that bpref counts
     before = counted * (counted - 1) / 2 + (wrong - counted + 1) * counted
     return 1 - before / np.maximum((wrong + 1) * counted, 1)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class DiscountedGain(QueryMetric):
-    """nDCG at a rank of your choice, for `evaluation.metrics`; see `ndcg_at`.
+    """nDCG at any rank, for `evaluation.metrics`; see `ndcg_at`.
 
     Args:
-        k: How many answers count.
+        k: The number of answers that count.
     """
 
     TITLE = "nDCG"

@@ -16,19 +16,19 @@ from keras_xmr.metrics.retrieval import RetrievalMetrics
 
 
 def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTruth) -> None:
-    """Writes the metrics of every query of some score matrices, and how many answers are right.
+    """Writes the metrics and the number of relevant items of every query of some score matrices.
 
     The file holds `image_ids` and `caption_ids`, with `caption_image`, the image that each
     caption was written for, and the `captions` themselves, if they are known; and for each
     matrix and metric a float32 array in their order: `<matrix>/i2t_<metric>` (images,) and
     `<matrix>/t2i_<metric>` (captions,), and `<matrix>/<judgements>/...` for further judgements.
-    NaN says that a query has no value. Among the metrics are `positives`, `<metric>_chance` of a
-    random ranking where the number of right answers does not determine it, and `judged`, the number
-    of judged candidates, where some were not judged.
+    NaN marks a query without a value. Among the metrics are `positives`, `<metric>_chance` of a
+    random ranking if the number of relevant items does not determine it, and `judged`, the number
+    of judged candidates, if some were not judged.
 
     Args:
         path: The `.npz` file.
-        measured: What was measured, by the name of the matrix.
+        measured: The metrics, by the name of the matrix.
         truth: The images and captions.
     """
     arrays: dict[str, np.ndarray] = {
@@ -38,9 +38,9 @@ def write_queries(path: Path, measured: Mapping[str, Measured], truth: GroundTru
     }
     if len(truth.texts):
         arrays["captions"] = np.array(truth.texts, np.str_)
-    for name, found in measured.items():
-        arrays |= _arrays(name, found.metrics)
-        for kind, metrics in found.extra.items():
+    for name, result in measured.items():
+        arrays |= _arrays(name, result.metrics)
+        for kind, metrics in result.extra.items():
             arrays |= _arrays(f"{name}/{kind}", metrics)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)

@@ -1,4 +1,4 @@
-"""Metrics as functions of scores and of what is right."""
+"""Metrics as functions of scores and judgements."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.given import as_array, as_judgements
+from keras_xmr.judgements.validation import as_array, as_judgements
 from keras_xmr.metrics.names import DIRECTIONS
 from keras_xmr.metrics.ranking import (
-    PRECISION_AT,
     Ranks,
     binary_preference,
     ndcg_at,
@@ -24,49 +23,49 @@ from keras_xmr.metrics.score_matrices import ScoreMatrices
 def recall(
     scores: Any, judgements: Any = None, k: int | Sequence[int] = (1, 5, 10)
 ) -> dict[str, float]:
-    """Recall at K of both directions: how many queries have a right answer among the first K.
+    """Recall at K of both directions: the share of queries with a relevant item among the first K.
 
     Args:
-        scores: Scores (images, captions), larger is better; or what a re-ranker returns, or
-            `ScoreMatrices`, if images are ranked by others.
-        judgements: What is right, as `keras_xmr.judgements.as_judgements` takes it: `Judgements`,
+        scores: Scores (images, captions), larger is better; or the output of a re-ranker, or
+            `ScoreMatrices`, if other scores rank images.
+        judgements: The relevant pairs; see `keras_xmr.judgements.as_judgements`: `Judgements`,
             the row of each caption's image, or a matrix; None if caption i is of image i. Where
             some pairs were not judged, the lists are condensed to those that were (Sakai 2007).
         k: One K or several, from 1.
 
     Returns:
         Fractions from 0 to 1: `i2t_recall_1` of images as queries, `t2i_recall_1` of captions,
-        and so on. Queries without a right answer do not count; a direction without any query
+        and so on. Queries without a relevant item do not count; a direction without any query
         that has one is left out.
 
     Raises:
         ArgumentError: If shapes do not fit, or K is not a whole number from 1.
         ValueError: If a score is NaN.
     """
-    found: dict[str, float] = {}
+    recalls: dict[str, float] = {}
     at = _checked_k(k)
     for side, ranks in _ranks(scores, judgements):
         best = ranks.ranks[ranks.starts[:-1][ranks.counts > 0]]
         if len(best):
-            found |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
-    return found
+            recalls |= {f"{side}_recall_{n}": float(np.mean(best <= n)) for n in at}
+    return recalls
 
 
 def retrieval(scores: Any, judgements: Any = None) -> dict[str, float]:
     """All metrics of both directions, and `rsum`, the sum of the six recalls.
 
     Args:
-        scores: Scores (images, captions), larger is better; or what a re-ranker gives, or
-            `ScoreMatrices`, if images are ranked by others.
-        judgements: What is right; see `recall`.
+        scores: Scores (images, captions), larger is better; or the output of a re-ranker, or
+            `ScoreMatrices`, if other scores rank images.
+        judgements: The relevant pairs; see `recall`.
 
     Raises:
         ArgumentError: If shapes do not fit.
         ValueError: If a score is NaN.
     """
-    matrices = score_matrices_of(scores)
+    matrices = as_score_matrices(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
-    return evaluate_scores(matrices, right, PRECISION_AT).summary
+    return evaluate_scores(matrices, right).summary
 
 
 def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) -> dict[str, float]:
@@ -74,12 +73,12 @@ def ndcg(scores: Any, judgements: Any = None, k: int | Sequence[int] = (10,)) ->
 
     Args:
         scores: Scores, as `recall` takes them.
-        judgements: What is right, and how right; see `recall`.
+        judgements: The relevant pairs and their grades; see `recall`.
         k: One K or several, from 1.
 
     Returns:
-        Fractions from 0 to 1: `i2t_ndcg_10`, `t2i_ndcg_10` and so on. Queries without a right
-        answer do not count; a direction without any query that has one is left out.
+        Fractions from 0 to 1: `i2t_ndcg_10`, `t2i_ndcg_10` and so on. Queries without a relevant
+        item do not count; a direction without any query that has one is left out.
 
     Raises:
         ArgumentError: If shapes do not fit, or K is not a whole number from 1.
@@ -99,8 +98,8 @@ def bpref(scores: Any, judgements: Any) -> dict[str, float]:
 
     Args:
         scores: Scores, as `recall` takes them.
-        judgements: What is right; see `recall`. Where every pair was judged, whatever is not right
-            is wrong.
+        judgements: The relevant pairs; see `recall`. If every pair was judged, all others are
+            wrong.
 
     Returns:
         Fractions from 0 to 1: `i2t_bpref` and `t2i_bpref`. Queries without a right answer do not
@@ -125,16 +124,16 @@ def _checked_k(k: int | Sequence[int]) -> np.ndarray:
 
 
 def _ranks(scores: Any, judgements: Any) -> Iterator[tuple[str, Ranks]]:
-    """The ranks of the right answers, of images as queries and of captions."""
-    matrices = score_matrices_of(scores)
+    """The ranks of the relevant items, of images as queries and of captions."""
+    matrices = as_score_matrices(scores)
     right = as_judgements(judgements, matrices.image_to_text.shape)
     relations = (right, right.transpose())
-    for side, rows, own in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
-        yield side, positive_ranks(rows, own)
+    for side, rows, relation in zip(DIRECTIONS, matrices.by_query, relations, strict=True):
+        yield side, positive_ranks(rows, relation)
 
 
-def score_matrices_of(scores: Any) -> ScoreMatrices:
-    """Both score matrices of what a caller has; a tuple may be two of them, or rows of one."""
+def as_score_matrices(scores: Any) -> ScoreMatrices:
+    """Both score matrices of an argument; a tuple may be two of them, or rows of one."""
     if isinstance(scores, ScoreMatrices):
         return scores
     is_pair = isinstance(scores, tuple) and [

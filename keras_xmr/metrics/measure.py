@@ -1,4 +1,4 @@
-"""Everything that is measured of the scores of a split."""
+"""All metrics of the scores of a split."""
 
 from __future__ import annotations
 
@@ -9,24 +9,21 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.judgements.relation import Judgements
 from keras_xmr.metrics.base import measure_chosen
 from keras_xmr.metrics.breakdown import by_positives
 from keras_xmr.metrics.names import MEASURES
-from keras_xmr.metrics.rank_counter import Groups, count_ranks
-from keras_xmr.metrics.ranking import PRECISION_AT
 from keras_xmr.metrics.retrieval import (
     RetrievalMetrics,
+    evaluate_relations,
     evaluate_scores,
     fold_members,
-    metrics_of_ranks,
 )
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 
 
 @dataclass
 class Measured:
-    """What was measured of a score matrix.
+    """The metrics of a score matrix.
 
     Attributes:
         metrics: Metrics against the judgements; with label vectors also `plausible_match`, with
@@ -57,82 +54,56 @@ class Measured:
 
 
 def measure(scores: Scores, truth: GroundTruth, folds: int = 0) -> Measured:
-    """Measures scores against everything that is known of their images and captions.
+    """Measures scores against all judgements, labels and relevance of a ground truth.
 
     Args:
         scores: Scores (images, captions): arrays, memory maps, or tiles. Tiles are ranked one by
-            one, unless something else than ranks is to be measured.
-        truth: What is known.
-        folds: Over how many folds means are taken besides; 0 for none.
+            one, unless metrics are wanted that read whole matrices.
+        truth: The ground truth.
+        folds: Number of folds over which means are taken in addition; 0 for none.
 
     Raises:
         ValueError: If shapes differ, a score is NaN, or the images do not split into folds.
     """
     scores = ScoreMatrices.of(scores)
-    if not scores.is_dense:
-        if not _reads_scores(truth):
-            return _measure_in_tiles(scores, truth, folds)
+    by_relevance = truth.relevance is not None or truth.extra_relevance
+    if by_relevance or truth.has_label_vectors or truth.measures:
         scores = scores.dense()
-    measured = Measured(all_metrics(scores, truth))
-    if folds:
-
-        def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
-            return all_metrics(scores.select(images, captions), truth.select(images, captions))
-
-        measured.folds = mean_over_folds(truth, folds, of_fold)
-    for name, judgements in truth.extra.items():
-        metrics = evaluate_scores(scores, judgements, PRECISION_AT)
+    metrics, *extra = evaluate_relations(scores, [truth.judgements, *truth.extra.values()])
+    measured = Measured(_with_further(metrics, scores, truth))
+    for (name, judgements), metrics in zip(truth.extra.items(), extra, strict=True):
         chosen = measure_chosen(scores, truth, judgements)
         measured.extra[name] = metrics if chosen is None else metrics.and_also(chosen)
-    return measured
-
-
-def _reads_scores(truth: GroundTruth) -> bool:
-    """Whether more is measured than ranks of right answers tell."""
-    by_relevance = truth.relevance is not None or truth.extra_relevance
-    return bool(by_relevance or truth.has_label_vectors or truth.measures)
-
-
-def _measure_in_tiles(scores: ScoreMatrices, truth: GroundTruth, folds: int) -> Measured:
-    """Measures what ranks tell, in one go over the tiles."""
-    relations: list[tuple[Judgements, Groups | None]] = [(truth.judgements, None)]
-    relations += [(judgements, None) for judgements in truth.extra.values()]
     if folds:
-        members = fold_members(truth.shape[0], truth.caption_image, folds)
-        groups = tuple(np.zeros(count, np.int64) for count in truth.shape)
-        for number, fold in enumerate(members):
-            for group, own in zip(groups, fold, strict=True):
-                group[own] = number
-        relations.append((truth.judgements, (groups[0], groups[1])))
-    (i2t, t2i), *further = count_ranks(scores, relations)
-    measured = Measured(metrics_of_ranks(i2t, t2i, PRECISION_AT))
-    if folds:
-        by_image, by_caption = further.pop()
+        matrices = scores
 
-        def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
-            own = by_image.select(images), by_caption.select(captions)
-            return metrics_of_ranks(*own, PRECISION_AT)
+        def measure_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
+            return all_metrics(matrices.select(images, captions), truth.select(images, captions))
 
-        measured.folds = mean_over_folds(truth, folds, of_fold)
-    for name, ranks in zip(truth.extra, further, strict=True):
-        measured.extra[name] = metrics_of_ranks(*ranks, PRECISION_AT)
+        measured.folds = mean_over_folds(truth, folds, measure_fold)
     return measured
 
 
 def all_metrics(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics:
-    """Metrics against the judgements, and by labels and relevance where they are known.
+    """Metrics against the judgements, and by labels and relevance if these are known.
 
     Args:
         scores: Scores (images, captions).
-        truth: What is known of the images and captions.
+        truth: The ground truth of the images and captions.
 
     Raises:
         ValueError: If shapes differ, or a score is NaN.
     """
-    metrics = evaluate_scores(scores, truth.judgements, PRECISION_AT)
+    return _with_further(evaluate_scores(scores, truth.judgements), scores, truth)
+
+
+def _with_further(
+    metrics: RetrievalMetrics, scores: ScoreMatrices, truth: GroundTruth
+) -> RetrievalMetrics:
+    """Metrics, and those by labels, by relevance and of the config."""
     for measure_by in MEASURES:
-        if (found := measure_by(scores, truth)) is not None:
-            metrics = metrics.and_also(found)
+        if (further := measure_by(scores, truth)) is not None:
+            metrics = metrics.and_also(further)
     return metrics
 
 
@@ -144,8 +115,8 @@ def mean_over_folds(
     """Means of metrics over consecutive folds of the images, with their captions.
 
     Args:
-        truth: What is known of the images and captions.
-        folds: How many folds.
+        truth: The ground truth of the images and captions.
+        folds: Number of folds.
         metrics_of: Gives the metrics of a fold, of its images and its captions (their numbers).
 
     Raises:
@@ -154,5 +125,5 @@ def mean_over_folds(
     members = fold_members(truth.shape[0], truth.caption_image, folds)
     summaries = [metrics_of(images, captions).summary for images, captions in members]
     # A fold may lack what the others have, such as a query with labels.
-    names = [name for name in summaries[0] if all(name in found for found in summaries)]
-    return {name: float(np.mean([found[name] for found in summaries])) for name in names}
+    names = [name for name in summaries[0] if all(name in summary for summary in summaries)]
+    return {name: float(np.mean([summary[name] for summary in summaries])) for name in names}

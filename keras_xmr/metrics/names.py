@@ -9,7 +9,7 @@ from typing import Literal
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.base import measure_chosen
 from keras_xmr.metrics.plausible_match import ZETAS, match_by_labels
-from keras_xmr.metrics.ranking import FOUND_AT, NDCG_AT, PRECISION_AT, RECALL_AT
+from keras_xmr.metrics.ranking import NDCG_AT, RECALL_AT, RELEVANT_AT
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, precision_by_relevance
@@ -17,7 +17,7 @@ from keras_xmr.metrics.semantic import ASP_CHANCE, ASP_TOP, RELEASED_ASP_AT, pre
 Measure = Callable[[ScoreMatrices, GroundTruth], RetrievalMetrics | None]
 
 MEASURES: tuple[Measure, ...] = (match_by_labels, precision_by_relevance, measure_chosen)
-"""What is measured beside the ranks of right answers, where the ground truth has what it takes."""
+"""Metrics in addition to those of ranks, for ground truths with labels or relevance."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Metric:
         name: Its name in a summary, without the direction.
         title: Heads its column.
         unit: Fractions are shown in percent.
-        table: The table of an evaluation that it stands in: the first, that of many right
-            answers, that of curves over N or K; or none.
-        compared: How methods are compared by it: in the tables, there and in the plots and
-            matrices of differences, or not at all.
+        table: Its table in an evaluation: the first, that of many relevant items, that of curves
+            over N or K; or none.
+        compared: Its place in comparisons: in the tables, in plots and matrices of differences too,
+            or not at all.
         mean_of: The metrics that it is the mean of; empty if it has a value for every query.
     """
 
@@ -52,10 +52,10 @@ METRICS = {
         ),
         Metric("r_precision", "R-P", table="main", compared="headline"),
         Metric("map_at_r", "mAP@R", table="main", compared="table"),
-        Metric("median_rank", "med r", "rank", "main"),
-        Metric("mean_rank", "mean r", "rank", "main"),
-        *(Metric(f"found_{k}", f"found@{k}", "count", "many") for k in FOUND_AT),
-        *(Metric(f"precision_{k}", f"P@{k}") for k in PRECISION_AT),
+        Metric("median_rank", "MedR", "rank", "main"),
+        Metric("mean_rank", "MeanR", "rank", "main"),
+        *(Metric(f"found_{k}", f"distinct\nrelevant@{k}", "count", "many") for k in RELEVANT_AT),
+        *(Metric(f"precision_{k}", f"P@{k}") for k in RELEVANT_AT),
         *(Metric(f"ndcg_{k}", f"nDCG@{k}", table="many", compared="table") for k in NDCG_AT),
         Metric("bpref", "bpref", table="many", compared="table"),
         *(Metric(f"pmrp_{zeta}", f"PMRP\nzeta = {zeta}") for zeta in ZETAS),
@@ -79,7 +79,7 @@ METRICS = {
 """All metrics of a direction, by name, in the order of their columns."""
 
 CHOSEN: dict[str, Metric] = {}
-"""The metrics that configs have chosen beside them, by name, in the order of their columns."""
+"""The metrics that configs have added, by name, in the order of their columns."""
 
 RSUM = "rsum"
 """The sum of all recalls of both directions."""
@@ -88,7 +88,7 @@ DIRECTIONS = ("i2t", "t2i")
 
 
 def metric_names() -> list[str]:
-    """What a summary of both directions can hold: `i2t_recall_1` and so on, and `rsum`."""
+    """The names in a summary of both directions: `i2t_recall_1` and so on, and `rsum`."""
     return [f"{side}_{name}" for side in DIRECTIONS for name in METRICS] + [RSUM]
 
 

@@ -24,9 +24,9 @@ def plausible_match(
 ) -> RetrievalMetrics:
     """Plausible-Match R-Precision of scores, in both directions.
 
-    `pmrp_Z` is the R-Precision if every pair is right whose label vectors differ in at most Z
+    `pmrp_Z` is the R-Precision if every pair is relevant whose label vectors differ in at most Z
     entries, and `pmrp` the mean over Z = 0, 1, 2 (Chun et al. 2021, Sec. 4.1). A query without
-    labels, or with nobody to match, is not counted.
+    labels, or without any match, is not counted.
 
     Args:
         scores: Scores (images, captions).
@@ -43,7 +43,7 @@ def plausible_match(
 
 
 def match_by_labels(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
-    """`plausible_match` by the labels of a ground truth; None if it has none."""
+    """`plausible_match` by the labels of a ground truth; None without labels."""
     if not truth.has_label_vectors:
         return None
     labels = truth.label_vectors()
@@ -59,9 +59,9 @@ def _direction(
         rows = slice(first, first + _QUERIES)
         for zeta in ZETAS:
             judgements = Judgements.from_labels(queries[rows], candidates, zeta)
-            found = evaluate_direction(positive_ranks(scores[rows], judgements))
-            values[f"pmrp_{zeta}"][rows] = found.values["r_precision"]
-        positives[rows] = found.positives
+            metrics_of_block = evaluate_direction(positive_ranks(scores[rows], judgements))
+            values[f"pmrp_{zeta}"][rows] = metrics_of_block.values["r_precision"]
+        positives[rows] = metrics_of_block.positives
     metrics = QueryMetrics(values, positives)
     summary = summarize(metrics)
     if summary:

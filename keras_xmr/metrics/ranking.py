@@ -1,4 +1,4 @@
-"""Ranks of the right answers, and the metrics that follow from them."""
+"""Ranks of the relevant items, and the metrics that follow from them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from keras_xmr.threads import in_threads
 _ROWS = 256
 
 RECALL_AT = (1, 5, 10)
-FOUND_AT = (5, 10)
-PRECISION_AT = (5, 10)
+RELEVANT_AT = (5, 10)
+"""The K of `found_K`, and by default of `precision_K`."""
+
 NDCG_AT = (10,)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Where the right answers of each query stand.
+    """The ranks of the relevant items of each query.
 
     Attributes:
-        ranks: Ranks of the right answers of all queries, from 1, ascending within a query:
-            int64 (right answers,).
-        starts: Where those of each query begin: int64 (queries + 1,).
-        grades: Their grades, float32 (right answers,).
-        candidates: How many judged candidates each query has, int64 (queries,).
+        ranks: Ranks of the relevant items of all queries, from 1, ascending within a query:
+            int64 (relevant items,).
+        starts: The index of the first of each query: int64 (queries + 1,).
+        grades: Their grades, float32 (relevant items,).
+        candidates: Number of judged candidates per query, int64 (queries,).
         fully_judged: Whether every candidate was judged; otherwise ranks are among those that were.
     """
 
@@ -39,7 +40,7 @@ class Ranks:
 
     @property
     def counts(self) -> np.ndarray:
-        """How many right answers each query has, int64 (queries,)."""
+        """Number of relevant items per query, int64 (queries,)."""
         return np.diff(self.starts)
 
     def select(self, queries: np.ndarray) -> Ranks:
@@ -47,21 +48,21 @@ class Ranks:
         counts = self.counts[queries]
         starts = np.concatenate([[0], np.cumsum(counts)])
         places = np.arange(starts[-1]) + np.repeat(self.starts[queries] - starts[:-1], counts)
-        own = self.ranks[places], starts, self.grades[places], self.candidates[queries]
-        return Ranks(*own, self.fully_judged)
+        parts = self.ranks[places], starts, self.grades[places], self.candidates[queries]
+        return Ranks(*parts, self.fully_judged)
 
 
 @dataclass(frozen=True, eq=False)
 class QueryMetrics:
-    """Metrics of every query; NaN for a query without right answers.
+    """Metrics of every query; NaN for a query without relevant items.
 
     Attributes:
         values: An array (queries,) for each metric.
-        positives: How many right answers each query has, int64 (queries,).
-        judged: How many candidates of each query were judged, int64 (queries,), where the metrics
-            are of condensed lists; None if every candidate was judged.
-        chance: For metrics that these counts do not determine at chance, such as `ndcg_10`, what a
-            random ranking has on the average (queries,).
+        positives: Number of relevant items per query, int64 (queries,).
+        judged: Number of judged candidates per query, int64 (queries,), for metrics of condensed
+            lists; None if every candidate was judged.
+        chance: The mean over random rankings (queries,) of metrics that these counts do not
+            determine, such as `ndcg_10`.
     """
 
     values: dict[str, np.ndarray]
@@ -71,17 +72,17 @@ class QueryMetrics:
 
 
 def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
-    """Ranks every right answer of every query.
+    """Ranks every relevant item of every query.
 
     The rank of an answer is one more than the number of candidates before it: those with a
-    higher score, wrong ones with the same score, and right ones with the same score that have
+    higher score, wrong ones with the same score, and relevant ones with the same score that have
     been counted already, of which those with a lower grade come first. Candidates that were not
     judged do not count: the list is condensed to the judged ones (Sakai 2007).
 
     Args:
         scores: Scores (queries, candidates): an array, a transposed one, or a memory map. It
             is read in blocks of rows.
-        judgements: Right candidates of each query, of the same shape.
+        judgements: Relevant candidates of each query, of the same shape.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
@@ -100,41 +101,57 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
             row = first + int(np.isnan(last).argmax())
             raise ValueError(f"a score of query {row} is NaN")
         for row, (values, ordered) in enumerate(zip(block, in_order, strict=True), first):
-            own = slice(starts[row], starts[row + 1])
+            of_row = slice(starts[row], starts[row + 1])
             if judged is not None:
                 known = judged.indices[judged.indptr[row] : judged.indptr[row + 1]]
                 ordered = np.sort(values[known])
-            order = np.lexsort((-queries.data[own], values[columns[own]]))
-            right = values[columns[own]][order]
-            grades[own] = queries.data[own][order][::-1]
+            order = np.lexsort((-queries.data[of_row], values[columns[of_row]]))
+            right = values[columns[of_row]][order]
+            grades[of_row] = queries.data[of_row][order][::-1]
             # At least as high: all candidates, and the right ones among them.
             everyone = len(ordered) - np.searchsorted(ordered, right, side="left")
             right_ones = len(right) - np.searchsorted(right, right, side="left")
             place = np.arange(len(right), 0, -1)
-            ranks[own] = (everyone - right_ones + place)[::-1]
+            ranks[of_row] = (everyone - right_ones + place)[::-1]
 
     in_threads(rank_rows, len(scores), _ROWS)
     return Ranks(ranks, starts, grades, judgements.candidate_counts(), judgements.fully_judged)
 
 
-def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryMetrics:
+def refuse_nan(values: np.ndarray, kind: str, queries: np.ndarray | range) -> None:
+    """Checks a block of values (queries, candidates).
+
+    Args:
+        values: The block.
+        kind: The kind of the values, for the message.
+        queries: The numbers of its queries.
+
+    Raises:
+        ValueError: If a value is NaN.
+    """
+    # NaN makes the sum NaN, and costs no array; the sum of infinities is NaN too.
+    if np.isnan(np.einsum("ij->", values)) and (nan := np.isnan(values).any(axis=1)).any():
+        raise ValueError(f"a {kind} of query {queries[int(nan.argmax())]} is NaN")
+
+
+def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = RELEVANT_AT) -> QueryMetrics:
     """Metrics of every query in one direction.
 
-    * `recall_K`: 1 if a right answer is among the first K, else 0.
-    * `found_K`: how many different right answers are among the first K.
-    * `rank`: the best rank of a right answer, from 1.
-    * `r_precision`: the part of right answers among the first R, where R is how many there are
+    * `recall_K`: 1 if a relevant item is among the first K, else 0.
+    * `found_K`: the number of distinct relevant items among the first K.
+    * `rank`: the best rank of a relevant item, from 1.
+    * `r_precision`: the share of relevant items among the first R, where R is their number
       (Musgrave et al. 2020).
-    * `map_at_r`: (1/R) sum over k <= R of [the k-th is right] * precision at k.
-    * `precision_K`: the part of right answers among the first K.
+    * `map_at_r`: (1/R) sum over k <= R of [the k-th is relevant] * precision at k.
+    * `precision_K`: the share of relevant items among the first K.
     * `ndcg_K`: see `ndcg_at`.
     * `bpref`: see `binary_preference`; only where some candidates were not judged.
 
     Ranks in condensed lists give the metrics of condensed lists (Sakai 2007); `recall_K` is then
-    what Hodosh et al. 2013 call the success at K.
+    the success at K of Hodosh et al. 2013.
 
     Args:
-        ranks: Ranks of the right answers.
+        ranks: Ranks of the relevant items.
         precision_at: The K of `precision_K`.
     """
     counts = ranks.counts
@@ -153,10 +170,10 @@ def evaluate_direction(ranks: Ranks, precision_at: Sequence[int] = ()) -> QueryM
         "r_precision": _part(total(within), counts),
         "map_at_r": _part(total(within * number / ranks.ranks), counts),
     }
-    for k in sorted({*FOUND_AT, *precision_at}):
-        found = np.where(answered, total(ranks.ranks <= k), np.nan)
-        values |= {f"found_{k}": found} if k in FOUND_AT else {}
-        values |= {f"precision_{k}": found / k} if k in precision_at else {}
+    for k in sorted({*RELEVANT_AT, *precision_at}):
+        relevant = np.where(answered, total(ranks.ranks <= k), np.nan)
+        values |= {f"found_{k}": relevant} if k in RELEVANT_AT else {}
+        values |= {f"precision_{k}": relevant / k} if k in precision_at else {}
     values |= {f"ndcg_{k}": ndcg_at(ranks, k) for k in NDCG_AT}
     chance = {f"ndcg_{k}": chance_of_ndcg(ranks, k) for k in NDCG_AT}
     if ranks.fully_judged:
@@ -173,11 +190,11 @@ def ndcg_at(ranks: Ranks, k: int) -> np.ndarray:
     of Burges et al. 2005, which reaches the first two ranks too).
 
     Args:
-        ranks: Ranks of the right answers.
-        k: How many answers count.
+        ranks: Ranks of the relevant items.
+        k: The number of answers that count.
 
     Returns:
-        Fractions; NaN for a query without right answers.
+        Fractions; NaN for a query without relevant items.
     """
     query, _ = _queries_and_numbers(ranks)
     gains = np.where(ranks.ranks <= k, ranks.grades / np.log2(1.0 + ranks.ranks), 0)
@@ -207,17 +224,17 @@ def _part(values: np.ndarray, of: np.ndarray) -> np.ndarray:
 
 
 def binary_preference(ranks: Ranks) -> np.ndarray:
-    """bpref of every query (queries,): how rarely a wrong answer comes before a right one.
+    """bpref of every query (queries,): the rarity of wrong answers before relevant items.
 
-    (1/R) sum over right answers of 1 - min(n, R) / min(N, R), where n wrong answers come before
+    (1/R) sum over relevant items of 1 - min(n, R) / min(N, R), where n wrong answers come before
     it, of N judged ones. This is bpref of trec_eval since its version 8; the one that Buckley and
     Voorhees 2004 print divides by R where N is smaller than R, and their bpref-10 by R + 10.
 
     Args:
-        ranks: Ranks of the right answers.
+        ranks: Ranks of the relevant items.
 
     Returns:
-        Fractions; NaN for a query without right answers.
+        Fractions; NaN for a query without relevant items.
     """
     query, number = _queries_and_numbers(ranks)
     right = ranks.counts
@@ -228,13 +245,13 @@ def binary_preference(ranks: Ranks) -> np.ndarray:
 
 
 def _queries_and_numbers(ranks: Ranks) -> tuple[np.ndarray, np.ndarray]:
-    """The query of each right answer, and its number among those of the query, from 1."""
+    """The query of each relevant item, and its number among those of the query, from 1."""
     query = np.repeat(np.arange(len(ranks.counts)), ranks.counts)
     return query, np.arange(len(query)) - np.repeat(ranks.starts[:-1], ranks.counts) + 1
 
 
 def summarize(queries: QueryMetrics) -> dict[str, float]:
-    """Means over the queries that have right answers, and of the ranks also the median.
+    """Means over the queries that have relevant items, and the median of ranks too.
 
     `median_rank` is the floor of the median of ranks, as in the released codes; `mean_rank` is
     their mean.

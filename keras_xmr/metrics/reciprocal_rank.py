@@ -10,7 +10,7 @@ from keras_xmr.metrics.ranking import evaluate_direction, positive_ranks
 
 
 class ReciprocalRank(QueryMetric):
-    """1 / the rank of the best right answer; its mean is the MRR (Voorhees 1999)."""
+    """1 / the rank of the best relevant item; its mean is the MRR (Voorhees 1999)."""
 
     TITLE = "MRR"
 

@@ -11,8 +11,8 @@ from keras_xmr.judgements import Judgements
 from keras_xmr.metrics.rank_counter import count_ranks
 from keras_xmr.metrics.ranking import (
     RECALL_AT,
+    RELEVANT_AT,
     QueryMetrics,
-    Ranks,
     evaluate_direction,
     positive_ranks,
     summarize,
@@ -35,9 +35,14 @@ class RetrievalMetrics:
     image_to_text: QueryMetrics
     text_to_image: QueryMetrics
 
+    @classmethod
+    def from_queries(cls, i2t: QueryMetrics, t2i: QueryMetrics) -> RetrievalMetrics:
+        """The metrics of both directions, summarized."""
+        return cls(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+
     @property
     def fully_judged(self) -> bool:
-        """Whether every pair was judged; otherwise the metrics are of condensed lists."""
+        """True if every pair was judged; otherwise the metrics are of condensed lists."""
         return self.image_to_text.judged is None
 
     def and_also(self, other: RetrievalMetrics) -> RetrievalMetrics:
@@ -56,43 +61,41 @@ def _join(queries: QueryMetrics, others: QueryMetrics) -> QueryMetrics:
 
 
 def evaluate_scores(
-    scores: Scores,
-    judgements: Judgements,
-    precision_at: Sequence[int] = (),
+    scores: Scores, judgements: Judgements, precision_at: Sequence[int] = RELEVANT_AT
 ) -> RetrievalMetrics:
     """All metrics of scores against judgements, in both directions.
 
     Args:
         scores: Scores (images, captions), larger is better. Tiles are ranked one by one.
-        judgements: What is right.
+        judgements: The relevant pairs.
         precision_at: The K of `precision_K`.
 
     Raises:
         ValueError: If the shapes differ, or a score is NaN.
     """
+    return evaluate_relations(scores, [judgements], precision_at)[0]
+
+
+def evaluate_relations(
+    scores: Scores, relations: Sequence[Judgements], precision_at: Sequence[int] = RELEVANT_AT
+) -> list[RetrievalMetrics]:
+    """The metrics of `evaluate_scores` against several judgements; tiles are computed once."""
     scores = ScoreMatrices.of(scores)
-    if not scores.is_dense:
-        ((i2t, t2i),) = count_ranks(scores, [(judgements, None)])
-        return metrics_of_ranks(i2t, t2i, precision_at)
-    rows, columns = scores.by_query
-    both = positive_ranks(rows, judgements), positive_ranks(columns, judgements.transpose())
-    return metrics_of_ranks(*both, precision_at)
-
-
-def metrics_of_ranks(
-    image_to_text: Ranks, text_to_image: Ranks, precision_at: Sequence[int] = ()
-) -> RetrievalMetrics:
-    """All metrics that follow from the ranks of right answers.
-
-    Args:
-        image_to_text: The ranks with images as queries.
-        text_to_image: The ranks with captions as queries.
-        precision_at: The K of `precision_K`.
-    """
-    i2t = evaluate_direction(image_to_text, precision_at)
-    t2i = evaluate_direction(text_to_image, precision_at)
-    summary = both_directions(summarize(i2t), summarize(t2i))
-    return RetrievalMetrics(summary | {"rsum": rsum(summary)}, i2t, t2i)
+    if scores.is_dense:
+        rows, columns = scores.by_query
+        ranks = [
+            (positive_ranks(rows, judgements), positive_ranks(columns, judgements.transpose()))
+            for judgements in relations
+        ]
+    else:
+        ranks = count_ranks(scores, relations)
+    results = []
+    for both in ranks:
+        i2t, t2i = (evaluate_direction(direction, precision_at) for direction in both)
+        metrics = RetrievalMetrics.from_queries(i2t, t2i)
+        summary = metrics.summary | {"rsum": rsum(metrics.summary)}
+        results.append(replace(metrics, summary=summary))
+    return results
 
 
 def rsum(summary: Mapping[str, float]) -> float:
@@ -117,9 +120,9 @@ def fold_members(
     """Yields the images and the captions of consecutive folds of the images.
 
     Args:
-        num_images: How many images there are.
+        num_images: Number of images.
         image_of_caption: The image that each caption was written for, int (captions,).
-        folds: How many folds.
+        folds: Number of folds.
 
     Raises:
         ValueError: If the images do not split into folds of one size.

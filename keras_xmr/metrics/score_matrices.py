@@ -1,4 +1,4 @@
-"""The scores of all images with all captions, as all that measures them takes them."""
+"""The scores of all images with all captions, in memory or in tiles."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Matrix = np.ndarray | ScoreTiles
 class ScoreMatrices:
     """Scores (images, captions), larger is better, for both directions.
 
-    They are arrays, or tiles that are computed when they are asked for: then `is_dense` is false,
-    and what reads a whole matrix computes it. Ranks need no more than the tiles.
+    They are arrays, or tiles that are computed on demand: then `is_dense` is false, and code that
+    needs a whole matrix computes it. Ranks need the tiles alone.
 
     Attributes:
         image_to_text: Its rows rank captions for an image.
-        other: Scores (images, captions) whose columns rank images for a caption, if they are
-            others, as those of a matcher that scores by direction, or after re-ranking.
+        other: Scores (images, captions) whose columns rank images for a caption, if these differ,
+            as with a matcher that scores by direction, or after re-ranking.
     """
 
     image_to_text: Matrix
@@ -31,7 +31,7 @@ class ScoreMatrices:
 
     @classmethod
     def of(cls, scores: Scores) -> ScoreMatrices:
-        """Score matrices of one matrix that ranks both, or of what a re-ranker gives."""
+        """Score matrices of one matrix that ranks both, or of the output of a re-ranker."""
         if isinstance(scores, ScoreMatrices):
             return scores
         return cls(*scores) if isinstance(scores, tuple) else cls(scores)
@@ -55,7 +55,7 @@ class ScoreMatrices:
 
     @property
     def is_dense(self) -> bool:
-        """Whether they are arrays."""
+        """True if they are arrays."""
         return not isinstance(self.image_to_text, ScoreTiles)
 
     def dense(self) -> ScoreMatrices:
@@ -63,7 +63,7 @@ class ScoreMatrices:
         return self if self.is_dense else self._map(np.asarray)
 
     def tiles(self) -> tuple[ScoreTiles, ScoreTiles]:
-        """The tiles that rank captions, and those that rank images, where these are no arrays."""
+        """The tiles that rank captions, and those that rank images."""
         rows, columns = self.image_to_text, self.text_to_image
         if not isinstance(rows, ScoreTiles) or not isinstance(columns, ScoreTiles):
             raise TypeError("these scores are arrays")
@@ -87,4 +87,4 @@ class ScoreMatrices:
 
 
 Scores = Matrix | tuple[np.ndarray, np.ndarray] | ScoreMatrices
-"""What is measured: one matrix (images, captions), the two of a re-ranker, or `ScoreMatrices`."""
+"""One matrix (images, captions), the two of a re-ranker, or `ScoreMatrices`."""

@@ -14,9 +14,9 @@ Place = tuple[int, int]
 """The row and the column of a tile among the tiles."""
 
 TileWork = Callable[[int, int, np.ndarray], None]
-"""What is done with the row, the column and the scores of a tile."""
+"""A function of the row, the column and the scores of a tile."""
 
-# Tiles that are scored, at most, before what is done with the first of them has ended.
+# Maximum number of tiles that are scored ahead of the work on the first of them.
 _AHEAD = 4
 
 
@@ -26,7 +26,7 @@ class ScoreTiles(abc.ABC):
     `np.asarray` computes them all.
 
     Attributes:
-        images: The numbers of the images of each row of tiles; each image stands in one.
+        images: The numbers of the images of each row of tiles; each image is in one.
         captions: The numbers of the captions of each column of tiles.
     """
 
@@ -35,7 +35,7 @@ class ScoreTiles(abc.ABC):
 
     @abc.abstractmethod
     def tile(self, row: int, column: int) -> Any:
-        """Scores (images, captions) of one tile, always the same: what `np.asarray` takes."""
+        """Scores (images, captions) of one tile, always the same, for `np.asarray`."""
 
     @abc.abstractmethod
     def select(self, images: np.ndarray, captions: np.ndarray) -> ScoreTiles:
@@ -48,7 +48,7 @@ class ScoreTiles(abc.ABC):
 
     @property
     def count(self) -> int:
-        """How many tiles there are."""
+        """Number of tiles."""
         return len(self.images) * len(self.captions)
 
     def places(self) -> Iterator[Place]:
@@ -59,13 +59,13 @@ class ScoreTiles(abc.ABC):
     def for_each(self, work: TileWork, places: Iterable[Place], description: str) -> None:
         """Computes tiles, and calls `work` with the row, the column and the scores of each.
 
-        The work is done in a thread of its own, so that the device which scores does not wait for
-        it; a few tiles are in memory at a time.
+        The work is done in a separate thread, so that the device which scores does not wait for it;
+        a few tiles are in memory at a time.
 
         Args:
-            work: What is done with a tile; one call after another.
+            work: Called with each tile, one call after another.
             places: The tiles.
-            description: What the progress bar says.
+            description: The label of the progress bar.
         """
         from data_pipelines.progress import Progress  # Metrics import without tqdm.
 

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from keras_xmr.judgements.ground_truth import GroundTruth
-from keras_xmr.metrics.ranking import QueryMetrics, summarize
-from keras_xmr.metrics.retrieval import RetrievalMetrics, both_directions
+from keras_xmr.metrics.ranking import QueryMetrics, refuse_nan
+from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.threads import in_threads
 
@@ -36,17 +36,17 @@ def semantic_precision(
       are the ranks of a candidate by relevance and by score: one more than the number of
       candidates with strictly more of it (Li et al. 2022, Eq. 4, 8).
     * `asp_top_N`: the same over the first N by relevance alone, as if there were no others
-      (Fig. 3). Who ties with the N-th is among them. Only N below the number of candidates.
-    * `asp_chance`: what a random ranking has of `asp` on the average.
-    * `released_asp_K`: what the paper's released code calls ASP_K: the relevance of the first K
-      by score, as a part of the largest relevance that K candidates can have.
+      (Fig. 3). Ties with the N-th are among them. Only N below the number of candidates.
+    * `asp_chance`: the mean of `asp` over random rankings.
+    * `released_asp_K`: the ASP_K of the paper's released code: the relevance of the first K by
+      score, as a share of the largest relevance of K candidates.
 
     A query whose candidates are all equally relevant has no semantic ranking and is not counted.
 
     By Eq. 8, tied scores share their best rank. Where most candidates tie in relevance too, a
     matrix of equal scores would then beat chance by far, so tied scores count against the model
-    as in all other metrics: a candidate takes that rank, of those that its ties span, which
-    yields less. Ties in relevance share their best rank in any case.
+    as in all other metrics: of the ranks that its ties span, a candidate takes the one that yields
+    less. Ties in relevance share their best rank in any case.
 
     Args:
         scores: Scores (images, captions), arrays or memory maps.
@@ -56,7 +56,7 @@ def semantic_precision(
             letter. Without tied scores they are the same.
 
     Raises:
-        ValueError: If the shapes differ or there is nothing to rank, a score or a relevance is
+        ValueError: If the shapes differ or the matrix is empty, a score or a relevance is
             NaN, or a relevance is below 0 or infinite.
     """
     rows, columns = ScoreMatrices.of(scores).by_query
@@ -67,38 +67,26 @@ def semantic_precision(
         raise ValueError("semantic precision needs at least one image and one caption")
     i2t = _direction(rows, relevance, top, score_ties)
     t2i = _direction(columns, relevance.T, top, score_ties)
-    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
-
-
-def semantic_precision_by(
-    measure: str, scores: ScoreMatrices, relevance: np.ndarray
-) -> RetrievalMetrics:
-    """`asp` of `semantic_precision` alone, by another relevance, as `asp_<measure>`.
-
-    Args:
-        measure: What the relevance is.
-        scores: Scores (images, captions).
-        relevance: Semantic relevance (images, captions), from 0 on.
-
-    Raises:
-        ValueError: As `semantic_precision` raises it.
-    """
-    found = semantic_precision(scores, relevance, ())
-    i2t, t2i = (
-        QueryMetrics({f"asp_{measure}": queries.values["asp"]}, queries.positives)
-        for queries in (found.image_to_text, found.text_to_image)
-    )
-    return RetrievalMetrics(both_directions(summarize(i2t), summarize(t2i)), i2t, t2i)
+    return RetrievalMetrics.from_queries(i2t, t2i)
 
 
 def precision_by_relevance(scores: ScoreMatrices, truth: GroundTruth) -> RetrievalMetrics | None:
-    """`semantic_precision` by every relevance of a ground truth; None if it has none."""
-    found = []
-    if truth.relevance is not None:
-        found.append(semantic_precision(scores, truth.relevance))
+    """`semantic_precision` by every relevance of a ground truth; None without a relevance.
+
+    Of a further relevance, `asp` alone is measured, as `asp_<name>`.
+    """
+    metrics = [] if truth.relevance is None else [semantic_precision(scores, truth.relevance)]
     for name, relevance in truth.extra_relevance.items():
-        found.append(semantic_precision_by(name, scores, relevance))
-    return functools.reduce(RetrievalMetrics.and_also, found) if found else None
+        further = semantic_precision(scores, relevance, ())
+        metrics.append(
+            RetrievalMetrics.from_queries(
+                *(
+                    QueryMetrics({f"asp_{name}": queries.values["asp"]}, queries.positives)
+                    for queries in (further.image_to_text, further.text_to_image)
+                )
+            )
+        )
+    return functools.reduce(RetrievalMetrics.and_also, metrics) if metrics else None
 
 
 def _direction(
@@ -130,14 +118,14 @@ def _direction(
         if ties == "share":
             worst = best
         ideal, _ = _ranks(wanted)
-        asp = _asp(ideal, best, worst)
-        found = {"asp": asp, ASP_CHANCE: at_random[ideal].mean(axis=1)}
-        found |= _asp_of_first(top, asp, ideal, block, order, ties)
-        found |= _released(wanted, best, order)
+        asp = _terms(ideal, best, worst).mean(axis=1)
+        metrics = {"asp": asp, ASP_CHANCE: at_random[ideal].mean(axis=1)}
+        metrics |= _asp_of_first(top, asp, ideal, block, order, ties)
+        metrics |= _released(wanted, best, order)
         positives[rows] = np.count_nonzero(wanted, axis=1)
         differ = wanted.min(axis=1) < wanted.max(axis=1)
-        for name, own in found.items():
-            values[name][rows] = np.where(differ, own, np.nan)
+        for name, of_block in metrics.items():
+            values[name][rows] = np.where(differ, of_block, np.nan)
 
     in_threads(rank_rows, queries, step)
     return QueryMetrics(values, positives)
@@ -155,10 +143,7 @@ def _floats(rows: np.ndarray, kind: str, first: int) -> np.ndarray:
     block = np.ascontiguousarray(rows)
     if block.dtype not in (np.float32, np.float64):
         block = block.astype(np.float64)
-    # NaN makes the sum NaN, and costs no array; the sum of infinities is told apart then.
-    if np.isnan(block.sum()) and np.isnan(block).any():
-        row = int(np.isnan(block).any(axis=1).argmax())
-        raise ValueError(f"a {kind} of query {first + row} is NaN")
+    refuse_nan(block, kind, range(first, first + len(block)))
     return block
 
 
@@ -196,13 +181,8 @@ def _spans(begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return starts, np.minimum.accumulate(ends[::-1])[::-1]
 
 
-def _asp(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """ASP of rows of ranks."""
-    return _terms(ideal, best, worst).mean(axis=1)
-
-
 def _terms(ideal: np.ndarray, best: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """What each candidate adds; of the ranks that ties span, an end of the span yields least."""
+    """The contribution of each candidate; of the ranks that ties span, an end yields least."""
     terms = np.minimum(ideal, best) / np.maximum(ideal, best)
     if worst is not best:
         np.minimum(terms, np.minimum(ideal, worst) / np.maximum(ideal, worst), out=terms)
@@ -219,14 +199,14 @@ def _asp_of_first(
 ) -> dict[str, np.ndarray]:
     """ASP of the first n of each query by relevance, by name.
 
-    All queries stand in one row, in the order of their scores. Whoever is not among the first is
-    taken out; the order stays, and with it the ranks need no sorting.
+    All queries are in one row, in the order of their scores. Candidates that are not among the
+    first are removed; the order stays, so the ranks need no sorting.
     """
     queries, candidates = ideal.shape
     query = np.repeat(np.arange(queries, dtype=np.int32), candidates)
     ideal = np.take_along_axis(ideal, order, axis=1).ravel()
     scores = np.take_along_axis(scores, order, axis=1).ravel()
-    found = {}
+    metrics = {}
     for n in sorted(top, reverse=True):  # The first few are among the first many.
         keep = ideal <= n
         query, ideal, scores = query[keep], ideal[keep], scores[keep]
@@ -235,26 +215,26 @@ def _asp_of_first(
         begins = np.ones(len(query), bool)
         begins[1:] = (scores[1:] != scores[:-1]) | (query[1:] != query[:-1])
         starts, ends = _spans(begins)
-        # Whoever is more relevant than one of them is one of them: `ideal` stays as it is.
+        # A more relevant candidate than one of them is one of them: `ideal` stays.
         best = starts - row_begins + 1
         worst = best if ties == "share" or begins.all() else ends - row_begins + 1
         sums = np.bincount(query, weights=_terms(ideal, best, worst), minlength=queries)
-        found[f"asp_top_{n}"] = np.where(counts < candidates, sums / counts, asp)
-    return found
+        metrics[f"asp_top_{n}"] = np.where(counts < candidates, sums / counts, asp)
+    return metrics
 
 
 def _released(relevance: np.ndarray, rank: np.ndarray, order: np.ndarray) -> dict[str, np.ndarray]:
-    """Relevance of the first K by score, as a part of the most that K can have, by name."""
+    """Relevance of the first K by score, as a share of the largest possible, by name."""
     most = min(max(RELEASED_ASP_AT), relevance.shape[1])
-    found = np.take_along_axis(relevance, order[:, :most], axis=1)
+    gains = np.take_along_axis(relevance, order[:, :most], axis=1)
     ranks = np.take_along_axis(rank, order[:, : most + 1], axis=1)
     for row in np.flatnonzero((ranks[:, 1:] == ranks[:, :-1]).any(axis=1)):
         tied = np.flatnonzero(rank[row] <= most)
         # Among equals, the least relevant first.
         of_first = np.lexsort((relevance[row, tied], rank[row, tied]))[:most]
-        found[row] = relevance[row, tied[of_first]]
+        gains[row] = relevance[row, tied[of_first]]
     largest = np.sort(np.partition(relevance, -most, axis=1)[:, -most:], axis=1)[:, ::-1]
-    found, possible = (np.cumsum(some, axis=1, dtype=np.float64) for some in (found, largest))
-    with np.errstate(invalid="ignore"):  # A query that nothing is relevant to is not counted.
-        shares = found / possible
+    gains, possible = (np.cumsum(some, axis=1, dtype=np.float64) for some in (gains, largest))
+    with np.errstate(invalid="ignore"):  # A query without any relevance is not counted.
+        shares = gains / possible
     return {f"released_asp_{k}": shares[:, min(k, most) - 1] for k in RELEASED_ASP_AT}

@@ -7,7 +7,7 @@ import numpy as np
 from keras_xmr.metrics.score_matrices import ScoreMatrices
 
 TIED_LIMIT = 0.02
-"""Largest share of tied pairs that is not worth a warning."""
+"""Largest share of tied pairs without a warning."""
 
 _QUERIES = 200
 _QUERIES_OF_TILES = 6
@@ -16,9 +16,9 @@ _QUERIES_OF_TILES = 6
 def tied_share(scores: ScoreMatrices) -> float:
     """Share of pairs whose score another candidate of the same query has, to the last digit.
 
-    The smaller one of both directions: a caption that stands twice, or an image, ties its pairs in
-    one direction alone, while a score that saturates ties them in both. Of many queries, 200 evenly
-    spread ones count.
+    The smaller one of both directions: a duplicate caption or image ties its pairs in one direction
+    alone, while a score that saturates ties them in both. Of many queries, 200 evenly spread ones
+    count.
 
     Args:
         scores: Scores (images, captions).
@@ -31,7 +31,7 @@ def tied_share(scores: ScoreMatrices) -> float:
 
 
 def tie_warning(name: str, share: float) -> str | None:
-    """What is to be said of a matcher that ties a share of the pairs; None of few."""
+    """A warning about a matcher that ties many pairs; None for few."""
     if share <= TIED_LIMIT:
         return None
     return (
@@ -46,7 +46,7 @@ def _spread(items: np.ndarray, count: int) -> np.ndarray:
 
 
 def _tied(scores: np.ndarray) -> float:
-    """Share of the scores (queries, candidates) that stand twice in their row."""
+    """Share of the scores (queries, candidates) that occur twice in their row."""
     if not scores.size:
         return 0.0
     ordered = np.sort(scores, axis=1)

@@ -1,6 +1,6 @@
-"""From captions to semantic relevance: how much a caption says of an image, by its references.
+"""Semantic relevance of captions to images, by the captions of the images: CIDEr and TF-IDF.
 
-Imports NumPy and SciPy alone.
+It imports NumPy and SciPy alone.
 """
 
 from keras_xmr.relevance.batch import BatchRelevance

@@ -14,7 +14,7 @@ class BatchRelevance:
     """The relevance of the captions of a batch to its images.
 
     Holds the n-grams of all captions sparse, and multiplies those of the batch alone, so a call
-    takes about a millisecond for 128 pairs, however many captions there are. Can be called from
+    takes about a millisecond for 128 pairs, for any number of captions. Can be called from
     several threads.
 
     Args:
@@ -23,7 +23,7 @@ class BatchRelevance:
 
     def __init__(self, weighted: WeightedCaptions) -> None:
         self._weighted = weighted
-        # Where a term stands in the batch. What other batches have left here is not cleared.
+        # The place of each term in the batch. Entries of other batches are not cleared.
         self._place = np.zeros(weighted.candidates.shape[1], np.int32)
         self._lock = threading.Lock()
 
@@ -64,7 +64,7 @@ class BatchRelevance:
 
         Args:
             rows: The terms, one row after another.
-            starts: Where the terms begin whose products are added, and where the last end.
+            starts: The first term of each sum of products, and the end of the last.
             captions: The captions.
 
         Returns:
@@ -74,16 +74,16 @@ class BatchRelevance:
         terms = columns.indices
         if not len(terms):
             return np.zeros((len(starts) - 1, len(captions)), np.float32)
-        # A term of several captions takes the place of one of them, any one. So a product costs
-        # what the batch holds, not the vocabulary, and nothing has to be sorted.
+        # A term of several captions takes the place of any one of them. So the cost of a product
+        # follows the batch, not the vocabulary, and nothing has to be sorted.
         with self._lock:
             self._place[terms] = np.arange(len(terms), dtype=np.int32)
             places = self._place[terms]
-            found = self._place[rows.indices]
-        np.minimum(found, len(terms) - 1, out=found)
-        known = terms[found] == rows.indices
+            positions = self._place[rows.indices]
+        np.minimum(positions, len(terms) - 1, out=positions)
+        known = terms[positions] == rows.indices
         kept = np.concatenate([[0], np.cumsum(known, dtype=np.int32)])[starts]
         dense = np.zeros((len(terms), len(captions)), np.float32)
         dense[places, np.repeat(np.arange(len(captions)), np.diff(columns.indptr))] = columns.data
-        common = (rows.data[known], found[known], kept)
+        common = (rows.data[known], positions[known], kept)
         return scipy.sparse.csr_array(common, shape=(len(starts) - 1, len(terms))) @ dense

@@ -1,4 +1,4 @@
-"""Relevance as files, and what it tells of the pairs that nobody annotated."""
+"""Files of relevance, and counts of relevant pairs that were not annotated."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from data_pipelines.tables import table
 from keras_xmr.relevance.matrix import RelevanceMatrix
 
 LARGE = 1 << 28
-"""A matrix of more bytes gets a file of its own, which can be mapped into memory."""
+"""A matrix of more bytes gets a separate file, which can be mapped into memory."""
 
 THRESHOLDS = tuple(step / 10 for step in range(1, 10))
-"""Parts of the highest possible relevance above which pairs are counted."""
+"""Thresholds of the counts, as shares of the highest possible relevance."""
 
 
 class PairCounts:
-    """How many pairs are above each threshold (Li et al. 2022, Fig. 1 b), and how many of those
-    are annotated.
+    """Counts of all pairs and of annotated pairs above each threshold (Li et al. 2022, Fig. 1 b).
 
     Args:
         image_of_caption: The image of each caption, int (captions,).
-        num_images: How many images there are.
-        highest: The highest relevance that the measure gives.
+        num_images: Number of images.
+        highest: The highest value of the measure.
     """
 
     def __init__(self, image_of_caption: np.ndarray, num_images: int, highest: float) -> None:
@@ -42,13 +41,13 @@ class PairCounts:
         """Counts the pairs of some images, from image `start` on."""
         rows = self._image_of_caption - start
         captions = np.flatnonzero((rows >= 0) & (rows < len(tile)))
-        own = tile[rows[captions], captions]
+        annotated = tile[rows[captions], captions]
         for number, threshold in enumerate(self.thresholds):
             self.pairs[number] += np.count_nonzero(tile > threshold)
-            self.annotated[number] += np.count_nonzero(own > threshold)
+            self.annotated[number] += np.count_nonzero(annotated > threshold)
 
     def __str__(self) -> str:
-        header = ["relevance\nabove", "pairs\n", "captions\nan image", "annotated\n", "others\n"]
+        header = ["relevance\nabove", "pairs\n", "captions\nper image", "annotated\n", "others\n"]
         rows = [
             [
                 f"{threshold:g}",
@@ -77,14 +76,14 @@ def write_relevance(
         path: The file, `something.npz`. It holds `relevance`, float32 (images, captions), and
             the arrays. A matrix of more than `LARGE` bytes is written to `something.npy`
             instead, for `np.load(..., mmap_mode="r")`.
-        counts: Counts the pairs on the way.
-        **arrays: What else the file should hold.
+        counts: Counts the pairs in passing.
+        **arrays: Further arrays of the file.
 
     Returns:
         The files.
 
     Raises:
-        UserError: If the disk has not enough room.
+        UserError: If the disk has too little space.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     size = 4 * matrix.shape[0] * matrix.shape[1]
@@ -99,8 +98,8 @@ def write_relevance(
         _fill(relevance, matrix, counts)
         return [_write_arrays(path, {"relevance": relevance, **arrays})]
     large = path.with_suffix(".npy")
-    with written_aside(large) as aside:
-        mapped = np.lib.format.open_memmap(aside, "w+", np.float32, matrix.shape)
+    with replace_atomically(large) as temporary:
+        mapped = np.lib.format.open_memmap(temporary, "w+", np.float32, matrix.shape)
         _fill(mapped, matrix, counts)
         mapped.flush()
     return [large, _write_arrays(path, arrays)]
@@ -113,6 +112,6 @@ def _fill(relevance: np.ndarray, matrix: RelevanceMatrix, counts: PairCounts) ->
 
 
 def _write_arrays(path: Path, arrays: dict[str, Any]) -> Path:
-    with written_aside(path) as aside, aside.open("wb") as file:
+    with replace_atomically(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
     return path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.given import check_image_ids
+from keras_xmr.judgements.validation import check_image_ids
 from keras_xmr.relevance.matrix import relevance_matrix
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def cider(captions: Sequence[str], image_ids: Any) -> np.ndarray:
-    """How relevant each caption is to each image, by CIDEr from 0 to 1 (Vedantam et al. 2015).
+    """Relevance of each caption to each image, by CIDEr from 0 to 1 (Vedantam et al. 2015).
 
     Args:
         captions: The captions, as their authors wrote them.
@@ -27,7 +27,7 @@ def cider(captions: Sequence[str], image_ids: Any) -> np.ndarray:
         TF-IDF vectors of n-grams of one to four words. See `keras_xmr.relevance.weigh`.
 
     Raises:
-        ArgumentError: If captions are no texts, or `image_ids` does not fit them.
+        ArgumentError: If captions are not texts, or `image_ids` does not fit them.
     """
     return _relevance(captions, image_ids, "cider")
 
@@ -44,7 +44,7 @@ def tf_idf(captions: Sequence[str], image_ids: Any) -> np.ndarray:
 
 def _relevance(captions: Sequence[str], image_ids: Any, measure: RelevanceMeasure) -> np.ndarray:
     if isinstance(captions, str) or not all(isinstance(text, str) for text in captions):
-        raise ArgumentError("captions are a list of texts, one for each caption")
+        raise ArgumentError("captions must be a list of texts")
     if not len(captions):
         raise ArgumentError("there are no captions")
     known = np.asarray(image_ids)

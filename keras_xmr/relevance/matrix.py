@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from keras_xmr.config.option_types import RelevanceMeasure, RelevanceTokenizer
 
 FREQUENT = 256
-"""So many of the most frequent terms are multiplied as dense matrices.
+"""Number of most frequent terms that are multiplied as dense matrices.
 
-They make nearly all products of the sparse matrices, and few of the entries of the dense ones.
+They are nearly all of the products of sparse matrices, and few entries of the dense ones.
 """
 
 TILE = 256
@@ -28,9 +28,9 @@ class RelevanceMatrix:
     """The relevance of all captions to all images: float32 (images, captions), row by row.
 
     The references of an image are averaged before they are multiplied with the captions. The
-    length penalty of CIDEr-D does not stand in the way: captions of one length punish a
-    reference alike, so they share an average of their own. Either measure costs about one
-    product of sparse matrices, and holds little more than the captions and what it gives.
+    length penalty of CIDEr-D allows this: captions of one length penalise a reference equally,
+    so they share an average. Either measure costs about one
+    product of sparse matrices, and holds little more than the captions and the result.
 
     Args:
         weighted: The captions.
@@ -82,7 +82,7 @@ class RelevanceMatrix:
         return relevance
 
     def _penalised(self, averaging: scipy.sparse.csr_array, length: int) -> scipy.sparse.csr_array:
-        """What each reference counts for captions of some length."""
+        """The weights of the references for captions of a length."""
         penalty = self._weighted.length_penalty
         if penalty is None:
             return averaging
@@ -95,7 +95,7 @@ class RelevanceMatrix:
         """Yields the first image of each tile, and its rows; with a progress bar.
 
         Args:
-            size: Images a tile.
+            size: Images per tile.
         """
         from data_pipelines.progress import Progress  # Relevance imports without tqdm.
 
@@ -125,9 +125,9 @@ def relevance_matrix(
     Args:
         captions: The captions, as their authors wrote them.
         image_of_caption: The image of each caption, int (captions,).
-        num_images: How many images there are.
-        measure: What relevance is.
-        tokenizer: What splits captions into words.
+        num_images: Number of images.
+        measure: The measure of relevance.
+        tokenizer: The tokenizer that splits captions into words.
 
     Raises:
         UserError: If the tokenizer cannot be run.

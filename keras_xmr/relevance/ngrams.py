@@ -17,7 +17,7 @@ class NGrams:
     """The n-grams of some captions.
 
     Attributes:
-        counts: How often each n-gram stands in each caption: sparse float32 (captions, n-grams),
+        counts: The count of each n-gram in each caption: sparse float32 (captions, n-grams),
             in rows. All n-grams of one word come first, in the order of `words`, then those of
             two, and so on.
         orders: n of each n-gram, int8 (n-grams,).
@@ -34,8 +34,8 @@ class NGrams:
 def count_ngrams(captions: Sequence[Sequence[str]], max_order: int = MAX_ORDER) -> NGrams:
     """Counts the n-grams of captions.
 
-    N-grams are numbered exactly, by sorting, one order after another: no hashing, and no string
-    is made of any of them.
+    N-grams are numbered exactly, by sorting, one order after another, without hashing and without
+    strings of n-grams.
 
     Args:
         captions: The words of each caption.
@@ -68,7 +68,7 @@ def count_ngrams(captions: Sequence[Sequence[str]], max_order: int = MAX_ORDER) 
 
 
 def _rows(grams: np.ndarray, per_caption: np.ndarray, distinct: int) -> scipy.sparse.csr_array:
-    """Counts (captions, distinct) of the n-grams of one order, which stand caption by caption."""
+    """Counts (captions, distinct) of the n-grams of one order, listed caption by caption."""
     starts = np.concatenate([[0], np.cumsum(per_caption)]).astype(np.int32)
     ones = np.ones(len(grams), np.float32)
     shape = (len(per_caption), distinct)
@@ -83,7 +83,7 @@ def averaging(image_of_caption: np.ndarray, num_images: int) -> scipy.sparse.csr
     Args:
         image_of_caption: The image of each caption, int (captions,); -1 for a caption that is
             the reference of no image.
-        num_images: How many images there are.
+        num_images: Number of images.
 
     Returns:
         Sparse float32 (images, captions). A row sums to 1, or holds nothing if the image has no
@@ -100,14 +100,14 @@ def averaging(image_of_caption: np.ndarray, num_images: int) -> scipy.sparse.csr
 def document_frequencies(
     counts: scipy.sparse.csr_array, documents: scipy.sparse.csr_array
 ) -> np.ndarray:
-    """In how many documents each n-gram stands.
+    """Number of documents per n-gram.
 
     Args:
         counts: Counts (captions, n-grams).
         documents: (documents, captions), not 0 where a caption is part of a document.
 
     Returns:
-        int64 (n-grams,). An n-gram counts once a document, however often it stands there.
+        int64 (n-grams,). An n-gram counts once per document.
     """
-    found = documents @ counts
-    return np.bincount(found.indices, minlength=counts.shape[1])
+    documents_with = documents @ counts
+    return np.bincount(documents_with.indices, minlength=counts.shape[1])

@@ -18,7 +18,7 @@ Tokenize = Callable[[Iterable[str]], list[list[str]]]
 """Makes of each caption the list of its words."""
 
 _DROPPED = frozenset(("'", "''", "`", "``", '"', ".", "?", "!", ",", ":", ";"))
-"""Marks that `pycocoevalcap` leaves out, beside runs of dots or dashes; `!!` stays a word."""
+"""Marks that `pycocoevalcap` drops, in addition to runs of dots or dashes; `!!` stays a word."""
 
 _TYPOGRAPHY = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "–": "--", "—": "--", "…": "...", "½": "1/2"}
@@ -64,7 +64,7 @@ _TOKEN = re.compile(
 )
 
 _LAST_LINE = "last line"
-"""Comes out as it went in, if the Java program has worked to its end."""
+"""A line that comes out unchanged if the Java program has run to its end."""
 
 
 def ptb_tokenize(captions: Iterable[str]) -> list[list[str]]:
@@ -75,16 +75,16 @@ def ptb_tokenize(captions: Iterable[str]) -> list[list[str]]:
     inside of words stay, so do the periods of abbreviations ("mr.", "u.s.", "p.m."), brackets
     become words ("-lrb-"). Everything is lower case, and punctuation is left out.
 
-    On 3,500 captions of Flickr8k it gives the words of the Java program without exception. It
-    differs where captions hardly ever go: web and mail addresses,
-    smileys, markup, currencies other than "$", fractions other than "½", abbreviations beyond
-    some forty ("mt.", "etc.", but not "no. 5"), and "!" or "?" between two letters.
+    On 3,500 captions of Flickr8k its words equal those of the Java program without exception. It
+    differs in rare cases: web and mail addresses, smileys, markup, currencies other than "$",
+    fractions other than "½", abbreviations beyond some forty ("mt.", "etc.", but not "no. 5"), and
+    "!" or "?" between two letters.
 
     Args:
         captions: Captions as their authors wrote them.
 
     Returns:
-        For each caption its words; none for an empty one.
+        The words of each caption; an empty list for an empty one.
     """
     return [[word for piece in caption.split() for word in _words(piece)] for caption in captions]
 
@@ -106,7 +106,7 @@ def java_tokenize(captions: Iterable[str]) -> list[list[str]]:
         captions: Captions as their authors wrote them.
 
     Returns:
-        For each caption its words; none for an empty one.
+        The words of each caption; an empty list for an empty one.
 
     Raises:
         UserError: If `pycocoevalcap` or Java is missing, or the Java program fails.
@@ -114,29 +114,29 @@ def java_tokenize(captions: Iterable[str]) -> list[list[str]]:
     if importlib.util.find_spec("pycocoevalcap") is None:
         raise UserError(
             "relevance.tokenizer: 'java' needs the package pycocoevalcap: pip install "
-            "'keras-xmr[java]', or choose 'ptb', which needs nothing"
+            "'keras-xmr[java]', or choose 'ptb', which needs no package"
         )
     if shutil.which("java") is None:
         raise UserError(
-            "relevance.tokenizer: 'java' needs a Java runtime, and there is no `java` on the PATH: "
+            "relevance.tokenizer: 'java' needs a Java runtime, and `java` is not on the PATH: "
             "install one (8 or later), or choose 'ptb', which needs none"
         )
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-    # Any line break that Java knows would make two captions of one.
+    # Any line break that Java accepts would split a caption.
     lines = [*(" ".join(caption.split()) for caption in captions), _LAST_LINE]
     try:
-        found = PTBTokenizer().tokenize({0: [{"caption": line} for line in lines]})[0]
+        tokenized = PTBTokenizer().tokenize({0: [{"caption": line} for line in lines]})[0]
     except OSError as error:
         raise UserError(
             f"relevance.tokenizer: the Java program of pycocoevalcap cannot be run: {error}"
         ) from None
-    if len(found) != len(lines) or found[-1] != _LAST_LINE:
+    if len(tokenized) != len(lines) or tokenized[-1] != _LAST_LINE:
         raise UserError(
-            "relevance.tokenizer: the Java program of pycocoevalcap failed; what it says stands "
-            "above. Run `java -version` to see whether Java works, or choose 'ptb'"
+            "relevance.tokenizer: the Java program of pycocoevalcap failed; see its output "
+            "above. Check with `java -version` that Java works, or choose 'ptb'"
         )
-    return [line.split() for line in found[:-1]]
+    return [line.split() for line in tokenized[:-1]]
 
 
 TOKENIZERS: dict[RelevanceTokenizer, Tokenize] = {"ptb": ptb_tokenize, "java": java_tokenize}

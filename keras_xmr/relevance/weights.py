@@ -27,10 +27,10 @@ class WeightedCaptions:
     is itself a reference of the image counts among them, as one of equals.
 
     Attributes:
-        references: Weights of each caption where it is a reference: sparse float32 (captions,
-            terms), in rows.
-        candidates: Its weights where it is the caption whose relevance is asked for, likewise.
-            The same object as `references` for a symmetric measure.
+        references: Weights of each caption as a reference: sparse float32 (captions, terms), in
+            rows.
+        candidates: Its weights as the caption whose relevance is computed, likewise. The same
+            object as `references` for a symmetric measure.
         averaging: Sparse float32 (images, captions): row i holds 1 / n for the n references of
             image i.
         lengths: Words of each caption, int64 (captions,).
@@ -62,8 +62,8 @@ def weigh(
         captions: The words of each caption, see `keras_xmr.relevance.TOKENIZERS`.
         image_of_caption: The image that each caption is a reference of, int (captions,); -1 for
             a caption that is the reference of none.
-        num_images: How many images there are.
-        measure: What relevance is:
+        num_images: Number of images.
+        measure: The measure of relevance:
 
             * "cider": CIDEr (Vedantam et al. 2015, Eq. 2 and 3): the mean, over n-grams of one
               to four words, of the cosine of TF-IDF vectors. From 0 to 1. A document is the
@@ -97,7 +97,7 @@ def _cider_d(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCapti
     # scalar product with a column for each n-gram and k.
     candidates.data /= counts.data
     references, candidates = _split_by_count(counts, references, candidates)
-    # Both weigh the same terms, which then need to be held but once.
+    # Both weigh the same terms, which are stored once.
     candidates.indices, candidates.indptr = references.indices, references.indptr
     differences = np.arange(int(ngrams.lengths.max(initial=0)) + 1)
     penalty = np.exp(-(differences**2) / (2 * PENALTY_WIDTH**2)).astype(np.float32)
@@ -107,8 +107,8 @@ def _cider_d(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCapti
 def _tf_idf(ngrams: NGrams, documents: scipy.sparse.csr_array) -> WeightedCaptions:
     references = np.diff(documents.tocsc().indptr) > 0
     num = int(references.sum())
-    found = np.bincount(ngrams.counts[references].indices, minlength=ngrams.counts.shape[1])
-    idf = np.log((1 + num) / (1 + found)) + 1
+    frequencies = np.bincount(ngrams.counts[references].indices, minlength=ngrams.counts.shape[1])
+    idf = np.log((1 + num) / (1 + frequencies)) + 1
     idf[np.fromiter((len(word) < 2 for word in ngrams.words), bool, len(idf))] = 0
     vectors = _normalised(ngrams.counts, idf, ngrams.orders)
     return WeightedCaptions(vectors, vectors, documents, ngrams.lengths)
@@ -146,7 +146,7 @@ def _normalised(
 def _split_by_count(
     counts: scipy.sparse.csr_array, *weighted: scipy.sparse.csr_array
 ) -> list[scipy.sparse.csr_array]:
-    """Repeats, for k = 2, 3, ..., the columns of n-grams that stand k times in some caption."""
+    """Repeats, for k = 2, 3, ..., the columns of n-grams that occur k times in some caption."""
     levels = list(weighted)
     for k in range(2, int(counts.data.max(initial=1)) + 1):
         more = counts.data >= k

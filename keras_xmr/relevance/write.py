@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 
-def relevance_of_file(
+def write_file_relevance(
     path: Path, output: Path | None, splits: Sequence[str], options: RelevanceOptions
 ) -> None:
-    """Writes the relevance of all pairs of a captions file, and prints how many are above what.
+    """Writes the relevance of all pairs of a captions file, and prints counts by threshold.
 
     Args:
         path: See `data_pipelines.sources.captions_file`.
@@ -47,15 +47,15 @@ def relevance_of_file(
     entries = read_captions_file(path, problems)
     for reason, count in problems.counts.items():
         _LOGGER.warning("%s: %d, such as %s", reason, count, problems.examples[reason][0])
-    if len(found := sorted({entry.split for entry in entries})) > 1:
+    if len(known := sorted({entry.split for entry in entries})) > 1:
         entries = [entry for entry in entries if entry.split in splits]
         if not entries:
             raise UserError(
-                f"{path} has the splits {', '.join(found)}, but evaluation.splits is "
-                f"{', '.join(splits)}; choose others with --set evaluation.splits=[{found[0]}]"
+                f"{path} has the splits {', '.join(known)}, but evaluation.splits is "
+                f"{', '.join(splits)}; choose others with --set evaluation.splits=[{known[0]}]"
             )
         _LOGGER.info("splits: %s (evaluation.splits)", ", ".join(splits))
-    write_relevance_of(
+    write_caption_relevance(
         [entry.key for entry in entries],
         [caption for entry in entries for caption in entry.captions],
         np.repeat(np.arange(len(entries)), [len(entry.captions) for entry in entries]),
@@ -64,7 +64,7 @@ def relevance_of_file(
     )
 
 
-def write_relevance_of(
+def write_caption_relevance(
     images: Sequence[str],
     captions: Sequence[Caption],
     image_of_caption: np.ndarray,
@@ -81,7 +81,7 @@ def write_relevance_of(
         options: The section `relevance` of a config.
 
     Raises:
-        UserError: If the tokenizer cannot be run, or the disk has not enough room.
+        UserError: If the tokenizer cannot be run, or the disk has too little space.
     """
     _LOGGER.info("%s of %d images and %d captions", options.measure, len(images), len(captions))
     texts = [caption.text for caption in captions]

@@ -1,1 +1,1 @@
-"""What reports are made of: pages, plots, and files for spreadsheets."""
+"""Presentation of results: tables, pages, plots, and files for spreadsheets."""

@@ -13,9 +13,7 @@ from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import summaries
 from keras_xmr.evaluation.answers import KINDS, kinds_of_answers, write_answers
 from keras_xmr.evaluation.files import write_figures
-from keras_xmr.evaluation.report_card import WORDS, report_card
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.metrics import RSUM, metric_title
 from keras_xmr.reporting.curve_plots import curve_pictures
 from keras_xmr.reporting.glossary import DIRECTION_WORDS, glossary
@@ -24,9 +22,11 @@ from keras_xmr.reporting.pages import data_url, joined, render
 from keras_xmr.reporting.rank_plots import plot_pictures
 from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
 from keras_xmr.reporting.shape_plots import shape_pictures
-from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.spreadsheets import to_csv
 from keras_xmr.reporting.table import Table
-from keras_xmr.reporting.uncertainty_plots import card_pictures
+from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
+from keras_xmr.reporting.uncertainty_report import WORDS, uncertainty_report
+from keras_xmr.uncertainty.sigma import log_sigma
 
 PAGE = "report.html"
 """File name of the page of a report."""
@@ -87,10 +87,10 @@ def _uncertainty(evaluation: Evaluation, folder: Path) -> dict[str, Any] | None:
     """The section on uncertainty, closed where it is not informative; None where it is empty."""
     lines, table, pictures = embedding_lines(evaluation), None, []
     if evaluation.probes is not None:
-        card = report_card(evaluation, evaluation.probes)
-        if (table := card.table()).rows:
-            atomic_write(folder / "report_card.csv", csv_of([table.header, *table.rows]))
-            pictures = [picture.write(folder) for picture in card_pictures(card)]
+        report = uncertainty_report(evaluation)
+        if (table := report.table()).rows:
+            atomic_write(folder / "report_card.csv", to_csv([table.header, *table.rows]))
+            pictures = [picture.write(folder) for picture in uncertainty_pictures(report)]
     if not lines and not pictures:
         return None
     is_informative = any(bins.is_informative for bins in evaluation.uncertainty_bins.values())
@@ -125,8 +125,8 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
     meanings = {}
     if not all(m.fully_judged for m in [measured.metrics, *measured.extra.values()]):
         meanings[CONDENSED] = (
-            "rankings of the judged answers alone: those that nobody judged are left out, since "
-            "they are neither right nor wrong"
+            "rankings of the judged answers alone: those that were not judged are left out, since "
+            "they are neither relevant nor wrong"
         )
     matchers = summaries((matcher.name for matcher in evaluation.matchers), "matcher")
     rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")
@@ -147,13 +147,13 @@ def _examples(evaluation: Evaluation, records: SplitRecords, side: str) -> dict[
     else:
         _, rows = scores.select(np.arange(len(records)), queries).by_query
     items = (lambda n: {"photo": _photo(records, n)}), (lambda n: {"text": texts[n]})
-    shown, found = items if side == "image" else items[::-1]
+    shown, retrieved = items if side == "image" else items[::-1]
     names = ("Images", "captions") if side == "image" else ("Captions", "images")
     return {
         "title": f"{names[0]} and the {names[1]} retrieved for them",
         "by_sigma": sigma is not None,
         "queries": [
-            shown(query) | {"answers": [{"kind": kind, **found(n)} for n, kind in answers]}
+            shown(query) | {"answers": [{"kind": kind, **retrieved(n)} for n, kind in answers]}
             for query, answers in zip(
                 queries.tolist(), _answers(evaluation, side, queries, rows), strict=True
             )
@@ -167,8 +167,8 @@ def _answers(
     """The first answers of each query, and whether each is annotated, true or wrong."""
     first = np.argsort(-scores, axis=1, kind="stable")[:, :_EXAMPLES]
     kinds = kinds_of_answers(evaluation, "i2t" if side == "image" else "t2i", queries, first)
-    for numbers, own in zip(first.tolist(), kinds.tolist(), strict=True):
-        yield [(number, KINDS[kind]) for number, kind in zip(numbers, own, strict=True)]
+    for numbers, of_query in zip(first.tolist(), kinds.tolist(), strict=True):
+        yield [(number, KINDS[kind]) for number, kind in zip(numbers, of_query, strict=True)]
 
 
 def _informative_sigma(evaluation: Evaluation, side: str) -> np.ndarray | None:

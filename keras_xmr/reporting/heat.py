@@ -29,12 +29,11 @@ def overlay(pixels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     heat = np.clip(np.asarray(part.resize((width, height), Image.Resampling.BICUBIC)), 0, 1)
     colour = np.stack([np.interp(heat, _STOPS, channel) for channel in _COLOURS.T], axis=-1)
     mixed = (1 - _STRENGTH) * pixels + _STRENGTH * colour
-    found: np.ndarray = np.round(mixed).astype(np.uint8)
-    return found
+    return np.asarray(np.round(mixed), np.uint8)
 
 
 def named_maps(maps: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Each map of several sets by a name of its own.
+    """The maps of several sets by name.
 
     Args:
         maps: By name, maps (K, h, w).

@@ -13,10 +13,10 @@ from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.reporting.table import Table
 
 CHANCE = "chance"
-"""The row of what a random ranking has."""
+"""The row of a random ranking."""
 
 CONDENSED = "condensed lists"
-"""The addition to titles of figures for which unjudged pairs are left out."""
+"""The addition to titles of figures without unjudged pairs."""
 
 _NAMES = {
     "truth": "exhaustive truth",
@@ -31,35 +31,35 @@ _NAMES = {
 
 
 def judgements_title(name: str, metrics: RetrievalMetrics | None = None) -> str:
-    """Title of judgements, which says where unjudged pairs are left out.
+    """Title of judgements, which marks condensed lists.
 
     Args:
         name: Their name.
-        metrics: What was measured against them, if that is known.
+        metrics: The metrics by them, if known.
     """
     title = _NAMES.get(name, name)
     return title if metrics is None or metrics.fully_judged else f"{title}, {CONDENSED}"
 
 
 def reranked_title(title: str, reranker: str) -> str:
-    """The title of tables of re-ranked scores: it says that they are."""
+    """The title of tables of re-ranked scores."""
     return f"{title}: re-ranked by {reranker}, all queries at once (transductive)"
 
 
 def measured_tables(title: str, measured: Mapping[str, Measured], first: str) -> list[Table]:
-    """Tables of all that was measured of some score matrices.
+    """Tables of all metrics of some score matrices.
 
-    Recalls, precisions and RSUM are in percent; ranks and found@K are counts.
+    Recalls, precisions and RSUM are in percent; ranks and `found_K` are counts.
 
     Args:
-        title: What was measured on.
-        measured: What was measured, by the name of the matrix.
+        title: The split.
+        measured: The metrics, by the name of the matrix.
         first: Title of the first column.
     """
     plain = {name: m.metrics for name, m in measured.items()}
-    tables = _tables(f"{title}, annotated answers", plain, first)
+    tables = _tables(f"{title}, annotated pairs", plain, first)
     if folds := {name: m.folds for name, m in measured.items() if m.folds}:
-        fold_title = f"{title}, mean over folds, annotated answers"
+        fold_title = f"{title}, mean over folds, annotated pairs"
         tables.insert(1, _main_table(fold_title, folds, first))
         tables.insert(2, _many_table(fold_title, folds, first))
     for kind in next(iter(measured.values())).extra:
@@ -76,7 +76,7 @@ def _tables(title: str, metrics: Mapping[str, RetrievalMetrics], first: str) -> 
     if curve := _titles("curve", summaries):
         tables.append(_curve_table(f"{title}: ASP of the first N by relevance", summaries, curve))
     name, best = next(iter(metrics.items()))
-    if breakdown := _breakdown(f"{title}, by number of right answers: {name}", best):
+    if breakdown := _breakdown(f"{title}, by number of relevant items: {name}", best):
         tables.append(breakdown)
     return tables
 
@@ -85,15 +85,15 @@ def _main_table(title: str, summaries: Mapping[str, Mapping[str, float]], first:
     table = _table(title, summaries, _titles("main", summaries), first)
     place = len(table.header)
     table.header.append(metric_title(RSUM))
-    for row, found in zip(table.rows, summaries.values(), strict=True):
-        row.append(cell(RSUM, found[RSUM]))
+    for row, summary in zip(table.rows, summaries.values(), strict=True):
+        row.append(cell(RSUM, summary[RSUM]))
     best = best_cell(RSUM, _compared(summaries, RSUM))
     return replace(table, best={**table.best, **({} if best is None else {place: best})})
 
 
 def _many_table(title: str, summaries: Mapping[str, Mapping[str, float]], first: str) -> Table:
     titles = _titles("many", summaries)
-    return _table(f"{title}: many right answers", summaries, titles, first)
+    return _table(f"{title}: many relevant items", summaries, titles, first)
 
 
 def _table(
@@ -107,8 +107,8 @@ def _table(
         header += [f"{direction}\n{label}" for label in labels.values()]
     rows = [
         [name]
-        + [cell(key, found.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
-        for name, found in summaries.items()
+        + [cell(key, summary.get(f"{side}_{key}")) for side in ("i2t", "t2i") for key in labels]
+        for name, summary in summaries.items()
     ]
     columns = [f"{side}_{key}" for side in ("i2t", "t2i") for key in labels]
     best = {n: best_cell(c, _compared(summaries, c)) for n, c in enumerate(columns, 1)}
@@ -116,11 +116,15 @@ def _table(
 
 
 def _compared(summaries: Mapping[str, Mapping[str, float]], metric: str) -> list[float]:
-    return [own[metric] for name, own in summaries.items() if name != CHANCE and metric in own]
+    return [
+        summary[metric]
+        for name, summary in summaries.items()
+        if name != CHANCE and metric in summary
+    ]
 
 
 def best_cell(metric: str, values: Sequence[float]) -> str | None:
-    """The best of some figures, as it stands in tables; None where all look alike there.
+    """The best of some figures, as in tables; None if all are equal there.
 
     Args:
         metric: Its name, with or without the direction.
@@ -145,17 +149,17 @@ def _titles(table: str, summaries: Mapping[str, Mapping[str, float]]) -> dict[st
 def _curve_table(
     title: str, summaries: Mapping[str, Mapping[str, float]], curve: Mapping[str, str]
 ) -> Table:
-    """Both directions under each other: there are many columns."""
+    """Both directions in one column of rows, since there are many columns."""
     rows = [
-        [f"{name} {side}", *(cell(key, found.get(f"{side}_{key}")) for key in curve)]
-        for name, found in summaries.items()
+        [f"{name} {side}", *(cell(key, summary.get(f"{side}_{key}")) for key in curve)]
+        for name, summary in summaries.items()
         for side in ("i2t", "t2i")
     ]
     return Table(title, ["", *curve.values()], rows)
 
 
 def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
-    """Recalls by the number of right answers; None where every query has about as many."""
+    """Recalls by the number of relevant items; None if all queries have similarly many."""
     both = (metrics.image_to_text, metrics.text_to_image)
     sides = {s: by_positives(queries) for s, queries in zip(("i2t", "t2i"), both, strict=True)}
     if max(map(len, sides.values())) < 2:
@@ -169,11 +173,11 @@ def _breakdown(title: str, metrics: RetrievalMetrics) -> Table | None:
             by_chance = part.positives / candidates[side] if metrics.fully_judged else None
             rows.append([side, answers, f"{part.queries:,}", *cells, cell("recall_1", by_chance)])
     titles = [*(METRICS[name].title for name in SHOWN), f"R@1 by {CHANCE}"]
-    return Table(title, ["", "right answers", "queries", *titles], rows)
+    return Table(title, ["", "relevant items", "queries", *titles], rows)
 
 
 def cell(metric: str, value: float | None) -> str:
-    """A figure as it stands in tables: in percent, if it is a fraction.
+    """A figure as in tables: in percent, if it is a fraction.
 
     Args:
         metric: Its name, with or without the direction: `i2t_recall_1` or `recall_1`.

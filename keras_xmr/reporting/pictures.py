@@ -1,33 +1,44 @@
-"""Pictures of a report: PNG, the numbers as CSV, and what there is to see in it."""
+"""Pictures of a report: PNG, the numbers as CSV, and an explanation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+import numpy as np
 
-from data_pipelines.files import atomic_write, written_aside
+from data_pipelines.files import atomic_write, replace_atomically
 from keras_xmr.reporting.pages import data_url
-from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.spreadsheets import to_csv
 
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
+SIDES = {"image": "image-to-text", "caption": "text-to-image"}
+"""The direction in which images, or captions, are the queries."""
+
+DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
+"""The directions by their names in metrics."""
+
+COLOURS = {"image": "tab:blue", "caption": "tab:orange"}
+"""The colour of each side in pictures."""
+
 SIZE = (4.6, 3.4)
-"""Inches of a picture with one panel; two stand beside each other on a wide page."""
+"""Inches of a picture with one panel; a wide page has two per row."""
 
 
 @dataclass
 class Picture:
-    """A picture that was drawn.
+    """A drawing with its numbers and an explanation.
 
     Attributes:
         name: Its file, without `.png` or `.csv`.
-        title: What it shows.
-        see: What there is to see in it, for the line below.
+        title: Its title.
+        see: The explanation below it.
         figure: The drawing.
         header: The columns of its numbers.
         rows: Its numbers.
@@ -48,7 +59,7 @@ class Picture:
         """
         png = save_plot(self.figure, folder / f"{self.name}.png")
         rows = [[_short(cell) for cell in row] for row in self.rows]
-        atomic_write(folder / f"{self.name}.csv", csv_of([self.header, *rows]))
+        atomic_write(folder / f"{self.name}.csv", to_csv([self.header, *rows]))
         return {
             "title": self.title,
             "see": self.see,
@@ -56,12 +67,18 @@ class Picture:
         }
 
 
+def columns(**values: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Header and rows of a picture from its columns, which are of one length."""
+    lists = (np.asarray(column).tolist() for column in values.values())
+    return list(values), list(zip(*lists, strict=True))
+
+
 def save_plot(figure: plt.Figure, path: Path) -> Path:
     """Writes a figure as PNG, closes it, and returns the path."""
     figure.tight_layout()
     try:
-        with written_aside(path, path.suffix) as aside:
-            figure.savefig(aside, dpi=110)
+        with replace_atomically(path, path.suffix) as temporary:
+            figure.savefig(temporary, dpi=110)
     finally:
         plt.close(figure)
     return path

@@ -14,7 +14,7 @@ _IMAGES = 1_000
 
 
 def reported_tables(evaluation: Evaluation, paper: ReportedResults) -> list[Table]:
-    """A table for the whole split, one for its folds, and the same for every re-ranker."""
+    """Tables of our figures and the reported ones, per re-ranker, of the split and of its folds."""
     groups: dict[tuple[str | None, bool], list[Compared]] = {}
     for compared in compare_with_reported(evaluation, paper):
         key = (compared.figures.reranker, compared.figures.folds)
@@ -24,7 +24,7 @@ def reported_tables(evaluation: Evaluation, paper: ReportedResults) -> list[Tabl
         title = f"{evaluation.split}{', mean over folds' if folds else ''}"
         title = title if reranker is None else reranked_title(title, reranker)
         rows = ", ".join(dict.fromkeys(compared.row for compared in group))
-        title = f"{title}, beside {paper.source}: {rows}"
+        title = f"{title}, compared with {paper.source}: {rows}"
         if not _is_of_papers_size(evaluation, paper):
             known = f"at least {_IMAGES:,}" if paper.images is None else f"{paper.images:,}"
             title += (
@@ -36,7 +36,7 @@ def reported_tables(evaluation: Evaluation, paper: ReportedResults) -> list[Tabl
 
 
 def _is_of_papers_size(evaluation: Evaluation, paper: ReportedResults) -> bool:
-    """Whether a split has as many images as the paper's; of validation splits nothing is known."""
+    """True if a split has as many images as the paper's; for validation splits, 1,000 or more."""
     if paper.images is None or evaluation.split != "test":
         return evaluation.images >= _IMAGES
     return evaluation.images == paper.images

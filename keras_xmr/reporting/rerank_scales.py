@@ -16,7 +16,7 @@ _SIDES = {"gamma": "image-to-text", "lambda": "text-to-image"}
 
 
 def scale_pictures(search: ScaleSearch) -> Iterator[Picture]:
-    """A heat map for each direction: the gain of each pair of scales over no re-ranking."""
+    """A heat map per direction: the gain of each pair of scales over no re-ranking."""
     for name, direction in _SIDES.items():
         yield _heat_map(name, direction, search.settings[name], search.plain[name])
 
@@ -42,8 +42,8 @@ def _heat_map(name: str, direction: str, settings: list[Setting], plain: Setting
     axis.set_yticks(ticks, labels, fontsize=7)
     see = (
         f"Scales of fast re-ranking, {direction}: red gains over no re-ranking, blue loses "
-        "(transductive, on validation). A broad red field is a choice that will hold elsewhere; a "
-        "single red spot is chance."
+        "(transductive, on validation). A broad red field generalises; a single red spot is "
+        "chance."
     )
     header = (f"{name}1", f"{name}2", "recall_1", "recall_5", "recall_10", "gain")
     title = f"scales of fast re-ranking, {direction}"
@@ -51,7 +51,7 @@ def _heat_map(name: str, direction: str, settings: list[Setting], plain: Setting
 
 
 def search_tables(search: ScaleSearch, title: str) -> list[Table]:
-    """A table for each direction: the best settings, and what stands without re-ranking."""
+    """A table per direction: the best settings, and the figures without re-ranking."""
     tables = []
     for name, direction in _SIDES.items():
         settings = search.settings[name]
@@ -63,7 +63,7 @@ def search_tables(search: ScaleSearch, title: str) -> list[Table]:
 
 
 def search_lines(search: ScaleSearch) -> list[str]:
-    """What goes into the config, and what the grid may have missed."""
+    """The options for a config, and remarks on the limits of the grid."""
     options, remarks = [], []
     for name in _SIDES:
         best = search.settings[name][0]

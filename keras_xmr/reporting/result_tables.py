@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.evaluation.uncertainty import correlation_interval
 from keras_xmr.metrics import (
     DIRECTIONS,
     RSUM,
@@ -25,18 +24,19 @@ from keras_xmr.reporting.metric_tables import (
 )
 from keras_xmr.reporting.reported_tables import reported_tables
 from keras_xmr.reporting.table import Table
+from keras_xmr.uncertainty.sigma import correlation_interval
 
 
 def result_tables(evaluation: Evaluation) -> list[Table]:
     """Tables of all metrics: against the judgements, over folds, and against the truth.
 
-    Where the config quotes a paper, its figures stand in tables beside ours, which come last.
-    Each re-ranker has tables of its own, so that re-ranked figures never stand beside plain ones.
+    Comparisons with the paper of the config come last. Each re-ranker has separate tables, since
+    re-ranked figures are not comparable with plain ones.
     """
     size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
     measured = evaluation.measured | evaluation.baselines
     tables = measured_tables(f"{evaluation.split}: {size}", measured, "matcher")
-    for name in dict.fromkeys(found.reranker for found in evaluation.reranked):
+    for name in dict.fromkeys(result.reranker for result in evaluation.reranked):
         measured = {f.matcher: f.measured for f in evaluation.reranked if f.reranker == name}
         tables += measured_tables(reranked_title(evaluation.split, name), measured, "matcher")
     if evaluation.paper is not None:
@@ -45,7 +45,7 @@ def result_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def summary_tables(evaluation: Evaluation) -> list[Table]:
-    """What a run ends with: its summary, and the figures of the paper that its config quotes."""
+    """The summary of a run, and the comparison with the paper of its config."""
     paper = evaluation.paper
     return [
         summary_table(evaluation),
@@ -54,20 +54,20 @@ def summary_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def summary_table(evaluation: Evaluation) -> Table:
-    """The recalls of the model's own matcher, and those of chance, against all that is known."""
-    own = evaluation.matchers[0].measured
+    """The recalls of the model's matcher and of chance, by all kinds of judgements."""
+    measured = evaluation.matchers[0].measured
     names = [f"{side}_recall_{k}" for side in DIRECTIONS for k in RECALL_AT]
     names.append(RSUM)
     rows = []
-    for kind in (None, *own.extra):
-        title = "annotated answers" if kind is None else judgements_title(kind)
-        metrics = _against(own, kind)
+    for kind in (None, *measured.extra):
+        title = "annotated pairs" if kind is None else judgements_title(kind)
+        metrics = _against(measured, kind)
         shown = {title: metrics.summary}
         for name, simpler in evaluation.baselines.items():
             shown[f"  {name}"] = _against(simpler, kind).summary
         shown[f"  {CHANCE}"] = chance(metrics)
-        for first, found in shown.items():
-            rows.append([first, *(cell(name, found.get(name)) for name in names)])
+        for first, summary in shown.items():
+            rows.append([first, *(cell(name, summary.get(name)) for name in names)])
     size = f"{evaluation.images:,} images, {evaluation.captions:,} captions"
     title = f"{evaluation.split}: {size}, {evaluation.matchers[0].name}"
     return Table(title, ["in percent", *(metric_title(name) for name in names)], rows)
@@ -79,60 +79,60 @@ def _against(measured: Measured, kind: str | None) -> RetrievalMetrics:
 
 
 def plain_lines(evaluation: Evaluation) -> list[str]:
-    """What the recalls of the model's own matcher mean, and what simpler models reach, in words."""
-    own, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
-    random, known = chance(own), own.summary
+    """Sentences on the recalls of the model's matcher, compared with chance and simpler models."""
+    metrics, image_of = evaluation.matchers[0].metrics, evaluation.ground_truth.caption_image
+    random, known = chance(metrics), metrics.summary
     sides = ("t2i", "A caption", "image", "images"), ("i2t", "An image", "caption", "captions")
     counts = {"images": evaluation.images, "captions": evaluation.captions}
     lines = []
     for side, query, answer, answers in sides:
         (first, by_chance), (ten, ten_by_chance) = (
-            [cell(name, found[name]) for found in (known, random)]
+            [cell(name, summary[name]) for summary in (known, random)]
             for name in (f"{side}_recall_1", f"{side}_recall_10")
         )
         lines.append(
-            f"{query} as the query: the first {answer} of {counts[answers]:,} is right for {first} "
-            f"% of the queries, and one of the first ten for {ten} %; in a random order for "
-            f"{by_chance} % and {ten_by_chance} %."
+            f"{query} as the query: the first {answer} of {counts[answers]:,} is relevant for "
+            f"{first} % of the queries, and one of the first ten for {ten} %; in a random order "
+            f"for {by_chance} % and {ten_by_chance} %."
         )
     for name, simpler in evaluation.baselines.items():
-        found, rsum = rsum_difference(own, simpler.metrics, image_of), simpler.metrics.summary[RSUM]
-        place = "above" if found.low > 0 else "below" if found.high < 0 else "level with"
+        gap = rsum_difference(metrics, simpler.metrics, image_of)
+        place = "above" if gap.low > 0 else "below" if gap.high < 0 else "level with"
+        rsum = cell(RSUM, simpler.metrics.summary[RSUM])
         lines.append(
-            f"The model is {place} a {name} on the same features, whose RSUM is {cell(RSUM, rsum)} "
-            f"(difference {100 * found.value:+.1f}, 95 % interval {100 * found.low:+.1f} to "
-            f"{100 * found.high:+.1f})."
+            f"The model is {place} a {name} on the same features, whose RSUM is {rsum} (difference "
+            f"{100 * gap.value:+.1f}, 95 % interval {100 * gap.low:+.1f} to {100 * gap.high:+.1f})."
         )
     return lines
 
 
 def verdict_line(evaluation: Evaluation) -> str:
-    """Whether the model's own matcher is better than chance, in a sentence.
+    """A sentence that compares the model's matcher with chance.
 
-    By the annotated answers; and where all that is right is known, and says otherwise, by that too.
-    Matchers that tie many pairs are named.
+    By the annotated pairs, and by the exhaustive truth if it contradicts them. Matchers that tie
+    many pairs are named.
     """
-    own, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
-    found = verdict(own.metrics, images)
-    line = f"{own.name}: {found}"
-    if (truth := own.measured.extra.get("truth")) is not None:
+    matcher, images = evaluation.matchers[0], evaluation.ground_truth.caption_image
+    answer = verdict(matcher.metrics, images)
+    line = f"{matcher.name}: {answer}"
+    if (truth := matcher.measured.extra.get("truth")) is not None:
         known = verdict(truth, images)
-        if known.is_better_than_chance != found.is_better_than_chance:
+        if known.is_better_than_chance != answer.is_better_than_chance:
             line += f" By the {judgements_title('truth')}: {known}"
     warnings = (tie_warning(matcher.name, matcher.tied) for matcher in evaluation.matchers)
     return " ".join([line, *filter(None, warnings)])
 
 
 def embedding_lines(evaluation: Evaluation) -> list[str]:
-    """What the uncertainty of the embeddings tells, and how alike those of a set are, in words."""
+    """Sentences on the uncertainty of embeddings and the similarity within sets."""
     lines = []
-    for side, found in evaluation.uncertainty_bins.items():
-        low, high = found.interval
+    for side, bins in evaluation.uncertainty_bins.items():
+        low, high = bins.interval
         line = (
-            f"rank correlation of {side} uncertainty and {side} R@1: {found.correlation:+.3f} "
+            f"rank correlation of {side} uncertainty and {side} R@1: {bins.correlation:+.3f} "
             f"(95 % interval {low:+.3f} to {high:+.3f})"
         )
-        if not found.is_informative:
+        if not bins.is_informative:
             line += f". This model's uncertainty of {side}s is not informative."
         lines.append(line)
     if evaluation.uncertainty_of_truth is not None:
@@ -144,10 +144,10 @@ def embedding_lines(evaluation: Evaluation) -> list[str]:
         )
         if evaluation.fewness_of_truth is not None:
             fewness = f"{evaluation.fewness_of_truth:+.3f}"
-            line += f". Of how few words it has, which takes no model: {fewness}"
+            line += f". Of minus its number of words, which needs no model: {fewness}"
         lines.append(line)
     if evaluation.embedded is not None and "log_variance" not in evaluation.embedded.captions:
-        lines.append("This model has no sigma, so nothing is said of how uncertain it is.")
+        lines.append("This model has no sigma, so it has no measure of uncertainty.")
     for side, similarity in evaluation.set_similarity.items():
         lines.append(f"mean cosine between the embeddings of one {side}: {similarity:+.3f}")
     return lines

@@ -8,15 +8,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Ellipse
 
-from keras_xmr.evaluation.mixtures import PAIRS, Mixtures
 from keras_xmr.evaluation.results import Arrays, Evaluation, GradientCounts
-from keras_xmr.reporting.pictures import Picture, panel
+from keras_xmr.reporting.pictures import COLOURS, Picture, panel
+from keras_xmr.uncertainty.mixtures import PAIRS, Mixtures
 
 _IMAGES = 9
 
 
 def shape_pictures(evaluation: Evaluation) -> Iterator[Picture]:
-    """Every picture that the evaluation has numbers for."""
+    """All pictures for which the evaluation has numbers."""
     if _is_flat(evaluation.embedded.images) and _is_flat(evaluation.embedded.captions):
         yield _plane(evaluation)
     if evaluation.probes is not None and evaluation.probes.mixtures is not None:
@@ -37,11 +37,10 @@ def _plane(evaluation: Evaluation) -> Picture:
     rows: list[tuple[object, ...]] = []
     for colour, image in enumerate(chosen.astype(int).tolist()):
         name = str(evaluation.ground_truth.image_ids[image])
-        own = [("image", evaluation.embedded.images, image)]
-        own += [
-            ("caption", evaluation.embedded.captions, c) for c in np.flatnonzero(owner == image)
-        ]
-        for kind, embedding, number in own:
+        captions = np.flatnonzero(owner == image)
+        items = [("image", evaluation.embedded.images, image)]
+        items += [("caption", evaluation.embedded.captions, caption) for caption in captions]
+        for kind, embedding, number in items:
             line = "-" if kind == "image" else ":"
             numbers = _ellipse(axis, embedding, number, 0.5, color=f"C{colour}", ls=line)
             rows.append((kind, name, *numbers))
@@ -52,8 +51,8 @@ def _plane(evaluation: Evaluation) -> Picture:
     axis.set_aspect("equal", adjustable="datalim")
     see = (
         "Half of the probability of a few images (lines) and of their captions (dotted), a colour "
-        "an image. The red line holds 99 % of a caption of unknown words alone: of a model that "
-        "knows what it does not know, it is the largest and holds the others."
+        "per image. The red line encloses 99 % of a caption of unknown words alone: with "
+        "informative variances it is the largest and encloses the others."
     )
     header = ("kind", "image", "mean_1", "mean_2", "sigma_1", "sigma_2")
     return Picture("plane", "embeddings in the plane", see, drawing, header, rows)
@@ -62,7 +61,7 @@ def _plane(evaluation: Evaluation) -> Picture:
 def _ellipse(
     axis: plt.Axes, embedding: Arrays, number: int, share: float, **style: object
 ) -> list[float]:
-    """Draws where a share of a Gaussian in the plane is; its means and deviations."""
+    """Draws the contour of a share of a Gaussian in the plane; returns its means and deviations."""
     mean = np.asarray(embedding["mean"][number], np.float64)
     sigma = np.exp(0.5 * np.asarray(embedding["log_variance"][number], np.float64))
     width, height = 2 * sigma * np.sqrt(-2 * np.log(1 - share))
@@ -70,11 +69,11 @@ def _ellipse(
     return [*mean.tolist(), *sigma.tolist()]
 
 
-def _mixtures(found: Mixtures) -> Picture:
+def _mixtures(mixtures: Mixtures) -> Picture:
     drawing, axis = panel("images, mixed and erased", "divergence (0: covered)", "")
     rows = []
     for place, name in enumerate(PAIRS):
-        values = found.divergence[name]
+        values = mixtures.divergence[name]
         mean, error = values.mean(), 1.96 * values.std(ddof=1) / np.sqrt(len(values))
         colour = "tab:blue" if place % 2 == 0 else "0.6"
         axis.barh(place, mean, xerr=error, color=colour, capsize=3, ecolor="0.3")
@@ -82,35 +81,34 @@ def _mixtures(found: Mixtures) -> Picture:
     axis.set_yticks(range(len(PAIRS)), [name.replace(", ", ",\n") for name in PAIRS], fontsize=8)
     axis.invert_yaxis()
     see = (
-        "Set algebra: does the Gaussian of a mixture cover those of the images whose halves it is "
-        "made of, and that of half an image the whole? Blue shorter than grey says yes; bars are "
-        "means with 95 % intervals."
+        "Set algebra: does the Gaussian of a mixture cover those of the images of its halves, and "
+        "that of half an image the whole? It does if blue is shorter than grey; bars are means "
+        "with 95 % intervals."
     )
     header = ("inner_in_outer", "divergence", "low", "high")
     return Picture("set_algebra", "set algebra", see, drawing, header, rows)
 
 
-def _gradients(found: GradientCounts) -> Picture:
+def _gradients(gradients: GradientCounts) -> Picture:
     drawing, axis = panel(
-        f"batches of {found.batch_size} pairs", "negatives with a gradient, of a query", ""
+        f"batches of {gradients.batch_size} pairs", "negatives with a gradient per query", ""
     )
     rows = []
-    for place, (name, counts) in enumerate(found.counts.items()):
-        for shift, side, colour, own in (
-            (-0.2, "image", "tab:blue", counts[0]),
-            (0.2, "caption", "tab:orange", counts[1]),
+    for place, (name, counts) in enumerate(gradients.counts.items()):
+        for shift, (side, colour), numbers in zip(
+            (-0.2, 0.2), COLOURS.items(), counts, strict=True
         ):
             label = f"{side}s as queries" if place == 0 else None
-            axis.barh(place + shift, own.mean(), 0.38, color=colour, label=label)
-            rows.append((name, side, float(own.mean()), float((own == 0).mean())))
-    axis.set_yticks(range(len(found.counts)), list(found.counts), fontsize=8)
+            axis.barh(place + shift, numbers.mean(), 0.38, color=colour, label=label)
+            rows.append((name, side, float(numbers.mean()), float((numbers == 0).mean())))
+    axis.set_yticks(range(len(gradients.counts)), list(gradients.counts), fontsize=8)
     axis.set_xlim(0, None)
     axis.margins(y=0.35)
     axis.legend(fontsize=8, loc="upper right")
     see = (
-        "Gradient counting: how many wrong candidates of a query the loss still pushes away, at "
-        "least with 1 % of the largest push. Near 0 the loss has nothing to learn from most "
-        "batches any more; hardest-negative losses stop at 1 or 2."
+        "Gradient counting: the number of negatives of a query with a gradient of at least 1 % of "
+        "the largest. Near 0 the loss learns from hardly any batch; hardest-negative losses stop "
+        "at 1 or 2."
     )
     header = ("loss", "queries", "negatives_with_gradient", "queries_without")
     return Picture("gradient_counts", "gradient counting", see, drawing, header, rows)

@@ -6,18 +6,18 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-# What a spreadsheet takes for the beginning of a formula; the wide ones stand on Asian keyboards.
+# Characters that begin a formula in a spreadsheet; the wide ones are on Asian keyboards.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 
 
-def csv_of(rows: Iterable[Sequence[object]]) -> bytes:
+def to_csv(rows: Iterable[Sequence[object]]) -> bytes:
     """Rows as CSV. Text that would run as a formula has an apostrophe before it.
 
-    Captions and names of files come from elsewhere, and a spreadsheet would compute what they
-    say. Numbers stay numbers.
+    Captions and names of files come from others, and a spreadsheet would execute them. Numbers
+    stay numbers.
     """
     text = io.StringIO(newline="")
-    # With "\n" as the end of a row, a "\r" in a cell would stand unquoted, and begin another row.
+    # With "\n" as the end of a row, a "\r" in a cell would be unquoted, and begin another row.
     csv.writer(text, lineterminator="\r\n").writerows([_plain(c) for c in row] for row in rows)
     return text.getvalue().encode("utf-8")
 

@@ -13,13 +13,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.disk import disk_trouble
+from data_pipelines.disk import disk_error_message
 from data_pipelines.files import (
     NO_ARRAY,
     atomic_write,
+    replace_atomically,
     reserve,
     sync,
-    written_aside,
 )
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.run_folder import BEST_IN_PART
@@ -204,8 +204,8 @@ class Checkpoints:
                 part.unlink() if part.is_file() else shutil.rmtree(part, ignore_errors=True)
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: "
-                f"{disk_trouble(error) or error}. The training goes on at the checkpoint before, "
-                "if there is one"
+                f"{disk_error_message(error) or error}. The training goes on at the checkpoint "
+                "before, if there is one"
             ) from error
 
     def _write(self, path: str, means: Mapping[str, float]) -> None:
@@ -237,7 +237,7 @@ class Checkpoints:
             return
         part.parent.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {name: v.numpy() for name, v in self._in_part().items()}
-        with written_aside(part, ".npz") as aside:
+        with replace_atomically(part, ".npz") as aside:
             np.savez(aside, **arrays)
 
     def complete(self, path: Path) -> None:
@@ -278,7 +278,7 @@ class Checkpoints:
         """Writes the weights of the model, without its optimizer, to a file that appears whole."""
         self.bare.global_step.assign(self.model.global_step)
         sizes = [int(np.prod(v.shape)) * tf.as_dtype(v.dtype).size for v in self.bare.variables]
-        with written_aside(path, ".weights.h5") as temporary:
+        with replace_atomically(path, ".weights.h5") as temporary:
             # HDF5 crashes the process at its end if it could not write all of a file.
             reserve(temporary, sum(sizes) + _HDF5_OVERHEAD * (1 + len(sizes)))
             self.bare.save_weights(temporary)

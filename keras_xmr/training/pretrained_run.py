@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import written_aside
+from data_pipelines.files import replace_atomically
 from data_pipelines.locks import locked
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset, PresetError
@@ -58,7 +58,7 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
         built = build_model(config, PHOTOS, tokenizer, pretrained=True).without_optimizer()
         run = RunFolder(config)
         run.begin(config, tokenizer.files())
-        with written_aside(run.last_weights, ".weights.h5") as aside:
+        with replace_atomically(run.last_weights, ".weights.h5") as aside:
             built.save_weights(aside)
         run.finish({"steps": 0}, config, [run.last_weights.name, *tokenizer.files()])
     return folder

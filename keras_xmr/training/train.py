@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from data_pipelines.batches import caption_batches, training_batches
 from data_pipelines.caption_ids import CaptionIds
-from data_pipelines.records import Records, SplitRecords, damage
+from data_pipelines.records import Records, SplitRecords, records_error
 from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import components
@@ -124,7 +124,7 @@ def train(
         if distribution.is_chief:
             folder.begin(config, tokenizer.files())
             folder.keep_judgements(config)
-        captions = CaptionIds.of(split.texts, tokenizer)
+        captions = CaptionIds.from_texts(split.texts, tokenizer)
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
@@ -391,7 +391,7 @@ class _Trainer:
                     shuffle=False,
                 )
         except tf.errors.OpError as error:
-            raise damage(error) or error from None
+            raise records_error(error) or error from None
 
     def finish(self, done: int) -> None:
         """Keeps the last weights, and loads those that the config asks for."""

@@ -120,7 +120,7 @@ def test_pixels_that_never_change_are_kept(photos, monkeypatch):
     sampler = PairSampler(photos, 8, 0)
     assert not PLAIN.augments
     with monkeypatch.context() as patch:
-        patch.setattr(data_pipelines.batches, "KEPT_PIXELS", len(photos) * 16 * 16 * 3 - 1)
+        patch.setattr(data_pipelines.batches, "MAX_CACHED_BYTES", len(photos) * 16 * 16 * 3 - 1)
         decoded = itertools.islice(batches(photos, sampler, image=PLAIN), 3)
         decoded = [part for pair in decoded for part in pair]
     pipeline = batches(photos, sampler, image=PLAIN)
@@ -146,7 +146,7 @@ def test_a_damaged_record_is_named_before_the_first_step(tmp_path):
 def test_pixels_that_change_are_not_kept(photos, change):
     image = PLAIN.model_copy(update=change)
     assert image.augments
-    assert data_pipelines.batches._kept_pixels(photos, image) is None
+    assert data_pipelines.batches._cache_pixels(photos, image) is None
 
 
 def test_no_thread_tunes_a_pipeline(photos):
@@ -189,7 +189,7 @@ def test_labels_come_along(birds):
 
 def test_captions_are_tokenised_once(photos, monkeypatch):
     """Caption by caption, splitting costs 20 times as much as all at once."""
-    captions = CaptionIds.of([caption.text for caption in photos.captions], TOKENIZER)
+    captions = CaptionIds.from_texts([caption.text for caption in photos.captions], TOKENIZER)
     sampler = PairSampler(photos, 8, 0)
     expected = [x for x, _ in itertools.islice(batches(photos, sampler), 2)]
     monkeypatch.setattr(TOKENIZER, "pieces", None)

@@ -103,7 +103,7 @@ def test_broken_rows_are_skipped_and_counted(options, tmp_path):
     records = prepare(options(section))
     assert records.split("train").image_keys == ["100", "105"]
     problems = records.manifest["problems"]
-    assert problems["counts"] == {"row of an image given twice": 1, "unreadable image": 2}
+    assert problems["counts"] == {"duplicate row of an image": 1, "unreadable image": 2}
     examples = " ".join(problems["examples"]["unreadable image"])
     assert "101: its row in features.tsv.1" in examples
     assert "is broken: it is not base64" in examples

@@ -138,11 +138,11 @@ def test_one_caption_a_line_has_no_other_line_breaks(tmp_path):
     ("write", "says"),
     [
         (lambda path: np.savez(path.open("wb"), np.ones((8, 4, 7))), "is an archive of arrays"),
-        (lambda path: np.save(path, np.ones((8, 0, 7), np.float32)), "with one region or more"),
-        (lambda path: np.save(path, np.ones((8, 4, 0), np.float32)), "with one region or more"),
+        (lambda path: np.save(path, np.ones((8, 0, 7), np.float32)), "with at least one region"),
+        (lambda path: np.save(path, np.ones((8, 4, 0), np.float32)), "with at least one region"),
         (
             lambda path: path.write_bytes(b"\x93NUMPY\x01\x00\x04\x00{'a\n"),
-            "not a whole .npy array",
+            "not a complete .npy array",
         ),
         (lambda path: path.write_bytes(path.read_bytes() + bytes(40)), "has 40 bytes after its"),
     ],
@@ -197,7 +197,7 @@ def test_entries_without_ids_are_skipped_and_told(tmp_path):
     assert problems.counts["malformed entry of the annotations"] == 4
     examples = problems.examples["malformed entry of the annotations"]
     assert examples[:2] == [
-        f"{path} images[1]: an id is None",
+        f"{path} images[1]: invalid id None",
         f"{path} annotations[0]: it has no 'id'",
     ]
 
@@ -221,7 +221,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, make, name):
         told.append(read(section)[1].examples)
     except SourceError as error:
         told.append(error)
-    assert "it is no regular file" in str(told)
+    assert "it is not a regular file" in str(told)
 
 
 # Whatever else can be wrong: a few hundred files that chance has damaged.

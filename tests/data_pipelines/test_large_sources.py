@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from data_pipelines.options import DataOptions, PrepareOptions
 from data_pipelines.prepare import prepare
 from data_pipelines.sources import AnySource, Problems, SourceError, UnreadableError
-from data_pipelines.sources.sharded import hashed_split
+from data_pipelines.sources.sharded import draw_split
 
 PHOTOS = [datasets.encoded(datasets.picture(number)) for number in range(6)]
 TEXTS = [f"{datasets.sentence(number)} ü" for number in range(6)]
@@ -218,11 +218,14 @@ def test_splits_of_their_own_or_by_a_hash(tmp_path):
     write_tar(tmp_path / "a.tar", range(4))
     write_tar(tmp_path / "b.tar", range(4, 6))
     _, entries, _ = read("webdataset", tmp_path, val_share=0.3, test_share=0.3)
-    expected = [hashed_split(key_of(number), 0.3, 0.3) for number in range(6)]
+    expected = [draw_split(key_of(number), 0.3, 0.3) for number in range(6)]
     assert [entry.split for entry in entries.values()] == expected
     _, entries, _ = read("webdataset", tmp_path, train="a.tar", val="b.tar", val_share=0.9)
     assert [entry.split for entry in entries.values()] == ["train"] * 4 + ["val"] * 2
-    for pattern, says in (("c*.tar", r"no file c\*\.tar"), ("../*.tar", "leads out of")):
+    for pattern, says in (
+        ("c*.tar", r"no file in .* matches c\*\.tar"),
+        ("../*.tar", "leads out of"),
+    ):
         with pytest.raises(SourceError, match=says):
             read("webdataset", tmp_path, train=pattern)
 

@@ -13,7 +13,7 @@ import pytest
 
 from data_pipelines import locks
 from data_pipelines.features import write_features
-from data_pipelines.files import aside_of
+from data_pipelines.files import temporary_path
 from data_pipelines.locks import LockedError, locked
 from data_pipelines.prepare import prepare
 from data_pipelines.records import Records
@@ -47,7 +47,7 @@ def other(tmp_path):
 
 def test_a_second_process_is_told_of_the_first_until_it_is_killed(other, tmp_path):
     folder = tmp_path / "run"
-    says = rf"run is in use by process {other.pid} \(-c .*run\)\. Wait until that ends"
+    says = rf"run is in use by process {other.pid} \(-c .*run\)\. Wait for it to end"
     with pytest.raises(LockedError, match=says), locked(folder):
         pass
     (folder / f".best.weights.h5.{other.pid}.1.weights.h5").touch()
@@ -112,7 +112,7 @@ def test_features_that_another_process_computes_are_left_to_it(tmp_path):
 
 
 def test_names_of_asides_are_those_that_are_removed(tmp_path):
-    aside = aside_of(tmp_path / "truth-test.npz", ".npz")
+    aside = temporary_path(tmp_path / "truth-test.npz", ".npz")
     aside.touch()
     with locked(tmp_path):
         assert not aside.exists()

@@ -83,7 +83,7 @@ def test_what_cannot_be_used_is_counted_and_named(tmp_path):
     }
     assert found["examples"]["caption file without a photo"] == ["alone.txt", "photo_7.json"]
     broken = "\n".join(found["examples"]["unreadable caption file"])
-    for says in ("photo_1.json: Expecting", "photo_3.json: it is no JSON object with the key"):
+    for says in ("photo_1.json: Expecting", "photo_3.json: it is not a JSON object with the key"):
         assert says in broken
     for says in ("photo_4.txt: 'utf-8' codec can't decode", "photo_9.txt' points outside of"):
         assert says in broken
@@ -118,5 +118,5 @@ def test_captions_keep_their_ids_when_others_are_added(tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(SourceError, match=r"gone is no folder; it should hold photos"):
+    with pytest.raises(SourceError, match=r"gone is not a folder; it should hold photos"):
         read({"name": "photo_folder", "root": str(tmp_path / "gone")})

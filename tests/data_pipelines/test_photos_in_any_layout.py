@@ -134,7 +134,7 @@ def test_without_a_table_captions_are_beside_the_photos_and_in_them(tmp_path):
     problems = Problems()
     found = {e.key: [c.text for c in e.captions] for e in source.entries(problems)}
     assert found == {"a.jpg": ["a dog"], "trip/b.jpg": [], "trip/c.jpg": ["a cat"]}
-    assert problems.counts == {"RAW file, which is not read": 1}
+    assert problems.counts == {"RAW file, which is not supported": 1}
     datasets.write_csv(tmp_path / "splits.csv", ["image", "split"], [["a.jpg", "test"]])
     with_splits = source.model_copy(update={"splits": "splits.csv"})
     assert [(e.key, e.split) for e in with_splits.entries(Problems())] == [("a.jpg", "test")]
@@ -142,7 +142,9 @@ def test_without_a_table_captions_are_beside_the_photos_and_in_them(tmp_path):
 
 def test_a_folder_without_any_caption_is_an_error(tmp_path):
     (tmp_path / "a.jpg").write_bytes(PHOTO)
-    with pytest.raises(MissingFileError, match=r"captions\.csv does not exist; .* Nor is there a"):
+    with pytest.raises(
+        MissingFileError, match=r"captions\.csv does not exist; .* Neither has a photo"
+    ):
         captions_of(tmp_path)
     with pytest.raises(MissingFileError, match=r"mine\.csv does not exist; it should hold"):
         captions_of(tmp_path, captions="mine.csv")
@@ -235,7 +237,7 @@ def test_heic_without_its_plugin_says_what_to_install(monkeypatch):
 
 
 def test_films_are_said_to_be_films():
-    with pytest.raises(UnreadableError, match=r"a\.mp4 is a film"):
+    with pytest.raises(UnreadableError, match=r"a\.mp4 is a video"):
         pixels.read_pixels(b"\0\0\0\x18ftypisom\0\0\0\0", "a.mp4")
 
 
@@ -243,7 +245,7 @@ def test_films_are_said_to_be_films():
 def test_raw_files_are_refused_by_name(name):
     """Many are TIFF files, of which Pillow would read a thumbnail."""
     thumbnail = datasets.encoded(Image.new("RGB", (16, 12)), "TIFF")
-    says = rf"^{name} is a RAW file of a camera, which is not read; save it as JPEG$"
+    says = rf"^{name} is a camera RAW file, which is not supported; save it as JPEG$"
     with pytest.raises(UnreadableError, match=says):
         pixels.read_pixels(thumbnail, name)
     with pytest.raises(UnreadableError, match=says):

@@ -176,7 +176,9 @@ def test_records_of_another_version_are_refused(options):
     ):
         path = made.records / name
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"version": 1}), "utf-8")
-        with pytest.raises(RecordsError, match=r"of version 1, but version \d+ is needed\. Delete"):
+        with pytest.raises(
+            RecordsError, match=r"of version 1, but version \d+ is required\. Delete"
+        ):
             use()
 
 
@@ -367,11 +369,11 @@ def test_a_disk_that_fills_while_a_shard_is_written(options, monkeypatch):
         (datasets.coco, "annotations/captions_val2014.json", r"cocodataset\.org"),
         (datasets.coco, "annotations/instances_val2014.json", r"data\.source\.instances=\[\] does"),
         (datasets.coco, "dataset.json", r"data\.source\.split_file=null takes"),
-        (datasets.flickr30k, "dataset.json", r"docs/reproduce\.md .*DenotationGraph"),
+        (datasets.flickr30k, "dataset.json", r"docs/results/reproduce\.md .*DenotationGraph"),
         (datasets.cub, "testclasses.txt", r"data\.caltech\.edu/records/65de6-vp158$"),
-        (datasets.regions, "train_ims.npy", r"docs/reproduce\.md .*kuanghuei/SCAN"),
-        (datasets.bottom_up, "features.tsv.0", r"docs/data\.md shows"),
-        (datasets.csv_photos, "captions.csv", r"docs/data\.md shows"),
+        (datasets.regions, "train_ims.npy", r"docs/results/reproduce\.md .*kuanghuei/SCAN"),
+        (datasets.bottom_up, "features.tsv.0", r"docs/how_to/data\.md shows"),
+        (datasets.csv_photos, "captions.csv", r"docs/how_to/data\.md shows"),
     ],
 )
 def test_a_missing_file_comes_with_where_to_get_it(options, tmp_path, make, name, says):
@@ -511,8 +513,8 @@ class TestBadItems:
         path.write_text(json.dumps(content), "utf-8")
         report = data_report(prepare(options(section)), TextOptions(min_count=1))
         assert report.problems == {
-            "image id given twice": 1,
-            "caption key given twice": 1,
+            "duplicate image id": 1,
+            "duplicate caption key": 1,
             "caption of an unknown image": 1,
         }
 
@@ -538,8 +540,8 @@ class TestBadItems:
         (datasets.flickr30k, ("dataset.json", -3), "not valid JSON"),
         (datasets.cub, ("images.txt", None), "CUB-200-2011"),
         (datasets.csv_photos, ("captions.csv", None), "does not exist"),
-        (datasets.regions, ("train_ims.npy", -9), "not a whole .npy"),
-        (datasets.regions, ("train_caps.txt", None), "one caption a line"),
+        (datasets.regions, ("train_ims.npy", -9), "not a complete .npy"),
+        (datasets.regions, ("train_caps.txt", None), "one caption per line"),
     ],
 )
 def test_broken_annotations_are_named(options, tmp_path, make, break_it, says):

@@ -19,7 +19,12 @@ from data_pipelines.prepare import prepare
 from data_pipelines.processes import Processes
 from data_pipelines.ray_cluster import RayCluster
 from data_pipelines.shard_tasks import ShardTask, StoppedError, TooManyError
-from data_pipelines.shard_worker import common, perform, result_of, told_of_task
+from data_pipelines.shard_worker import (
+    options_to_json,
+    skipped_from_json,
+    task_to_json,
+    write_from_json,
+)
 from data_pipelines.shards import RecordsError
 from data_pipelines.sources import Problems, SourceError
 
@@ -68,24 +73,32 @@ def test_a_worker_answers_what_this_process_would_find(options):
     made.records.mkdir()
     counts = []
     answer = json.loads(
-        json.dumps(perform(common(made), told_of_task(task_of(made)), counts.append))
+        json.dumps(
+            write_from_json(options_to_json(made), task_to_json(task_of(made)), counts.append)
+        )
     )
-    ((reason, what),) = result_of(answer)
+    ((reason, what),) = skipped_from_json(answer)
     assert reason == "unreadable image"
     assert "photo_003.jpg" in what
     assert sum(counts) == 5
     # Once more it is finished, and of another fingerprint it is refused.
-    assert result_of(perform(common(made), told_of_task(task_of(made)), counts.append))
-    other = told_of_task(replace(task_of(made), fingerprint="another"))
+    assert skipped_from_json(
+        write_from_json(options_to_json(made), task_to_json(task_of(made)), counts.append)
+    )
+    other = task_to_json(replace(task_of(made), fingerprint="another"))
     with pytest.raises(RecordsError, match="other images or captions"):
-        result_of(perform(common(made), other, counts.append))
+        skipped_from_json(write_from_json(options_to_json(made), other, counts.append))
 
 
 def test_too_many_broken_images_leave_no_shard(options):
     made = options()
     made.records.mkdir()
     with pytest.raises(TooManyError) as error:
-        result_of(perform(common(made), told_of_task(task_of(made, limit=0)), lambda count: None))
+        skipped_from_json(
+            write_from_json(
+                options_to_json(made), task_to_json(task_of(made, limit=0)), lambda count: None
+            )
+        )
     assert len(error.value.skipped) == 1
     assert os.listdir(made.records) == []
     with pytest.raises(SourceError, match=r"1 of 24 images .*0 may be left(?s:.*)photo_003"):
@@ -97,10 +110,10 @@ def test_plugins_come_along(options, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     made = options()
     made.records.mkdir()
-    shared = json.dumps(json.loads(common(made)) | {"plugins": ["plugin_of_a_worker"]})
+    shared = json.dumps(json.loads(options_to_json(made)) | {"plugins": ["plugin_of_a_worker"]})
     try:
-        result_of(perform(shared, told_of_task(task_of(made)), lambda count: None))
-        assert json.loads(common(made))["plugins"] == ["plugin_of_a_worker"]
+        skipped_from_json(write_from_json(shared, task_to_json(task_of(made)), lambda count: None))
+        assert json.loads(options_to_json(made))["plugins"] == ["plugin_of_a_worker"]
     finally:
         remove_plugins(["plugin_of_a_worker"])
 
@@ -131,7 +144,7 @@ class TestProcesses:
 
     def test_one_that_dies_is_told_of(self, started):
         pool, task = started("import os; os.kill(os.getpid(), 9)")
-        with pytest.raises(RecordsError, match=r"has ended \(killed, perhaps because memory"):
+        with pytest.raises(RecordsError, match=r"ended \(killed, perhaps because memory"):
             pool.write(task, lambda count: None)
         pool.close()
 
@@ -139,7 +152,7 @@ class TestProcesses:
         pool, task = started("")
         monkeypatch.setattr(processes, "_COMMAND", (sys.executable, "-c", "raise SystemExit(3)"))
         pool._common = "x" * 10**6  # More than a pipe holds: it is written until the end is known.
-        with pytest.raises(RecordsError, match=r"has ended \(exit code 3\)"):
+        with pytest.raises(RecordsError, match=r"ended \(exit code 3\)"):
             pool.write(task, lambda count: None)
         pool.close()
 

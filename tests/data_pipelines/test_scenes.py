@@ -72,7 +72,7 @@ class TestWorld:
         assert {thing.size for thing in things} == set(SIZES)
 
     def test_packing_pads_with_nothing(self) -> None:
-        packed = Scenes.of(
+        packed = Scenes.from_scenes(
             [
                 Scene("black", (Thing("ring", "red", "big", 0.3, 0.4),)),
                 Scene(
@@ -108,13 +108,13 @@ class TestCaptions:
                 meaning = maker(scene, rng)
                 if meaning is not None:
                     said += 1
-                    assert meaning.true_of(Scenes.of([scene])).all(), (meaning, scene)
+                    assert meaning.true_of(Scenes.from_scenes([scene])).all(), (meaning, scene)
             assert said > 0
 
     def test_captions_spread_from_exact_to_vague(self, scenes: list[Scene]) -> None:
         rng = np.random.default_rng(3)
         statements = [statement for scene in scenes for statement in describe(scene, 5, rng)]
-        matches = truth_table(statements, Scenes.of(scenes)).sum(axis=0)
+        matches = truth_table(statements, Scenes.from_scenes(scenes)).sum(axis=0)
         few, many = np.mean(matches <= 2), np.mean(matches > 40)
         assert 0.25 < few < 0.45
         assert 0.25 < many < 0.45

@@ -46,7 +46,7 @@ def random_scenes(count: int, seed: int = 7) -> list[Scene]:
 
 
 def is_true(meaning: Meaning, scene: Scene) -> bool:
-    (answer,) = meaning.true_of(Scenes.of([scene]))
+    (answer,) = meaning.true_of(Scenes.from_scenes([scene]))
     return bool(answer)
 
 
@@ -262,7 +262,7 @@ class TestLanguage:
     ) -> None:
         few = scenes[:60]
         assert {type(statement.meaning) for statement in statements} == KINDS
-        packed = Scenes.of(few)
+        packed = Scenes.from_scenes(few)
         for meaning in {statement.meaning for statement in statements}:
             expected = [naive_truth(meaning, scene) for scene in few]
             assert meaning.true_of(packed).tolist() == expected, meaning
@@ -274,7 +274,7 @@ class TestLanguage:
         meanings: dict[str, set[Meaning]] = {}
         for statement in described + systematic:
             meanings.setdefault(statement.text, set()).add(statement.meaning)
-        packed = Scenes.of(scenes)
+        packed = Scenes.from_scenes(scenes)
         for text, several in meanings.items():
             first, *others = (meaning.true_of(packed) for meaning in several)
             assert all(np.array_equal(first, other) for other in others), text
@@ -313,7 +313,7 @@ class TestLanguage:
     def test_table_evaluates_every_statement_on_every_scene(
         self, scenes: list[Scene], statements: list[Statement]
     ) -> None:
-        packed = Scenes.of(scenes[:50])
+        packed = Scenes.from_scenes(scenes[:50])
         repeated = [*statements[:40], *statements[:3]]
         table = truth_table(repeated, packed).toarray()
         assert table.dtype == bool

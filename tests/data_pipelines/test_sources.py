@@ -80,9 +80,9 @@ def test_flickr8k_counts_what_it_cannot_use(tmp_path):
     source, splits, problems = read(section)
     assert [e.key for e in splits["val"]] == ["dev_0.jpg", "far.jpg"]
     assert problems.counts == {
-        "caption id that is given twice": 1,
+        "duplicate caption id": 1,
         "malformed line of the captions": 1,
-        "photo that is listed twice": 1,
+        "duplicate photo": 1,
     }
     with pytest.raises(UnreadableError, match=r"far\.jpg does not exist"):
         source.read(splits["val"][1])
@@ -266,7 +266,7 @@ def test_regions_explain_lengths_that_do_not_fit(tmp_path):
     with pytest.raises(SourceError, match=r"3 rows .* 1 lines, but 15 lines"):
         read(section)
     (tmp_path / "test_ims.npy").write_bytes((tmp_path / "test_ims.npy").read_bytes()[:-50])
-    with pytest.raises(SourceError, match=r"test_ims\.npy is not a whole"):
+    with pytest.raises(SourceError, match=r"test_ims\.npy is not a complete"):
         read(section)
 
 

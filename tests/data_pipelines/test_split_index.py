@@ -109,6 +109,6 @@ def test_nothing_is_left_behind_by_an_interruption(records, tmp_path):
 
 
 def test_a_split_without_images_has_an_index():
-    empty = SplitIndex.of([{"items": []}])
+    empty = SplitIndex.from_sidecars([{"items": []}])
     assert (len(empty.keys), len(empty.texts), empty.labels.longest) == (0, 0, 0)
     assert empty.labels.padded(np.zeros(0, np.int64), 2).shape == (0, 2)

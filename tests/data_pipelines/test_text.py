@@ -61,7 +61,7 @@ def test_vocabulary_files_are_checked(tmp_path):
     with pytest.raises(ValueError, match="not a vocabulary"):
         read_vocabulary(path)
     path.write_text("\n".join([*SPECIAL, "dog", "dog"]) + "\n", "utf-8")
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="repeats a word"):
         read_vocabulary(path)
 
 
@@ -85,7 +85,7 @@ def test_dropping_replaces_and_removes_in_order():
 def test_captions_are_tokenised_once_as_one_by_one():
     tokenizer = WordTokenizer([*SPECIAL, "dog", "a"], max_words=3)
     texts = ["a dog", "a zebra sees a dog", "", "a", "dog dog dog"]
-    captions = CaptionIds.of(texts, tokenizer)
+    captions = CaptionIds.from_texts(texts, tokenizer)
     assert captions.longest == 3
     for numbers in ([0, 1, 2, 3, 4], [3, 0], [2], [4, 4]):
         expected = tokenizer([texts[number] for number in numbers])

@@ -1,4 +1,4 @@
-"""The raw data of the papers in small: the folders and files that docs/reproduce.md names."""
+"""Small samples of the raw data of the papers, in the folders of docs/results/reproduce.md."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, checksum, remove_asides, written_aside
+from data_pipelines.files import NO_ARRAY, checksum, remove_stale_temporaries, replace_atomically
 from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
@@ -61,7 +61,7 @@ class Exact(Backend):
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> Exact:
         if writing:
-            remove_asides(folder, alone=True)
+            remove_stale_temporaries(folder, alone=True)
         found = read_manifest(folder, _VERSION, "shape")
         if found.get("precision", "float32") != "float32":
             raise DamagedError(folder, "float16 vectors of an earlier version")
@@ -158,7 +158,7 @@ class Exact(Backend):
         files = {}
         for name, array in (("ids", segment.ids), ("vectors", segment.vectors)):
             path = self.folder / f"{self._written:06d}.{name}.npy"
-            with written_aside(path, ".npy") as temporary:
+            with replace_atomically(path, ".npy") as temporary:
                 np.save(temporary, array)
             files[path.name] = checksum(path)
         return _open(self.folder, files)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import faiss
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, checksum, remove_asides, written_aside
+from data_pipelines.files import NO_ARRAY, checksum, remove_stale_temporaries, replace_atomically
 from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
@@ -52,7 +52,7 @@ class _Faiss(Backend):
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> _Faiss:
         if writing:
-            remove_asides(folder, alone=True)
+            remove_stale_temporaries(folder, alone=True)
         found = read_manifest(folder, _VERSION, "shape")
         if found["backend"] != cls.NAME:
             raise BackendError(f"{folder} was made by the backend {found['backend']}")
@@ -144,7 +144,7 @@ class _Faiss(Backend):
         self._ids, self._kept = self._ids[:0], self._kept[:0]
 
     def _put(self, name: str, write: Any) -> dict[str, str]:
-        with written_aside(self.folder / name, Path(name).suffix) as temporary:
+        with replace_atomically(self.folder / name, Path(name).suffix) as temporary:
             write(temporary)
         return {name: checksum(self.folder / name)}
 

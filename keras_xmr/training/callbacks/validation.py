@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from keras_xmr.evaluation import Evaluation
-from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import RetrievalMetrics, verdict
 from keras_xmr.reporting.metric_tables import cell
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.checkpoints import Checkpoints
+from keras_xmr.uncertainty.sigma import log_sigma
 
 _LOGGER = logging.getLogger(__name__)
 

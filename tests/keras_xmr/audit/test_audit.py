@@ -288,8 +288,8 @@ def test_later_marks_count_and_what_changes_is_told():
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (["z,1,right,1"], "2: there is no image 'z'"),
-        (["a,1,right,1", "a,9,wrong,"], "3: there is no caption '9'"),
+        (["z,1,right,1"], "2: unknown image 'z'"),
+        (["a,1,right,1", "a,9,wrong,"], "3: unknown caption '9'"),
         (["a,1,yes,1"], "2: the label is 'yes'; it should be right, wrong, unsure"),
         (["a,1,right,0"], "2: a pair that is right has the grade 0"),
         (["a,1,wrong,0.5"], "2: a pair that is wrong has the grade 0.5"),

@@ -16,7 +16,7 @@ import tensorflow as tf
 from command_line import start
 from finished_runs import finished_run
 
-from data_pipelines.disk import disk_trouble
+from data_pipelines.disk import disk_error_message
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.folders import check_folder
@@ -27,7 +27,7 @@ from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.ensemble import _claim
 from keras_xmr.export import export_keras
-from keras_xmr.relevance.write import relevance_of_file
+from keras_xmr.relevance.write import write_file_relevance
 from keras_xmr.reporting.evaluation_report import _save_array
 from keras_xmr.reporting.pictures import save_plot
 from keras_xmr.run_folder import RunFolder
@@ -120,7 +120,7 @@ def test_too_little_memory_is_a_sentence_that_names_what_to_make_smaller(capsys,
         cli._run(work)
     assert ended.value.code == 1
     message = capsys.readouterr().err
-    assert message.startswith(f"error: there is not enough memory{what}. What makes a run smaller:")
+    assert message.startswith(f"error: there is not enough memory{what}. To use less, reduce")
     assert "train.batch_size" in message
     assert message.count("\n") == 1
 
@@ -153,7 +153,9 @@ def test_a_report_that_does_not_fit_names_its_file(tmp_path, small_files):
     path = tmp_path / "scores-test.npy"
     with pytest.raises(OSError, match=r"scores-test\.npy'") as caught:
         _save_array(path, np.zeros((100, 100)))
-    assert disk_trouble(caught.value).startswith(f"{path}: No space left on device; free some")
+    assert disk_error_message(caught.value).startswith(
+        f"{path}: No space left on device; free some"
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -162,7 +164,7 @@ def test_an_export_that_does_not_fit_leaves_the_one_before(tmp_path, small_files
     path.write_text("before")
     with pytest.raises(OSError, match="File too large") as caught:
         export_keras(models.points(), path)
-    assert "File too large; free some space" in disk_trouble(caught.value)
+    assert "File too large; free some space" in disk_error_message(caught.value)
     assert [file.name for file in tmp_path.iterdir()] == ["model.keras"]
     assert path.read_text() == "before"
 
@@ -179,7 +181,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path, monkeypatch):
 
 def test_folders_that_cannot_be_written_are_refused(tmp_path, in_the_way, monkeypatch):
     check_folder(tmp_path / "new" / "run")
-    with pytest.raises(UserError, match=r"file: is no folder"):
+    with pytest.raises(UserError, match=r"file is not a folder"):
         check_folder(in_the_way / "new" / "run")
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
     with pytest.raises(UserError, match="cannot be written to"):
@@ -194,14 +196,14 @@ def test_the_output_is_checked_before_the_work(way, tmp_path, in_the_way):
         "own scores": lambda: external_scores.run(
             external_scores.ExternalScores(nothing, output=in_the_way)
         ),
-        "relevance": lambda: relevance_of_file(
+        "relevance": lambda: write_file_relevance(
             nothing, in_the_way / "a.npz", ["test"], RelevanceOptions()
         ),
         "compare": lambda: compare([], [tmp_path / "no run"], in_the_way),
         "ensemble": lambda: _claim(RunFolder(config), ["a", "b"]),
         "train": lambda: RunFolder(config).claim(config),
     }
-    with pytest.raises(UserError, match="file: is no folder"):
+    with pytest.raises(UserError, match="file is not a folder"):
         work[way]()
 
 
@@ -209,7 +211,7 @@ def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
     folder = tmp_path / "a.npz"
     folder.mkdir()
     with pytest.raises(UserError, match="is a folder"):
-        relevance_of_file(tmp_path / "no.csv", folder, ["test"], RelevanceOptions())
+        write_file_relevance(tmp_path / "no.csv", folder, ["test"], RelevanceOptions())
 
 
 @pytest.mark.slow

@@ -180,7 +180,7 @@ def test_mistakes_of_a_search_are_told(indexed, tmp_path):
         indexed.call(search, "--index=run/index", "--queries=queries.txt")
     with pytest.raises(ConfigError, match="--html=photos is a folder; name a file"):
         indexed.call(search, "--index=run/index", "red", "--html=photos")
-    with pytest.raises(UserError, match=r"queries.txt: is no folder"):
+    with pytest.raises(UserError, match=r"queries.txt is not a folder"):
         indexed.call(search, "--index=run/index", "red", "--html=queries.txt/page.html")
     days = ("--since=2021-01-02", "--until=2021-01-01")
     with pytest.raises(ConfigError, match="--since=2021-01-02 is later than --until=2021-01-01"):
@@ -200,9 +200,9 @@ def test_embed_writes_all_that_can_be_read(call, tmp_path):
         call(embed, "photos", "--run=run", "--output=x.csv")
     with pytest.raises(UserError, match="nowhere is no folder"):
         call(embed, "nowhere", "--run=run", "--output=x.npz")
-    with pytest.raises(UserError, match=r"0.jpg: is no folder"):
+    with pytest.raises(UserError, match=r"0.jpg is not a folder"):
         call(embed, "photos", "--run=run", "--output=photos/red/0.jpg/x.npz")
-    with pytest.raises(UserError, match=r"0.jpg: is no folder"):
+    with pytest.raises(UserError, match=r"0.jpg is not a folder"):
         call(index, "--run=run", "--images=photos", "--index=photos/red/0.jpg/index")
 
 

@@ -95,12 +95,14 @@ def test_what_was_run_has_a_config_and_a_page_with_its_row():
     configs = loader.packaged_configs() | loader.packaged_ablations()
     for name, run in loader.packaged_runs().items():
         assert name in configs
-        page = Path(__file__).parents[3] / re.search(r"\((docs/\w+\.md)\)", run)[1]
-        assert name in page.read_text("utf-8")
+        page = Path(__file__).parents[3] / re.search(r"\((docs/[\w/]+\.md)\)", run)[1]
+        text = page.read_text("utf-8")
+        tables = re.findall(r"\]\((\S+\.csv)\)", text)
+        assert name in text + "".join((page.parent / t).read_text("utf-8") for t in tables)
 
 
 def test_what_the_comparison_names_was_run():
-    page = (Path(__file__).parents[3] / "docs" / "comparison.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "results" / "scenes.md").read_text("utf-8")
     named = set(re.findall(r"`((?:csv|scenes)_\w+)`", page))
     assert named
     assert named <= loader.packaged_runs().keys()

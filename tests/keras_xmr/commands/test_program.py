@@ -59,10 +59,13 @@ def test_the_installed_command_is_named_as_it_is_found(tmp_path):
 def test_texts_of_the_help_are_for_the_user_who_reads_them(monkeypatch, tmp_path):
     monkeypatch.setattr(program, "program", lambda: "python main.py")
     monkeypatch.chdir(ROOT)
-    text = "  keras-xmr list (docs/data.md)\npip install 'keras-xmr[serve]'"
-    assert as_typed(text) == "  python main.py list (docs/data.md)\npip install 'keras-xmr[serve]'"
+    text = "  keras-xmr list (docs/how_to/data.md)\npip install 'keras-xmr[serve]'"
+    assert (
+        as_typed(text)
+        == "  python main.py list (docs/how_to/data.md)\npip install 'keras-xmr[serve]'"
+    )
     monkeypatch.chdir(tmp_path)
-    assert documentation.with_pages("(docs/data.md)") == f"({ROOT}/docs/data.md)"
+    assert documentation.with_pages("(docs/how_to/data.md)") == f"({ROOT}/docs/how_to/data.md)"
 
 
 def test_an_installed_package_has_its_own_pages(monkeypatch, tmp_path):
@@ -70,7 +73,7 @@ def test_an_installed_package_has_its_own_pages(monkeypatch, tmp_path):
     for folder in ("keras_xmr/docs", "docs", "data_pipelines"):
         (tmp_path / folder).mkdir(parents=True)
     monkeypatch.setattr(documentation, "__file__", str(tmp_path / "data_pipelines" / "module.py"))
-    assert documentation.page("data.md") == str(tmp_path / "keras_xmr" / "docs" / "data.md")
+    assert documentation.page("how_to/data.md") == str(tmp_path / "keras_xmr/docs/how_to/data.md")
 
 
 def test_no_text_names_another_way_to_start_it():

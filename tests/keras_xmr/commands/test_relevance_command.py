@@ -17,7 +17,7 @@ from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.pipeline import Run
 from keras_xmr.relevance import RelevanceMatrix, files, ptb_tokenize, weigh
 from keras_xmr.relevance.files import PairCounts, write_relevance
-from keras_xmr.relevance.write import relevance_of_file
+from keras_xmr.relevance.write import write_file_relevance
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def expected(path: Path, measure: str) -> np.ndarray:
 @pytest.mark.parametrize("measure", ["cider", "cider_d", "tf_idf"])
 def test_a_captions_file_becomes_a_matrix(captions, tmp_path, capsys, measure):
     output = tmp_path / "found" / "relevance.npz"
-    relevance_of_file(captions, output, ("test",), RelevanceOptions(measure=measure))
+    write_file_relevance(captions, output, ("test",), RelevanceOptions(measure=measure))
     whole = expected(captions, measure)
     with np.load(output) as found:
         np.testing.assert_allclose(found["relevance"], whole, rtol=1e-6)
@@ -57,7 +57,7 @@ def test_a_captions_file_becomes_a_matrix(captions, tmp_path, capsys, measure):
 def test_a_large_matrix_is_mapped(captions, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LARGE", 1000)
     output = tmp_path / "relevance.npz"
-    relevance_of_file(captions, output, ("test",), RelevanceOptions())
+    write_file_relevance(captions, output, ("test",), RelevanceOptions())
     mapped = np.load(output.with_suffix(".npy"), mmap_mode="r")
     np.testing.assert_allclose(mapped, expected(captions, "cider"), rtol=1e-6)
     with np.load(output) as found:
@@ -68,7 +68,7 @@ def test_a_full_disk_is_told_before_the_work(captions, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with pytest.raises(UserError, match=r"24 images and 48 captions takes 0\.0 GB"):
-        relevance_of_file(captions, tmp_path / "x.npz", ("test",), RelevanceOptions())
+        write_file_relevance(captions, tmp_path / "x.npz", ("test",), RelevanceOptions())
     assert not (tmp_path / "x.npz").exists()
 
 
@@ -110,7 +110,7 @@ def test_of_a_split_file_the_splits_of_the_evaluation_are_taken(tmp_path):
     wanted = [entry.key for entry in entries if entry.split == "test"]
     assert 0 < len(wanted) < len(entries)
     output = tmp_path / "x.npz"
-    relevance_of_file(path, output, ("test",), RelevanceOptions())
+    write_file_relevance(path, output, ("test",), RelevanceOptions())
     with np.load(output) as found:
         assert found["images"].tolist() == wanted
 
@@ -119,7 +119,7 @@ def test_splits_that_the_file_does_not_have_are_told(tmp_path):
     datasets.flickr30k(tmp_path / "flickr")
     path = tmp_path / "flickr" / "dataset.json"
     with pytest.raises(UserError, match=r"--set evaluation\.splits"):
-        relevance_of_file(path, None, (), RelevanceOptions())
+        write_file_relevance(path, None, (), RelevanceOptions())
 
 
 def test_files_that_are_none_are_told(tmp_path):
@@ -135,7 +135,7 @@ def test_files_that_are_none_are_told(tmp_path):
 
 def test_output_must_be_npz(captions, tmp_path):
     with pytest.raises(UserError, match=r"should end in \.npz"):
-        relevance_of_file(captions, tmp_path / "x.csv", ("test",), RelevanceOptions())
+        write_file_relevance(captions, tmp_path / "x.csv", ("test",), RelevanceOptions())
 
 
 def test_the_records_of_a_run_become_a_matrix(tmp_path):

@@ -28,7 +28,7 @@ from keras_xmr.comparison import execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.report import Comparison
-from keras_xmr.comparison.resampling import resample, resamples_for
+from keras_xmr.comparison.resampling import required_resamples, resample
 from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.runs import compare
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
@@ -203,10 +203,10 @@ def test_intervals_hold_other_seeds_too(methods):
 
 
 def test_many_methods_get_enough_resamples():
-    assert resamples_for(13) == 10_000
+    assert required_resamples(13) == 10_000
     for count in (2, 30, 60):
         pairs = count * (count - 1) / 2
-        assert 2 / (resamples_for(count) + 1) * pairs < 0.05
+        assert 2 / (required_resamples(count) + 1) * pairs < 0.05
 
 
 def test_a_run_that_ties_many_pairs_is_named(methods):
@@ -278,7 +278,7 @@ def test_reports(folders, capsys, tmp_path):
     assert max(map(len, tables.split("Differences: ")[0].splitlines())) < 150
     assert verdict.startswith("good has an RSUM of ")
     assert re.search(
-        r"tell both apart: the difference is \+\S+ \(95 % interval \+\S+ to \+\S+\)", verdict
+        r"The difference of \+\S+ \(95 % interval \+\S+ to \+\S+\) is significant", verdict
     )
     folder = tmp_path / "out" / "test"
     figures = read_csv(folder / "figures.csv")
@@ -304,7 +304,7 @@ def test_reports(folders, capsys, tmp_path):
     assert all(Image.open(path).width <= 1000 for path in pictures)  # the page is 1,100 wide
     assert page.count("<details>") == 3
     assert "Content-Security-Policy" in page.partition("<title>")[0]
-    assert "not told apart" in page
+    assert "not significant" in page
     assert f'<p class="verdict">{verdict}</p>' in page
     assert "<dt>fast_reranking</dt>" in page
     truth = re.search(r"### test, exhaustive truth\n\n.*?\n\n", markdown, re.S)[0]
@@ -328,10 +328,10 @@ def test_one_method_alone_has_no_differences(folders, tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"name: x", r"x: its config does not say evaluation\.splits"),
-        (b"evaluation: {splits: 5}", r"x: its config does not say evaluation\.splits"),
-        (b"evaluation: 5", r"x: its config does not say evaluation\.splits"),
-        (b"evaluation: {splits: [test]}", "x: its config does not say evaluation"),
+        (b"name: x", r"x: its config has no evaluation\.splits"),
+        (b"evaluation: {splits: 5}", r"x: its config has no evaluation\.splits"),
+        (b"evaluation: 5", r"x: its config has no evaluation\.splits"),
+        (b"evaluation: {splits: [test]}", "x: its config has no evaluation"),
         (b"a: [", r"config\.yaml:1: not valid YAML"),
         (b"\xff", r"config\.yaml: not valid YAML"),
     ],
@@ -431,7 +431,7 @@ def test_plans_that_make_no_sense(tmp_path):
         (["scenes_pcem"], [0], [], "Did you mean 'scenes_pcme'"),
         (["nothing_*"], [0], [], "'nothing_\\*' names"),
         (["scenes_vsepp", "scenes_vse*"], [0], [], "both named 'scenes_vsepp'"),
-        (["scenes_pcme"], [1, 1], [], "a seed stands there twice"),
+        (["scenes_pcme"], [1, 1], [], "duplicate seed"),
         (["scenes_pcme"], [0], ["seed=3"], "use --seeds"),
         (["scenes_pcme"], [0], ["name=x"], "names its runs itself"),
         (["scenes_pcme", "cub_pcme"], [0], [], "data.judgements is pairs in one, and classes"),

@@ -64,8 +64,8 @@ def test_time_of_re_ranking_is_told_as_the_paper_prints_it(caplog):
 
 def test_tables_set_ours_beside_the_papers(evaluation, paper):
     whole, folds, reranked = reported_tables(evaluation, paper)
-    assert whole.title == "test, beside Somebody 2021, Table 3: PCME"
-    assert whole.header[:5] == ["matcher", "i2t\nR@1", "RSUM", "t2i\nmed r", "i2t\nPMRP"]
+    assert whole.title == "test, compared with Somebody 2021, Table 3: PCME"
+    assert whole.header[:5] == ["matcher", "i2t\nR@1", "RSUM", "t2i\nMedR", "i2t\nPMRP"]
     ours = evaluation.matchers[0].metrics.summary
     recall, rsum, rank = ours["i2t_recall_1"], ours["rsum"], ours["t2i_median_rank"]
     assert [row[:5] for row in whole.rows[:3]] == [

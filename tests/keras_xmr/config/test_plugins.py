@@ -1,4 +1,4 @@
-"""Parts of other packages: the one in docs/add_a_method.md, and what is wrong with others."""
+"""Parts of other packages: the one in docs/how_to/add_a_method.md, and mistakes in others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from keras_xmr.reporting.metric_tables import measured_tables
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.training.trial import try_parts
 
-PAGE = Path(__file__).parents[3] / "docs" / "add_a_method.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "add_a_method.md"
 SECTION = PAGE.read_text("utf-8").partition("## In a package of your own")[2]
 
 SOURCE = '''
@@ -137,7 +137,7 @@ def test_a_part_of_a_package_is_explained(package, capsys):
     assert "What other pairs may score" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["main.py", "explain", "--plugin=gone"])
-    assert "there is no module 'gone' to import" in capsys.readouterr().err
+    assert "module 'gone' does not exist" in capsys.readouterr().err
 
 
 def test_a_package_of_several_files_hands_down_options_and_brings_a_source(package):
@@ -177,7 +177,7 @@ class Spread(keras_xmr.heads.Point):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "there is no module 'my_methods' to import"),
+        (None, "module 'my_methods' does not exist"),
         ("class Broken(:", "a plugin cannot be read"),
         (
             "from keras_xmr.losses import Loss\nclass SmoothAP(Loss): '''Taken.'''",
@@ -191,7 +191,7 @@ class Spread(keras_xmr.heads.Point):
         (SOURCE.replace("nothing", "csv"), "my_methods has a source 'csv'"),
         (
             SOURCE.replace("    name: Literal", "    set: Literal"),
-            "needs a name of its own",
+            "needs a unique name",
         ),
         ("raise OSError\n" + SOURCE, "my_methods cannot be imported"),
     ],
@@ -243,7 +243,7 @@ def test_installed_packages_say_that_they_have_parts(package, monkeypatch):
     plugins._installed.cache_clear()
     plugins.plugin_classes.cache_clear()
     try:
-        with pytest.warns(UserWarning, match="there is no module 'gone'"):
+        with pytest.warns(UserWarning, match="module 'gone' does not exist"):
             rebuild()
         config = load_config(find_config("scenes_vse0"), ["objective=[mine]"])
         assert config.objective[0].name == "mine"

@@ -97,7 +97,7 @@ def test_dive_on_the_scenes_has_the_proportions_of_its_released_code():
         assert (head.iterations, head.positions) == (of_row.iterations, positions)
         widths = head.head_dimension / config.model.dimension
         assert widths == of_row.head_dimension / row.model.dimension == 0.5
-    # What validation chooses of margins (docs/comparison.md), not that of the released code.
+    # What validation chooses of margins (docs/results/scenes.md), not that of the released code.
     assert losses(config)["triplet"].margin == 0.025
     assert losses(config)["set_uniformity"].weight == losses(config)["mmd"].weight == 0.01
 

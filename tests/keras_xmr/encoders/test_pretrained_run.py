@@ -164,7 +164,7 @@ def test_batches_are_padded_and_blanked_as_the_tokenizer_says(trained):
 def test_the_report_counts_parts_of_words(trained):
     run, _ = trained
     report = json.loads((run.config.data.records / "report.json").read_text())
-    assert report["own_tokenizer"]
+    assert report["pretrained_tokenizer"]
     assert report["vocabulary"] == len(run.tokenizer) == 74
     assert report["splits"]["train"]["unknown_words"] < 0.2
     assert 0 < report["splits"]["train"]["cut"] < report["splits"]["train"]["captions"]

@@ -12,8 +12,7 @@ import scipy.sparse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.evaluation.advice import advice, advice_before_training
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics import chance, chance_of, chance_recall, evaluate_scores, verdict
-from keras_xmr.metrics.ranking import PRECISION_AT
+from keras_xmr.metrics import chance, chance_from_counts, chance_recall, evaluate_scores, verdict
 from keras_xmr.reporting.result_tables import verdict_line
 
 RIGHT = np.array([[1, 1, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0], [1, 0, 0, 1, 1, 1, 1]])
@@ -26,10 +25,7 @@ def judged(right):
 @pytest.mark.slow
 def test_chance_is_the_mean_of_random_rankings(random):
     judgements = judged(RIGHT)
-    found = [
-        evaluate_scores(random.normal(size=RIGHT.shape), judgements, PRECISION_AT)
-        for _ in range(1000)
-    ]
+    found = [evaluate_scores(random.normal(size=RIGHT.shape), judgements) for _ in range(1000)]
     expected = chance(found[0])
     names = set(found[0].summary) - {"i2t_median_rank", "t2i_median_rank"}
     assert names == set(expected)
@@ -41,7 +37,7 @@ def test_chance_is_the_mean_of_random_rankings(random):
 
 def test_the_curve_of_chance_is_that_of_its_recalls(random):
     right = random.integers(0, 9, 40)
-    expected = chance_of(right, np.ones(30, int))
+    expected = chance_from_counts(right, np.ones(30, int))
     found = chance_recall(right, 30, np.array([1, 5, 10, 30, 99]))
     np.testing.assert_allclose(found[:3], [expected[f"i2t_recall_{k}"] for k in (1, 5, 10)])
     np.testing.assert_allclose(found[3:], 1.0)
@@ -61,8 +57,8 @@ def test_only_what_is_surely_better_than_chance_is_called_so(random):
     assert seeing.is_better_than_chance
     assert seeing.chance == pytest.approx(blind.chance)
     assert "where a random ranking has" in str(seeing)
-    assert "rough guess" not in str(seeing)
-    assert str(replace(seeing, images=5)).endswith("on 5 images, that is a rough guess.")
+    assert "rough estimate" not in str(seeing)
+    assert str(replace(seeing, images=5)).endswith("on 5 images, this is a rough estimate.")
 
 
 @pytest.mark.parametrize("agrees", [True, False])

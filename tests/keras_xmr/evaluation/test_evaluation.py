@@ -20,11 +20,11 @@ from data_pipelines.tables import table
 from keras_xmr import matchers
 from keras_xmr.evaluation import embed_split, evaluate_split, score_matrix
 from keras_xmr.evaluation.sets import set_similarity
-from keras_xmr.evaluation.uncertainty import bins, rank_correlation
 from keras_xmr.external_scores import ExternalScores
 from keras_xmr.external_scores import run as run_external_scores
 from keras_xmr.pipeline import Run
 from keras_xmr.reporting.result_tables import result_tables
+from keras_xmr.uncertainty.sigma import bins, rank_correlation
 
 PICTURES = {
     "recall",
@@ -200,7 +200,7 @@ def test_report_has_figures_plots_and_pictures(run, printed):
     begins = [
         "A caption as the query",
         "Captions and the images retrieved",
-        "annotated answers</h2>",
+        "annotated pairs</h2>",
     ]
     places = [page.index(text) for text in [*begins, "<h2>Uncertainty"]]
     assert places == sorted(places)

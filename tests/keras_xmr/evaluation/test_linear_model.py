@@ -86,7 +86,7 @@ def test_it_finds_what_is_linear(evaluate):
     table = str(summary_table(evaluation))
     assert table.index(linear.LINEAR) < table.index("chance")
     lines = plain_lines(evaluation)
-    assert lines[0].startswith("A caption as the query: the first image of 40 is right for")
+    assert lines[0].startswith("A caption as the query: the first image of 40 is relevant for")
     assert f"The model is below a {linear.LINEAR} on the same features" in lines[-1]
 
 

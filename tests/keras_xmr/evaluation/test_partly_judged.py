@@ -43,7 +43,7 @@ def test_a_report_names_what_was_judged_and_what_was_not(config, random, tmp_pat
     tables = result_tables(evaluation)
     titles = " ".join(table.title for table in tables)
     assert "judged by experts, condensed lists" in titles
-    assert "annotated answers, condensed lists" not in titles
+    assert "annotated pairs, condensed lists" not in titles
     page = write_report(evaluation, part, "small", tmp_path / "report", "verdict", tables)
     html = page.read_text("utf-8")
     assert "<dt>condensed lists</dt>" in html

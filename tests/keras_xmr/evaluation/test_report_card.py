@@ -1,4 +1,4 @@
-"""The numbers of the report card and of curves, against loops that do what papers say."""
+"""The numbers of the uncertainty report and of curves, against loops that do what papers say."""
 
 from __future__ import annotations
 
@@ -17,23 +17,7 @@ from keras_xmr.evaluation.curves import (
     relevance_by_rank,
     set_correlation,
 )
-from keras_xmr.evaluation.damage import (
-    SHARES,
-    Probes,
-    drop_from_captions,
-    dropped,
-    erase_images,
-    erased,
-)
-from keras_xmr.evaluation.reliability import (
-    Reliability,
-    reliability_of_best,
-    reliability_of_pairs,
-)
-from keras_xmr.evaluation.report_card import report_card
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
-from keras_xmr.evaluation.selective import bin_intervals, narrow_gaps, risk_coverage
-from keras_xmr.evaluation.uncertainty import bins
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.coverage import ScoredSplit, coverage
 from keras_xmr.judgements import GroundTruth, Judgements
@@ -43,7 +27,22 @@ from keras_xmr.pipeline import Run
 from keras_xmr.reporting.curve_plots import curve_pictures
 from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.result_tables import summary_table
-from keras_xmr.reporting.uncertainty_plots import card_pictures
+from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
+from keras_xmr.reporting.uncertainty_report import uncertainty_report
+from keras_xmr.uncertainty.occlusion import (
+    SHARES,
+    drop_from_captions,
+    dropped,
+    erase_images,
+    erased,
+)
+from keras_xmr.uncertainty.reliability import (
+    Reliability,
+    reliability_of_best,
+    reliability_of_pairs,
+)
+from keras_xmr.uncertainty.selective import bin_intervals, narrow_gaps, risk_coverage
+from keras_xmr.uncertainty.sigma import bins
 
 
 def mean_risk(order, wrong):
@@ -152,7 +151,7 @@ class Vague:
         return {"log_variance": -2.0 * words}
 
 
-def test_damage_is_what_it_says(random):
+def test_occlusion_is_what_it_says(random):
     pixels = random.integers(128, 256, (9, 20, 20, 3)).astype(np.uint8)
     found = erase_images(Vague(), pixels)
     sides = [round(20 * share**0.5) for share in SHARES]
@@ -262,7 +261,7 @@ def test_the_last_screen_has_the_own_matcher_beside_chance(evaluation):
     evaluation.matchers = [own, replace(own, name="other")]
     table = summary_table(evaluation)
     assert [row[0] for row in table.rows] == [
-        *("annotated answers", "  chance"),
+        *("annotated pairs", "  chance"),
         *("exhaustive truth", "  chance"),
     ]
     assert table.rows[0][-1] == f"{100 * own.metrics.summary['rsum']:.1f}"
@@ -337,10 +336,11 @@ def test_plausible_matches_grow_with_zeta(random):
         np.testing.assert_array_equal(found[f"labels, zeta {zeta}"], expected.sum(axis=1))
 
 
-def test_a_model_without_sigma_has_a_card_of_its_probabilities_alone(evaluation):
-    card = report_card(evaluation, Probes())
-    assert [row[0] for row in card.table().rows] == [f"ECE, {name}" for name in card.reliability]
-    names = [picture.name for picture in card_pictures(card)]
+def test_a_model_without_sigma_has_a_report_of_its_probabilities_alone(evaluation):
+    report = uncertainty_report(evaluation)
+    rows = [row[0] for row in report.table().rows]
+    assert rows == [f"ECE, {name}" for name in report.reliability]
+    names = [picture.name for picture in uncertainty_pictures(report)]
     assert names == [
         "reliability_all_pairs",
         "reliability_first_caption",
@@ -348,7 +348,7 @@ def test_a_model_without_sigma_has_a_card_of_its_probabilities_alone(evaluation)
     ]
     other = replace(evaluation.matchers[0], name="cosine")
     evaluation.matchers = [other]
-    assert not report_card(evaluation, Probes()).table().rows
+    assert not uncertainty_report(evaluation).table().rows
 
 
 def test_sigma_stands_beside_what_needs_none(evaluation, random):
@@ -358,15 +358,15 @@ def test_sigma_stands_beside_what_needs_none(evaluation, random):
     recall = evaluation.matchers[0].metrics.text_to_image.values["recall_1"]
     evaluation.uncertainty_bins = {"caption": bins(sigma, recall)}
     evaluation.ground_truth.texts = ["word " * (1 + number) for number in range(16)]
-    rows = {row[0]: row[1:] for row in report_card(evaluation, Probes()).table().rows}
+    rows = {row[0]: row[1:] for row in uncertainty_report(evaluation).table().rows}
     by_words = 100 * mean_risk(np.arange(16)[::-1], 1 - recall)
-    told = rows["text-to-image: the same by how few words a caption has"][1]
+    told = rows["text-to-image: the same by the length of captions"][1]
     assert told == f"AURC {by_words:.1f} %; needs no model"
     found = float(rows["text-to-image: spread of sigma, 10th to 90th percentile"][0].split()[1])
     assert found == pytest.approx(np.exp(np.subtract(*np.quantile(sigma, [0.9, 0.1]))), abs=1e-3)
     alike = {"log_variance": np.ones((16, 4))}
     evaluation.embedded = EmbeddedSplit({}, alike)
-    assert report_card(evaluation, Probes()).spread == {"caption": 1.0}
+    assert uncertainty_report(evaluation).spread == {"caption": 1.0}
 
 
 def test_every_metric_and_matcher_is_explained():

@@ -13,7 +13,7 @@ from command_line import start
 from data_pipelines.errors import UserError
 from keras_xmr import cli
 from keras_xmr.comparison.runs import compare
-from keras_xmr.evaluation.core import evaluate_known
+from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.external_scores import (
     ExternalScores,
     load_matrix,
@@ -79,7 +79,7 @@ def test_every_metric_from_files(folder, random, capsys):
     assert np.nansum(measured.extra["mine"].image_to_text.positives) == 2
 
     printed = capsys.readouterr().out
-    for text in ("R@1", "PMRP", "ASP", "found@5", "mine", "mean over folds", "released"):
+    for text in ("R@1", "PMRP", "ASP", "relevant@5", "mine", "mean over folds", "released"):
         assert text in printed
     assert max(map(len, printed.splitlines())) < 200
     written = folder / "scores-evaluation" / "evaluation" / "test"
@@ -155,7 +155,9 @@ def test_what_a_reranker_makes_is_measured_besides(folder):
     scores, truth = np.load(folder / "scores.npy"), read_ground_truth(folder / "captions.json")
     best = truth.judgements.grades.toarray()
     matrices = [("scores", ScoreMatrices(scores))]
-    found = evaluate_known("test", matrices, truth, rerankers={"oracle": lambda s: (s, best)})
+    found = evaluate_split_scores(
+        "test", matrices, truth, rerankers={"oracle": lambda s: (s, best)}
+    )
     plain, oracle = (f.metrics.summary for f in (found.matchers[0], found.reranked[0]))
     assert oracle["t2i_recall_1"] == 1
     assert plain["i2t_map_at_r"] == oracle["i2t_map_at_r"] < 1
@@ -208,14 +210,14 @@ def test_files_that_are_no_matrices_are_told(folder):
         run(both)
     with pytest.raises(UserError, match="needs --scores"):
         run(ExternalScores(folder / "captions.json", text_to_image_scores=folder / "s.npy"))
-    with pytest.raises(UserError, match="of one space"):
+    with pytest.raises(UserError, match="must have one dimension"):
         similarity(np.zeros((6, 3)), np.zeros((8, 4)))
 
 
 def test_equal_captions_of_a_csv_are_explained(tmp_path):
     (tmp_path / "g.csv").write_text("image,caption\na,x\nb,x\nc,y\n")
     np.save(tmp_path / "s.npy", np.zeros((3, 3)))
-    with pytest.raises(UserError, match="caption_id keeps them apart"):
+    with pytest.raises(UserError, match="caption_id distinguishes them"):
         run(ExternalScores(tmp_path / "g.csv", scores=tmp_path / "s.npy"))
 
 

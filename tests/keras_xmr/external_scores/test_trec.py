@@ -123,11 +123,11 @@ def test_qrels_go_both_ways_with_three_states(tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("a.jpg Q0 a.jpg 1 0.5 mine", r"run:2: there is no caption 'a\.jpg'.* such as 'a\.jpg#0'"),
-        ("x.jpg Q0 a.jpg#1 1 0.5 mine", r"run:2: there is no image 'x\.jpg'"),
+        ("a.jpg Q0 a.jpg 1 0.5 mine", r"run:2: unknown caption 'a\.jpg'.* such as 'a\.jpg#0'"),
+        ("x.jpg Q0 a.jpg#1 1 0.5 mine", r"run:2: unknown image 'x\.jpg'"),
         ("a.jpg Q0 a.jpg#1 1 nan mine", r"run:2: the score 'nan' is not a finite number"),
         ("a.jpg Q0 a.jpg#1 1 1_0 mine", r"run:2: the score '1_0' is not a finite number"),
-        ("a.jpg Q0 a.jpg#0 1 0.5 mine", r"run:2: 'a\.jpg#0' is there twice for 'a\.jpg'"),
+        ("a.jpg Q0 a.jpg#0 1 0.5 mine", r"run:2: duplicate 'a\.jpg#0' for 'a\.jpg'"),
         ("a.jpg Q0 a dog 1 0.5 mine", r"run:2: 7 words, expected 6: .*have no blanks"),
     ],
 )

@@ -151,7 +151,7 @@ def test_photos_of_all_kinds_are_found_or_it_is_said_why_not(tmp_path):
     (root / "odd_\udcff.jpg").write_bytes(whole)
     report, index, _ = built(root)
     assert "is not UTF-8" in report.broken.pop("odd_\udcff.jpg")
-    assert report.broken.pop("pipe.jpg") == "pipe.jpg cannot be read: it is no regular file"
+    assert report.broken.pop("pipe.jpg") == "pipe.jpg cannot be read: it is not a regular file"
     found = {p.path: p for p in index.photos()}
     assert set(found) | set(report.broken) == set(files)
     assert "cut.jpg is a broken image" in report.broken.pop("cut.jpg")

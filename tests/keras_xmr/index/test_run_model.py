@@ -14,15 +14,15 @@ from data_pipelines.records import parse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation import embed_split, score_matrices
-from keras_xmr.evaluation.attention import attention_of
+from keras_xmr.evaluation.attention import compute_attention
 from keras_xmr.evaluation.evaluate import further_matcher
-from keras_xmr.evaluation.uncertainty import log_sigma
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import calibrate_split
 from keras_xmr.index.coverage import ScoredSplit, coverage
 from keras_xmr.index.partial_loading import stands_alone
 from keras_xmr.index.run_model import RunModel
+from keras_xmr.uncertainty.sigma import log_sigma
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_where_it_looks_in_a_photo(trained, model, tmp_path):
         "mean": (2, 1),
         "sigma": (2, 1),
     }
-    shown = attention_of(trained.model, trained.records.split("test"), trained.config)
+    shown = compute_attention(trained.model, trained.records.split("test"), trained.config)
     np.testing.assert_allclose(shown.maps["mean"][0], maps["mean"][0], rtol=1e-3)
 
 

@@ -102,7 +102,7 @@ def test_a_csv_file_can_leave_out_what_was_not_judged(write):
     np.testing.assert_array_equal(found.judged.toarray()[0], [False, False, True, True])
     assert found.grades.nnz == 1
     path = write("image,caption\na.jpg,b.jpg#2\n", "judged.csv")
-    with pytest.raises(JudgementsError, match=r"names no wrong pairs.*use `unjudged: wrong`"):
+    with pytest.raises(JudgementsError, match=r"has no wrong pairs.*use `unjudged: wrong`"):
         read_judgements(path, PHOTOS, CAPTIONS, unjudged="left_out")
 
 
@@ -113,7 +113,7 @@ def test_a_csv_file_can_leave_out_what_was_not_judged(write):
         (EXPERTS + CROWD, r"txt:6: .* is not a line"),
         (CROWD + "a.jpg\tc.jpg#2\t0.9\t1\t2\n", r"txt:5: .* is not a line"),
         (EXPERTS + "a.jpg\tb.jpg#2\t1\t1\t1\n", r"txt:6: the pair of a\.jpg .* is in line 1 too"),
-        ("x.jpg\ty.jpg#2\t1\t1\t1\n", r"judges none of the images and captions.*'x\.jpg'"),
+        ("x.jpg\ty.jpg#2\t1\t1\t1\n", r"has none of the images and captions.*'x\.jpg'"),
     ],
 )
 def test_mistakes_name_the_line(write, text, says):

@@ -99,11 +99,11 @@ def test_circo_has_several_right_images_a_query(write):
         ),
         ("val.json", "{", "cannot be read as JSON"),
         ("val.json", json.dumps({"images": []}), "no annotations of CIRCO"),
-        ("val.json", "[]", "judges none of the images and captions"),
+        ("val.json", "[]", "has none of the images and captions"),
         (
             "a.csv",
             INQUIRE,
-            r"such as 'a' and 'b'; it names such as '00099_Animalia/c.jpg' and '268'",
+            r"such as 'a' and 'b'; it has, for instance, '00099_Animalia/c.jpg' and '268'",
         ),
         ("m.csv", MARQO.replace("50", "half"), r"m.csv:3: the grade is 'half'"),
     ],
@@ -115,5 +115,5 @@ def test_other_files_are_refused(write, name, text, says):
 
 def test_a_file_of_our_own_is_as_strict_as_before(write):
     path = write("own.csv", "image,caption,query,product_id\na,b,c,d\n")
-    with pytest.raises(JudgementsError, match="there is no caption 'b'"):
+    with pytest.raises(JudgementsError, match="unknown caption 'b'"):
         read_judgements(path, ["a"], ["x"])

@@ -85,7 +85,7 @@ def test_blanks_around_a_name_count_where_the_data_set_has_them(tmp_path):
 
 
 def test_a_pair_is_judged_once(tmp_path):
-    with pytest.raises(JudgementsError, match="judged 1 before, and 0 here"):
+    with pytest.raises(JudgementsError, match="judged 1 above and 0 here"):
         read(tmp_path / "marks.csv", "a.jpg,a dog,1", "a.jpg,a dog,0")
 
 
@@ -94,7 +94,7 @@ def test_marks_of_searches_are_judgements_to_measure_by(tmp_path):
     ids, texts = zip(*CAPTIONS, strict=True)
     found = read_judgements(path, IMAGES, ids, texts).grades.toarray()
     np.testing.assert_array_equal(found, [[0, 0, 0, 2], [0, 0, 0, 0], [1, 0, 1, 0]])
-    with pytest.raises(JudgementsError, match="there is no caption 'a  dog'"):
+    with pytest.raises(JudgementsError, match="unknown caption 'a  dog'"):
         read_judgements(path, IMAGES, ids)
 
 

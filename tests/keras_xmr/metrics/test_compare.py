@@ -67,13 +67,13 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(keras_xmr.ArgumentError, match="the same images and captions"):
         keras_xmr.compare(scores(1.0, 1), scores(1.0, 1)[:, :-1], OWNER)
     for image_ids in (OWNER[:-1], OWNER / 1):
-        with pytest.raises(keras_xmr.ArgumentError, match="image_ids names a row"):
+        with pytest.raises(keras_xmr.ArgumentError, match="image_ids is the row"):
             keras_xmr.compare(scores(1.0, 1), scores(1.0, 1), OWNER, image_ids=image_ids)
     for options, says in (
         ({"resamples": 0}, "resamples is a whole number from 1 on, not 0"),
         ({"resamples": 1.5}, "resamples is a whole number"),
         ({"seed": -1}, "seed is a whole number from 0 on, not -1"),
-        ({"judgements": np.zeros((2, 2))}, "no pair is right"),
+        ({"judgements": np.zeros((2, 2))}, "no pair is relevant"),
     ):
         with pytest.raises(keras_xmr.ArgumentError, match=says):
             keras_xmr.compare(np.eye(2), np.eye(2), **options)
@@ -98,7 +98,7 @@ def test_tables_for_papers():
 
 
 def test_the_snippet_of_the_docs_runs(capsys):
-    page = (Path(__file__).parents[3] / "docs" / "compare.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how_to" / "compare.md").read_text("utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
     exec(compile(block, "compare.md", "exec"), {})
     assert "second minus first; runs: 1 and 3" in capsys.readouterr().out

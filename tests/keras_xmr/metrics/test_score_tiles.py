@@ -118,17 +118,24 @@ def test_memory_does_not_grow_with_the_matrix():
     random = np.random.default_rng(0)
     left, right = (random.normal(size=(n, 4)).astype(np.float32) for n in (images, captions))
 
-    class Products(TilesOf):
-        def tile(self, row, column):
-            return left[self.images[row]] @ right[self.captions[column]].T
-
     def parts(count):
         return np.array_split(np.arange(count), count // 100)
+
+    class Products(TilesOf):
+        def __init__(self, left, right):
+            super().__init__((left, right), parts(len(left)), parts(len(right)))
+
+        def tile(self, row, column):
+            left, right = self.scores
+            return left[self.images[row]] @ right[self.captions[column]].T
+
+        def select(self, images, captions):
+            return Products(self.scores[0][images], self.scores[1][captions])
 
     owner = np.repeat(np.arange(images), 2)
     ids = [[""] * images, [""] * captions]
     truth = GroundTruth(*ids, owner, Judgements.from_pairs(owner, images))
-    tiles = Products(None, parts(images), parts(captions))
+    tiles = Products(left, right)
     tracemalloc.start()
     measured = measure(tiles, truth, folds=3)
     peak = tracemalloc.get_traced_memory()[1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from finished_runs import CAPTIONS, IMAGES, ground_truth, scores
 
-from keras_xmr.evaluation.core import evaluate_known
+from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.metrics.ties import tied_share
 from keras_xmr.reporting.result_tables import verdict_line
@@ -38,7 +38,7 @@ def test_captions_that_stand_twice_are_not_the_fault_of_a_matcher(random):
 def test_a_matcher_that_saturates_is_named(caplog):
     truth = ground_truth()
     with caplog.at_level(logging.WARNING):
-        found = evaluate_known(
+        found = evaluate_split_scores(
             "test",
             [("fine", ScoreMatrices(scores(2.0, 0))), ("coarse", ScoreMatrices(saturated(0.5)))],
             truth,

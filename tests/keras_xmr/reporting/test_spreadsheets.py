@@ -14,7 +14,7 @@ from keras_xmr.audit.candidates import Candidates, Vote
 from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.report import _win_rows
 from keras_xmr.reporting.pages import page
-from keras_xmr.reporting.spreadsheets import csv_of
+from keras_xmr.reporting.spreadsheets import to_csv
 
 FORMULAS = ["=1+1", "+1-1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1"]
 
@@ -25,17 +25,17 @@ def cells(content: bytes) -> list[list[str]]:
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_text_does_not_run_as_a_formula(text):
-    assert cells(csv_of([["a", text]])) == [["a", f"'{text}"]]
+    assert cells(to_csv([["a", text]])) == [["a", f"'{text}"]]
 
 
 def test_numbers_and_plain_text_stay_as_they_are():
     row = ["-0.5", "+3", "-inf", -1.5, 2, "a dog = a pet", "", "'quoted'", "a,b\nc"]
-    assert cells(csv_of([row])) == [[str(cell) for cell in row]]
+    assert cells(to_csv([row])) == [[str(cell) for cell in row]]
 
 
 def test_wins_hold_no_formula():
     win = Win("t2i", "pcme", "vse0", "=image.jpg", "=cmd|'/C calc'!A0", (1.0, 2.0))
-    (_, written) = cells(csv_of(_win_rows([win])))
+    (_, written) = cells(to_csv(_win_rows([win])))
     assert written[3:5] == ["'=image.jpg", "'=cmd|'/C calc'!A0"]
 
 

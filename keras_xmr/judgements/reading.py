@@ -1,0 +1,121 @@
+"""Reads and writes text files of judgements; errors are sentences that name file and line."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from data_pipelines.errors import UserError
+from data_pipelines.files import atomic_write
+
+
+class JudgementsError(UserError):
+    """Judgements cannot be read; the message names the file, the line and the way out."""
+
+
+@contextmanager
+def reading(path: Path, expected: str) -> Iterator[None]:
+    """Turns errors of reading a file into sentences.
+
+    Args:
+        path: The file.
+        expected: Its expected content.
+
+    Raises:
+        JudgementsError: If the file cannot be read, or is not of its format.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise JudgementsError(f"{path} does not exist; expected {expected}") from None
+    except IsADirectoryError:
+        raise JudgementsError(f"{path} is a folder; expected {expected}") from None
+    except OSError as error:
+        raise JudgementsError(f"{path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise JudgementsError(f"{path} is not UTF-8 ({error}); save it as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise JudgementsError(f"{path} cannot be read as {expected}: {error}") from None
+
+
+def first_line(path: Path) -> str:
+    """The first line of a file; empty if it cannot be read, which is an error when it is read."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return file.readline()
+    except (OSError, ValueError):
+        return ""
+
+
+def read_lines(path: Path, expected: str) -> Iterator[tuple[int, str]]:
+    """Yields the number and the text of every line that is not blank.
+
+    Args:
+        path: The file, UTF-8.
+        expected: Its expected content, for messages.
+
+    Raises:
+        JudgementsError: If it cannot be read.
+    """
+    with reading(path, expected):
+        lines = path.read_text("utf-8-sig").split("\n")
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield number, line
+
+
+def read_rows(
+    path: Path,
+    needed: Sequence[str] = ("image", "caption"),
+    usual: str = "image,caption,grade",
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the line and the fields, by column, of every row of a CSV file.
+
+    Args:
+        path: The file.
+        needed: The required columns.
+        usual: A valid first line, for messages.
+
+    Raises:
+        JudgementsError: If a column is missing, or a row is malformed.
+    """
+    with reading(path, f"CSV with {usual}"), path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            header = next(reader, None) or []
+            _check_header(path, header, needed, usual)
+            for row in filter(None, reader):
+                if len(row) != len(header):
+                    raise JudgementsError(
+                        f"{path}:{reader.line_num}: {len(row)} fields, not {len(header)}"
+                    )
+                yield reader.line_num, dict(zip(header, row, strict=True))
+        except csv.Error as error:
+            raise JudgementsError(f"{path}:{reader.line_num}: not valid CSV ({error})") from None
+
+
+def _check_header(path: Path, header: Sequence[str], needed: Sequence[str], usual: str) -> None:
+    if missing := [column for column in needed if column not in header]:
+        raise JudgementsError(
+            f"{path} has no column {missing[0]!r}: its first line is {','.join(header)!r}, and "
+            f"should be {usual!r}"
+        )
+    if twice := [name for name in header if name and header.count(name) > 1]:
+        raise JudgementsError(f"{path} has two columns {twice[0]!r}; rename or remove one of them")
+
+
+def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Writes a CSV file that `files.read_rows` reads as it was, whatever is in the fields.
+
+    Raises:
+        OSError: If the file cannot be written. It names the file.
+    """
+    buffer = io.StringIO(newline="")
+    # With "\n" as the end of a row, a "\r" in a field would be written without quotes.
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    atomic_write(path, buffer.getvalue().encode("utf-8"))

@@ -1,0 +1,1 @@
+"""Uncertainty of embeddings: sigma, calibration, selective answers, and occlusion."""

@@ -1,0 +1,150 @@
+"""Growth of sigma with the occlusion of images and captions (Chun et al. 2021, Fig. 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from keras_xmr.uncertainty.sigma import log_sigma
+
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+"""Shares of an image that are erased, or of the words of a caption that are dropped."""
+
+GREY = 127
+"""Colour of erased pixels."""
+
+
+class Embedder(Protocol):
+    """Interface of embedders of pixels and texts, such as `keras_xmr.index.run_model.RunModel`."""
+
+    def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
+        """The embeddings of pixels uint8 (N, size, size, 3)."""
+
+    def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
+        """The embeddings of texts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Occlusion:
+    """Sigma of items with parts removed, as a multiple of that of the same items unchanged.
+
+    Attributes:
+        shares: The share of each item that was removed.
+        ratio: The geometric mean of the multiples per share.
+        low: Lower end of its 95 % interval.
+        high: Its upper end.
+        items: Number of items.
+    """
+
+    shares: tuple[float, ...]
+    ratio: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    items: int
+
+    @property
+    def grows(self) -> bool:
+        """True if sigma is significantly larger at the largest share, by 1 % or more."""
+        return bool(self.low[-1] >= 1.01)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Results of embedding changed items.
+
+    Attributes:
+        occlusion: Growth of sigma for "image" and "caption".
+        coverage: Coverage of conformal prediction sets, a `keras_xmr.index.coverage.Coverage`.
+        mixtures: Inclusion in mixed images, a `keras_xmr.uncertainty.mixtures.Mixtures`.
+    """
+
+    occlusion: dict[str, Occlusion] = field(default_factory=dict)
+    coverage: Any = None
+    mixtures: Any = None
+
+
+def erase_images(
+    model: Embedder,
+    pixels: np.ndarray,
+    seed: int = 0,
+    whole: Mapping[str, np.ndarray] | None = None,
+) -> Occlusion | None:
+    """Erases squares at random places, each larger one around the smaller.
+
+    Args:
+        model: The embedder.
+        pixels: Images uint8 (N, size, size, 3).
+        seed: Seed of where the squares lie.
+        whole: The embeddings of the unchanged images, if known.
+
+    Returns:
+        The growth of sigma; None if the model has no sigma.
+    """
+    centres = np.random.default_rng(seed).uniform(size=(len(pixels), 2))
+    return _occlude(lambda share: model.embed_pixels(erased(pixels, share, centres)), whole)
+
+
+def drop_from_captions(
+    model: Embedder,
+    texts: Sequence[str],
+    seed: int = 0,
+    whole: Mapping[str, np.ndarray] | None = None,
+) -> Occlusion | None:
+    """Drops random words, and for a larger share the same ones and others.
+
+    Args:
+        model: The embedder.
+        texts: Captions.
+        seed: Seed of the order in which words go.
+        whole: The embeddings of the unchanged captions, if known.
+
+    Returns:
+        The growth of sigma; None if the model has no sigma.
+    """
+    return _occlude(lambda share: model.embed_texts(dropped(texts, share, seed)), whole)
+
+
+def erased(pixels: np.ndarray, share: float, centres: np.ndarray) -> np.ndarray:
+    """Images with a grey square, as uint8 (N, size, size, 3).
+
+    Args:
+        pixels: Images uint8 (N, size, size, 3).
+        share: The part of the area that is erased.
+        centres: The place of each square, from 0 to 1 of the free space, (N, 2).
+    """
+    size = pixels.shape[1]
+    side = round(size * share**0.5)
+    images = pixels.copy()
+    for image, (top, left) in zip(images, (centres * (size - side)).astype(int), strict=True):
+        image[top : top + side, left : left + side] = GREY
+    return images
+
+
+def dropped(texts: Sequence[str], share: float, seed: int = 0) -> list[str]:
+    """Captions without the given share of their words; at least one stays."""
+    random = np.random.default_rng(seed)
+    left = []
+    for text in texts:
+        words = text.split()
+        order = random.permutation(len(words))
+        kept = np.sort(order[min(round(share * len(words)), max(len(words) - 1, 0)) :])
+        left.append(" ".join(words[word] for word in kept))
+    return left
+
+
+def _occlude(
+    embed: Callable[[float], Mapping[str, np.ndarray]], whole: Mapping[str, np.ndarray] | None
+) -> Occlusion | None:
+    """Growth of sigma of items of which `embed` removes a share; `whole` are unchanged."""
+    first = log_sigma(embed(SHARES[0]) if whole is None else whole)
+    if first is None:
+        return None
+    others: list[Any] = [log_sigma(embed(share)) for share in SHARES[1:]]
+    growth = np.stack([first, *others]) - first
+    mean = growth.mean(axis=1)
+    error = growth.std(axis=1, ddof=1) / np.sqrt(growth.shape[1]) if growth.shape[1] > 1 else np.inf
+    low, high = mean - 1.96 * error, mean + 1.96 * error
+    return Occlusion(SHARES, np.exp(mean), np.exp(low), np.exp(high), growth.shape[1])

@@ -1,0 +1,132 @@
+"""Which annotated metric ranks methods as people do, over the runs of studies/flickr8k_methods.py.
+
+Kendall's tau-b between the order of methods by an annotated metric and that by what the crowd or
+the experts judged, both means of the two directions. Intervals are 95 % over resampled test photos,
+each with its captions, on which both sides are measured anew. The last rows say what can be
+reached: the order by people on one half of the photos against that on the other half.
+
+    python studies/metric_ranking.py
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from flickr8k_methods import PLAIN, RESULTS
+from methods_table import SIDES, Method, methods_of, read_lines
+from scipy.stats import kendalltau
+
+ANNOTATED = {"R@1": (1,), "R@5": (5,), "R@10": (10,), "RSUM": (1, 5, 10)}
+JUDGED = {
+    (people, metric): f"{title}, by the {people}"
+    for people in ("crowd", "experts")
+    for metric, title in (("map_at_r", "mAP@R"), ("r_precision", "R-Precision"))
+}
+DRAWS = 1000
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a table in Markdown."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    methods = [m for m in methods_of(read_lines(options.results)) if m.name not in PLAIN[:1]]
+    methods = [method for method in methods if method.name != "shortest_first"]
+    if len(methods) < 3:
+        parser.error("an order needs three methods; run studies/flickr8k_methods.py")
+    print(f"| annotated metric | {' | '.join(JUDGED.values())} |")
+    print(f"| --- |{' ---: |' * len(JUDGED)}")
+    for title, cells in rows_of(methods):
+        print(f"| {title} | {' | '.join(cells)} |")
+    print(f"\n{len(methods)} methods: {', '.join(method.name for method in methods)}")
+
+
+def rows_of(methods: Sequence[Method], draws: int = DRAWS) -> list[tuple[str, list[str]]]:
+    """A row per annotated metric, and one for the two halves of the photos."""
+    annotated = {name: _annotated(methods, ks) for name, ks in ANNOTATED.items()}
+    judged = [_judged(methods, people, metric) for people, metric in JUDGED]
+    photos = annotated["RSUM"].shape[2]
+    random = np.random.default_rng(0)
+    weights = [
+        np.bincount(random.integers(0, photos, photos), minlength=photos) for _ in range(draws)
+    ]
+    rows = [
+        (name, [_cell(values, truth, weights, photos) for truth in judged])
+        for name, values in annotated.items()
+    ]
+    halves = [random.permutation(photos) < photos // 2 for _ in range(draws)]
+    reached = []
+    for truth in judged:
+        taus = [_tau(_means(truth, half), _means(truth, ~half)) for half in halves]
+        low, high = np.quantile(taus, [0.025, 0.975])
+        reached.append(f"{np.mean(taus):.2f} [{low:.2f}, {high:.2f}]")
+    return [*rows, ("two halves of the photos", reached)]
+
+
+def _cell(values: np.ndarray, truth: np.ndarray, weights: Sequence[np.ndarray], photos: int) -> str:
+    found = _tau(_means(values, np.ones(photos)), _means(truth, np.ones(photos)))
+    drawn = [_tau(_means(values, w), _means(truth, w)) for w in weights]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{found:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _tau(left: np.ndarray, right: np.ndarray) -> float:
+    return float(kendalltau(left, right).statistic)
+
+
+def _means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The mean over weighed photos of each method, averaged over directions, (methods,).
+
+    Args:
+        values: Sums and numbers of queries per photo (2, methods, photos, directions).
+        weights: How often each photo counts, (photos,).
+    """
+    sums, counts = np.einsum("kmpd,p->kmd", values, np.asarray(weights, np.float64))
+    return (sums / counts).mean(axis=1)
+
+
+def _annotated(methods: Sequence[Method], ks: Sequence[int]) -> np.ndarray:
+    """Sums and numbers of queries per photo (2, methods, photos, directions) of some recalls."""
+    return _per_photo(
+        [
+            [
+                [sum(np.array(ranks) <= k for k in ks).astype(float) for ranks in line["ranks"]]
+                for line in method.lines
+            ]
+            for method in methods
+        ]
+    )
+
+
+def _judged(methods: Sequence[Method], people: str, metric: str) -> np.ndarray:
+    """The same of a judged metric; queries without a relevant item do not count."""
+    return _per_photo(
+        [
+            [
+                [np.array(line["judged"][people][metric][side], np.float64) for side in SIDES]
+                for line in method.lines
+            ]
+            for method in methods
+        ]
+    )
+
+
+def _per_photo(values: Sequence[Sequence[Sequence[np.ndarray]]]) -> np.ndarray:
+    """Sums and numbers per photo of values (methods, runs, directions, queries)."""
+    found = []
+    for runs in values:
+        photos = len(runs[0][0])
+        sides = [np.mean([run[side] for run in runs], axis=0) for side in range(2)]
+        sums = [np.nan_to_num(side).reshape(photos, -1).sum(axis=1) for side in sides]
+        counts = [(~np.isnan(side)).reshape(photos, -1).sum(axis=1) for side in sides]
+        found.append([np.stack(sums, axis=1), np.stack(counts, axis=1)])
+    return np.stack(found, axis=1)
+
+
+if __name__ == "__main__":
+    main()

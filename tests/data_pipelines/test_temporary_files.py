@@ -1,0 +1,28 @@
+"""What killed processes left aside is removed, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from data_pipelines.files import remove_stale_temporaries, temporary_path
+
+
+def test_only_what_no_process_writes_is_removed(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = [f".a.tfrecord.{ended.pid}.7", temporary_path(tmp_path / "b.json").name]
+    kept = [f".c.tfrecord.{os.getppid()}.7", ".hidden", "a.tfrecord.5.7", "whole.tfrecord"]
+    for name in left + kept:
+        (tmp_path / name).write_text("something")
+    (tmp_path / f".1.{ended.pid}.7" / "variables").mkdir(parents=True)
+    remove_stale_temporaries(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+    remove_stale_temporaries(tmp_path, alone=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept[1:])
+
+
+def test_a_folder_that_is_not_there_has_nothing(tmp_path):
+    remove_stale_temporaries(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
