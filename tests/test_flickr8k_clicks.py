@@ -14,7 +14,7 @@ PHOTOS, PER_PHOTO = 40, 2
 
 
 @pytest.fixture
-def split(random):
+def split(study, random):
     """Captions that the model does not place well, but that a rotation would."""
     photos = unit_rows(random.normal(size=(PHOTOS, 5)))
     owner = np.repeat(np.arange(PHOTOS), PER_PHOTO)
@@ -32,7 +32,7 @@ def test_halves_share_neither_photos_nor_captions(split):
     assert set(split.owner[captions]) == set(photos)
 
 
-def test_clicks_are_judged_photos_among_the_first_of_their_half(split):
+def test_clicks_are_judged_photos_among_the_first_of_their_half(study, split):
     marked, captions = split.clicks(30, draw=1)
     photos, asked = split.half(False)
     assert len(marked.right) == 30
@@ -46,7 +46,7 @@ def test_clicks_are_judged_photos_among_the_first_of_their_half(split):
     np.testing.assert_array_equal(again.right, marked.right)
 
 
-def test_r_precision_counts_judged_photos_alone():
+def test_r_precision_counts_judged_photos_alone(study):
     scores, judged = np.array([5.0, 4, 3, 2, 1]), np.array([0, np.nan, 1, 1, 0])
     assert study.judged_precision(scores, judged) == 0.5
     assert np.isnan(study.judged_precision(scores, np.array([1, 1, np.nan, 1, 1])))
@@ -71,7 +71,7 @@ def own_captions(split, photo):
     return np.flatnonzero(split.owner[split.half(True)[1]] == photo)
 
 
-def test_rocchio_moves_as_its_formula(monkeypatch):
+def test_rocchio_moves_as_its_formula(study, monkeypatch):
     marked = Marked(
         np.eye(3),
         np.eye(3),
@@ -84,7 +84,7 @@ def test_rocchio_moves_as_its_formula(monkeypatch):
     np.testing.assert_allclose(query(np.eye(3)[:1]), [[1, 0.5, -0.5]])
 
 
-def test_results_become_tables_and_a_figure(split, monkeypatch, tmp_path):
+def test_results_become_tables_and_a_figure(study, split, monkeypatch, tmp_path):
     monkeypatch.setattr(study, "CLICKS", (12, 24))
     monkeypatch.setattr(study, "DRAWS", 2)
     monkeypatch.setattr(study, "_RESAMPLES", 50)
