@@ -115,6 +115,22 @@ def test_what_marks_of_other_queries_say_is_learned():
     assert after > base + 0.1
 
 
+def test_of_what_is_level_the_sharpest_is_taken(monkeypatch):
+    marked = marks_of(np.random.default_rng(0))
+    gains = {1.0: 0.30, 2.0: 0.29, 4.0: 0.05}
+    base = np.linspace(0.2, 0.5, len(marked.queries))
+
+    def shares(marked, scores):
+        return base + scores[0] * (1 + np.linspace(-0.3, 0.3, len(base)))
+
+    monkeypatch.setattr(
+        "keras_xmr.index.learning.fit", lambda marked, penalty, sharpness: sharpness
+    )
+    monkeypatch.setattr("keras_xmr.index.learning.order_shares", shares)
+    choice = choose(marked, lambda change: np.full(96, gains.get(change, 0.0)))
+    assert choice.sharpness == 2.0, "0.29 is within a standard error of 0.30, and 0.05 is not"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_random_marks_never_choose_what_is_worse_on_marks_held_out(seed):
     random = np.random.default_rng(seed)
