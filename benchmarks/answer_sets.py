@@ -45,11 +45,11 @@ def main() -> None:
 
 
 def measure(sets: AnswerSets, asked: ScoredSplit) -> dict[str, str]:
-    """What the answer sets say of the captions of another split, in percent."""
+    """Coverage and size of prediction sets on the captions of another split, in percent."""
     covered = coverage(sets, asked)
     return {
         "photos": f"{covered.gallery:,}",
-        "captions": f"{len(covered.found):,}",
+        "captions": f"{len(covered.recalls):,}",
         "right photos of a caption, median": f"{np.median(asked.right.sum(axis=1)):.0f}",
         f"at least {sets.share:.0%} of them in the set (promised {100 * sets.confidence:.0f})": (
             interval(covered.kept_by_photo)

@@ -126,7 +126,7 @@ def dual_encoder(
 
 @dataclass(frozen=True)
 class Setting:
-    """How a dual encoder is trained: every epoch has a number of steps, or sees every caption."""
+    """Training of a dual encoder: epochs of a number of steps, or of every caption."""
 
     batch: int
     epochs: int

@@ -182,7 +182,7 @@ def of_scenes(
     config_of: Callable[[str], str] = config_on_scenes,
     pattern: str = "scenes_*-seed*",
 ) -> Found:
-    """What the finished runs of a folder have; R-Precision is that by the truth, if it is known.
+    """Metrics of the finished runs of a folder; R-Precision is that by the truth, if known.
 
     Args:
         folder: The folder.
@@ -221,14 +221,14 @@ def of_scenes(
 
 
 def mining_of(config: str) -> str:
-    """Which negatives the hinge losses of a packaged config count, such as `hardest`."""
+    """The negatives of the hinge losses of a packaged config, such as `hardest`."""
     losses = load_config(find_config(config)).objective
     found = [loss.options().get("mining", "hardest") for loss in losses if loss.name in HINGES]
     return " and ".join(found) or "none"
 
 
 def of_sigma(folder: Path, config_of: Callable[[str], str]) -> Found:
-    """What the reports of finished runs say of sigma.
+    """Properties of sigma in the reports of finished runs.
 
     Args:
         folder: The folder that holds the runs.
@@ -332,7 +332,7 @@ class Scenes:
 
 
 def _seeds(squares: float, freedom: int, share: float) -> Seeds:
-    """What other seeds change.
+    """The variance over seeds.
 
     Args:
         squares: The squares of deviations that were seen.
@@ -347,7 +347,7 @@ def _family(method: str) -> str:
 
 
 def of_real(results: Sequence[Result]) -> Found:
-    """What the results on real photos have, by the annotated pairs."""
+    """Metrics of the results on real photos, by the annotated pairs."""
     found: Found = {}
     for claim in CLAIMS:
         for metric in claim.metrics:
@@ -366,7 +366,7 @@ def of_real(results: Sequence[Result]) -> Found:
 def _of_real_seeds(
     results: Sequence[Result], sides: tuple[str, str], metric: str, folds: Sequence[int]
 ) -> tuple[Seeds, ...] | None:
-    """What other seeds change in the means of two methods that begin at random; None if unknown.
+    """The variance over seeds of the means of two methods with random starts; None if unknown.
 
     Their variance is that within the folds of the methods of a family. What begins at CCA hardly
     leaves it, whatever the seed.
@@ -401,13 +401,13 @@ def _apart(left: list[Sides], right: list[Sides]) -> np.ndarray:
 
 
 def _queries(results: Sequence[Result], name: str, metric: str) -> dict[int, Sides]:
-    """Of each fold what every image and caption adds to a metric, in percent, mean of seeds."""
+    """Contributions of every image and caption to a metric per fold, in percent, mean of seeds."""
     of_folds = _runs_of_folds(results, name, metric)
     return {fold: mean_of_runs(runs) for fold, runs in of_folds.items()}
 
 
 def _runs_of_folds(results: Sequence[Result], name: str, metric: str) -> dict[int, list[Sides]]:
-    """Of each fold, and each run there, what every image and caption adds to a metric."""
+    """Contributions of every image and caption to a metric, per fold and run."""
     method, _, other = name.partition(BY)
     config = config_on_photos(method)
     of_folds: dict[int, list[Sides]] = {}

@@ -98,7 +98,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
 
 
 def in_a_process(way: str, images: int, dimension: int) -> dict[str, float]:
-    """What `measure_way` finds in a process of its own."""
+    """The result of `measure_way` in a separate process."""
     command = [sys.executable, __file__, f"--way={way}"]
     command += [f"--images={images}", f"--dimension={dimension}"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout

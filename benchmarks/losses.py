@@ -157,7 +157,7 @@ SIDES = ("image", "caption")
 
 
 def read(case: Case, side: str) -> list[str]:
-    """What a loss reads of a side."""
+    """The keys that a loss reads of a side."""
     if case.loss == "VarianceAwareWeighting":
         return ["points"] if side == "image" else ["mean"]
     if case.loss == "SphericalLikelihood" and side == "image":
@@ -214,7 +214,7 @@ def ours(name: str, inputs: Any) -> Callable[[Any], Any]:
 
 
 def gradient(loss: Callable[[Any], Any], case: Case, inputs: Any) -> Callable[[], float]:
-    """What takes the loss and its gradients, compiled; gives the value."""
+    """A compiled function that computes the loss and its gradients, and returns the value."""
     import tensorflow as tf
 
     variables = [inputs[side][key] for side in SIDES for key in read(case, side)]

@@ -222,7 +222,7 @@ def made_up(images: int, captions: int, dimension: int) -> list[Arrays]:
 def both(
     name: str, images: Arrays, captions: Arrays
 ) -> tuple[Callable[[], np.ndarray], Callable[[int], np.ndarray]]:
-    """What scores all pairs, and what scores those of some images by the formula."""
+    """Functions that score all pairs, and those of some images by the formula."""
     from keras_xmr import matchers
     from keras_xmr.evaluation import score_matrices
 

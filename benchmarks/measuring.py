@@ -62,12 +62,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as fast it is as what it is compared with."""
+        """The speed compared with the reference, as a multiple."""
         return None if self.baseline is None else self.baseline / self.seconds
 
     @property
     def fraction(self) -> float | None:
-        """Which part of the speed that is possible is reached."""
+        """The share of the possible speed that is reached."""
         return None if self.bound is None else self.bound / self.seconds
 
 
@@ -98,12 +98,12 @@ class Peak:
 
     @property
     def gigabytes(self) -> float:
-        """What came on top."""
+        """The additional memory."""
         return self.bytes / 1e9
 
     @property
     def bytes(self) -> int:
-        """What came on top."""
+        """The additional memory."""
         return self.most - self.begin
 
     def _watch(self) -> None:

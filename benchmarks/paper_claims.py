@@ -48,7 +48,7 @@ def _sides(metrics: tuple[str, ...], *effects: float) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of two methods.
+    """A claim of a paper about two methods.
 
     Attributes:
         paper: The paper.
@@ -75,14 +75,14 @@ class Claim:
     same_mining: bool = False
 
     def bounds(self, metric: str) -> tuple[float, ...]:
-        """What the difference is tested against: 0, what counts, or that on both sides."""
+        """The bounds of the test: 0, the smallest relevant difference, or that on both sides."""
         size = counts(metric)
         return {"more": (0.0,), "no_more": (size,), "alike": (-size, size)}[self.kind]
 
     def verdict(
         self, metric: str, found: Difference, p_values: tuple[float, ...], smallest: float
     ) -> str:
-        """What a difference says of the claim.
+        """The verdict of a difference on the claim.
 
         Args:
             metric: The metric.
@@ -110,12 +110,12 @@ class Claim:
 
     @staticmethod
     def testable(found: Difference) -> bool:
-        """Whether the sides answer differently at all; if not, neither was put to the test."""
+        """True if the two sides answer differently; otherwise the claim is not tested."""
         return found.low != found.high
 
 
 def title_of(metric: str) -> str:
-    """What a metric is called in a table."""
+    """The title of a metric in a table."""
     if metric in sigma_claims.PROPERTIES:
         return sigma_claims.PROPERTIES[metric].title
     side, _, name = metric.partition("_")
@@ -123,7 +123,7 @@ def title_of(metric: str) -> str:
 
 
 def counts(metric: str) -> float:
-    """How much of a metric counts."""
+    """The smallest relevant difference of a metric."""
     if metric in sigma_claims.PROPERTIES:
         return sigma_claims.PROPERTIES[metric].counts
     return COUNTS[metric.removeprefix("i2t_").removeprefix("t2i_").removeprefix("truth_")]

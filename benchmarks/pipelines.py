@@ -116,7 +116,7 @@ def rows(smoke: bool = False) -> Iterator[Row]:
 
 
 def _stream(items: list[bytes] | list[str], work: Callable, count: int) -> Callable[[], None]:
-    """What takes the next of an endless stream of photos or captions."""
+    """A function that takes the next of an endless stream of photos or captions."""
     stored = tf.data.Dataset.from_tensor_slices(items).repeat()
     pairs = tf.data.Dataset.zip(stored, tf.data.Dataset.range(2**62))
     elements = iter(pairs.map(work, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE))
@@ -134,7 +134,7 @@ def _decoded(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
 
 
 def _resized(jpeg: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """What training cannot do without: the largest square, 224 x 224, without aliases."""
+    """The minimum that training needs: the largest square, 224 x 224, without aliases."""
     del number
     image = tf.io.decode_jpeg(jpeg, channels=3)
     side = tf.reduce_min(tf.shape(image)[:2])

@@ -21,7 +21,7 @@ def cosines(inputs: Inputs) -> Tensor:
     return tf.matmul(*sides, transpose_b=True)
 
 
-def both_ways(loss: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Tensor]:
+def compute_both_directions(loss: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Tensor]:
     """A loss of score matrices, with images and with captions as queries."""
 
     def value(inputs: Inputs) -> Tensor:
@@ -286,11 +286,11 @@ def spherical_likelihood(inputs: Inputs) -> Tensor:
 
 
 PLAIN: dict[str, Callable[[Inputs], Tensor]] = {
-    "triplet, all negatives": both_ways(_triplet_sum),
-    "triplet, hardest negative": both_ways(triplet_hardest),
-    "nt_xent": both_ways(_cross_entropy),
-    "supervised_contrastive": both_ways(_cross_entropy),
-    "smooth_ap": both_ways(_smooth_ap),
+    "triplet, all negatives": compute_both_directions(_triplet_sum),
+    "triplet, hardest negative": compute_both_directions(triplet_hardest),
+    "nt_xent": compute_both_directions(_cross_entropy),
+    "supervised_contrastive": compute_both_directions(_cross_entropy),
+    "smooth_ap": compute_both_directions(_smooth_ap),
     "soft_contrastive": soft_contrastive,
     "kl_divergence": kl_divergence,
     "uniformity": uniformity,

@@ -25,7 +25,7 @@ Sides = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Result:
-    """What one method says of the queries of one fold.
+    """Uncertainties of the queries of one fold by one method.
 
     Attributes:
         method: What it is called.
@@ -43,7 +43,7 @@ class Result:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What it is known by."""
+        """Its key."""
         return self.method, self.fold, self.seed
 
     def as_json(self) -> str:
@@ -130,7 +130,7 @@ def _drawn(results: Sequence[Result]) -> np.ndarray:
 
 
 def _draws(result: Result) -> np.ndarray:
-    """How often each photo is drawn (1 + R, photos): once, and then by chance.
+    """The count of each photo (1 + R, photos): once, and then in resamples.
 
     They are the same in a fold for every method, so that differences are paired.
     """

@@ -94,7 +94,7 @@ class Fold:
 
     @cached_property
     def embedded(self) -> dict[str, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-        """Of each split the points of images and of captions."""
+        """The points of images and captions of each split."""
         return {name: embed(self.base, self.splits[name]) for name in SPLITS}
 
     def cosines(self, split: str) -> np.ndarray:
@@ -103,7 +103,7 @@ class Fold:
         return images["mean"] @ captions["mean"].T
 
     def right(self, split: str) -> Sides:
-        """Whether the first answer is right; ties count against."""
+        """True for queries with a relevant first answer; ties count against it."""
         found = ranks(self.cosines(split), self.splits[split].image_ids)
         return {side: rank == 1 for side, rank in zip(("image", "caption"), found, strict=True)}
 
@@ -158,7 +158,7 @@ def _plan(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
 
 
 def _of_queries(fold: Fold, of: Callable[[np.ndarray, str, str], np.ndarray]) -> dict[str, Sides]:
-    """What a function of scores, a query a row, says of the queries of both sides."""
+    """The values of a function of scores (queries, candidates) for the queries of both sides."""
     return {
         split: {
             "image": of(fold.cosines(split), split, "image"),
@@ -329,7 +329,7 @@ def _split(photos: Photos, rows: np.ndarray) -> Split:
 
 
 def _averages(model: Retriever, split: Split) -> Any:
-    """What the poolings see of a split."""
+    """The inputs of the poolings for a split."""
     from keras_xmr.judgements import Judgements
     from keras_xmr.training.cca_start import Averages
 

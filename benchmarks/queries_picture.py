@@ -40,7 +40,7 @@ def main() -> None:
     from keras_xmr.evaluation import embed_split, score_matrix
     from keras_xmr.evaluation.evaluate import split_truth
     from keras_xmr.pipeline import Run
-    from keras_xmr.run_folder import load_run
+    from keras_xmr.runs.folder import load_run
     from keras_xmr.uncertainty.sigma import log_sigma
 
     run = Run(load_run(options.run))

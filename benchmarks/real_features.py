@@ -47,7 +47,7 @@ METHODS = (
 
 @dataclass(frozen=True)
 class Photos:
-    """What is known of the photos, computed once.
+    """The photos with features, computed once.
 
     Attributes:
         features: Features of places (N, R, F), float16.
@@ -74,7 +74,7 @@ class Photos:
         }
 
     def pairs(self, rows: np.ndarray) -> Pairs:
-        """What baselines see of some photos."""
+        """The inputs of baselines for some photos."""
         sentences = self.sentences[rows].astype(np.float64)
         return Pairs(
             unit(self.features[rows].astype(np.float64).mean(axis=1)),
@@ -125,7 +125,7 @@ def compute(photos: Photos, options: argparse.Namespace, path: Path) -> None:
 
 
 def _plan(photos: Photos, options: argparse.Namespace) -> Iterator[tuple[str, int, int, int]]:
-    """What is to be run: method, size, fold and seed. What has no chance in it has one seed.
+    """The planned runs: method, size, fold and seed. Deterministic methods have one seed.
 
     Seeds come last, so that what was stopped has the same of all methods, or nearly.
     """
@@ -141,7 +141,7 @@ def _plan(photos: Photos, options: argparse.Namespace) -> Iterator[tuple[str, in
 
 
 def features_of(method: str, photos: Photos, options: argparse.Namespace) -> tuple[np.ndarray, str]:
-    """What the image encoder of a config makes of all photos, computed once, and its name."""
+    """The features of all photos by the image encoder of a config, computed once, and its name."""
     image, _, crop = _encoders(options, method)
     if options.features or vars(image) == vars(_encoders(options)[0]):
         return photos.features, "places"

@@ -38,7 +38,7 @@ Measures = Mapping[str, Sides]
 
 @dataclass(frozen=True)
 class Result:
-    """What one run found on the test photos of its fold.
+    """Results of one run on the test photos of its fold.
 
     Attributes:
         method: A config, or a baseline.
@@ -58,7 +58,7 @@ class Result:
 
     @property
     def name(self) -> str:
-        """What the run is called in a file of results."""
+        """The name of the run in a file of results."""
         return f"{self.method}-n{self.size}-f{self.fold}-s{self.seed}"
 
     def as_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def apart(folds: dict[int, Answers], others: dict[int, Answers]) -> Difference:
 
 
 def interval(folds: dict[int, Answers]) -> tuple[float, float]:
-    """Where 95 % of the RSUM over resampled photos lie."""
+    """The 95 % interval of the RSUM over resampled photos."""
     found = difference(_rsum(folds), _resampled(list(folds.values())))
     return found.low, found.high
 
@@ -180,7 +180,7 @@ def _hits(ranks: np.ndarray) -> np.ndarray:
 
 
 def mean_of_runs(runs: Sequence[Sides]) -> Sides:
-    """What every image and every caption has, averaged over runs."""
+    """Metrics per image and caption, averaged over runs."""
     images, captions = (np.mean(side, axis=0) for side in zip(*runs, strict=True))
     return images, captions
 

@@ -50,7 +50,7 @@ def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
 
 
 def share(name: str, inputs: Any, replicas: int) -> Callable[[Any], Any]:
-    """What the first of so many replicas adds to a loss, as a function of `made_up`."""
+    """The share of the first of several replicas in a loss, as a function of `made_up`."""
     import tensorflow as tf
 
     from keras_xmr import losses, matchers
@@ -72,9 +72,9 @@ def share(name: str, inputs: Any, replicas: int) -> Callable[[Any], Any]:
         if replicas == 1:
             return objective(whole.scores, image, caption, related)[0]
         part = Part(0, batch // replicas, batch)  # type: ignore[arg-type]
-        own = tuple({k: part.of(v) for k, v in side.items()} for side in (image, caption))
+        own = tuple({k: part.take(v) for k, v in side.items()} for side in (image, caption))
         queries = shares(whole, (part, part), own, matcher, lambda own: tf.fill([replicas], own))
-        return objective.of_replica(whole, *queries, replicas, tf.constant(0))[0]
+        return objective.compute_replica_share(whole, *queries, replicas, tf.constant(0))[0]
 
     return value
 

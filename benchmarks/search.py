@@ -46,7 +46,7 @@ RUN = ROOT / "saved_models/scenes_pcme"
 
 
 class Way(NamedTuple):
-    """How a backend is asked.
+    """A backend with its search options.
 
     Attributes:
         name: What it is called.
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def vectors_of(run: Path | None, drawn: int, dimension: int) -> Callable[[int, int], Vectors]:
-    """What makes so many vectors, and queries: a run, or where there is none, chance."""
+    """The source of vectors and queries: a run, or random numbers without one."""
     if run is None:
         return lambda size, queries: made_up(size, queries, dimension)
     return Embedded(run, drawn).vectors
@@ -237,7 +237,7 @@ def build(kind: str, options: dict[str, Any], vectors: np.ndarray, folder: Path)
 
 
 def asked_apart(**told: Any) -> dict[str, Any]:
-    """What `asked_here` finds in a process of its own."""
+    """The result of `asked_here` in a separate process."""
     command = [sys.executable, __file__, f"--ask={json.dumps(told)}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -287,7 +287,7 @@ def best_of(
 def ask_all(
     ask: Callable[[np.ndarray], np.ndarray], queries: np.ndarray
 ) -> tuple[list[np.ndarray], list[float], float]:
-    """What each query finds, how long it took, and the median of their processor time."""
+    """The results and the time of each query, and the median of the processor time."""
     found, seconds, cpu = [], [], []
     ask(queries[:1])
     for number in range(len(queries)):
@@ -299,7 +299,7 @@ def ask_all(
 
 
 def by_numpy(vectors: np.ndarray, queries: np.ndarray) -> tuple[list[float], float]:
-    """How long each of some queries takes without a backend, and their median processor time."""
+    """The time of queries without a backend, and the median of the processor time."""
     rows = vectors.shape[1]
     flat = vectors.reshape(-1, vectors.shape[2])
 
@@ -313,7 +313,7 @@ def by_numpy(vectors: np.ndarray, queries: np.ndarray) -> tuple[list[float], flo
 def result(
     name: str, found: dict[str, Any], expected: list[list[int]], build: float, folder: Path
 ) -> Measured:
-    """What was found of a way."""
+    """The measurements of a backend."""
     pairs = zip(expected, found["ids"], strict=True)
     recall = float(np.mean([np.isin(e, f).mean() for e, f in pairs]))
     disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

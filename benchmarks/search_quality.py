@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def gain(before: np.ndarray, after: np.ndarray, asked: SplitQueries) -> str:
-    """What re-ranked scores (captions, photos) add to the recall of all captions."""
+    """The gain of re-ranked scores (captions, photos) in the recall of all captions."""
     answered = asked.right.any(axis=1)
     groups = asked.groups[answered]
     found = [first_hits(s, asked.right).mean(axis=1) for s in (before, after)]

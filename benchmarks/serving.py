@@ -42,7 +42,7 @@ PLACES = ("in the snow", "on a beach", "beside a small red circle", "in front of
 
 @dataclass
 class Load:
-    """What clients have seen.
+    """Measurements of the clients.
 
     Attributes:
         seconds: How long each request took, by what was asked.
@@ -187,7 +187,7 @@ def _exported(folder: Path) -> dict[str, Asked]:
 
 
 def _endpoints_of_words() -> dict[str, Asked]:
-    """What takes the place of a model where nothing but the benchmark is tried."""
+    """A stand-in for a model, to test the benchmark alone."""
     return {"embed_text": lambda key, items: [len(item.split()) for item in items]}
 
 

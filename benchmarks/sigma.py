@@ -79,13 +79,13 @@ class Captions:
 
     @cached_property
     def few_words(self) -> np.ndarray:
-        """How few words each has, float (captions,)."""
+        """Minus the number of words, float (captions,)."""
         return few_words(self.part.texts)
 
 
 @dataclass(frozen=True)
 class Sigma:
-    """What sigma tells.
+    """Properties of sigma.
 
     Attributes:
         correlation: Its rank correlation with the number of images that a caption is true of.
@@ -112,7 +112,7 @@ def captions_of(run: Run, tokenizer: Tokenizer) -> Captions:
 def measure(
     model: Retriever, config: Config, captions: Captions, others: Sequence[Config] = ()
 ) -> Sigma:
-    """What sigma tells, and what the losses do to it.
+    """Measures the properties of sigma, and the gradients of losses on it.
 
     Args:
         model: The model, at any step of its training.

@@ -69,7 +69,7 @@ def untrained_run(folder: Path) -> Path:
 
 
 def _process(*arguments: str) -> Callable[[], object]:
-    """What starts Python, and waits for its end."""
+    """A function that runs Python, and waits for its end."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return lambda: subprocess.run(
         [sys.executable, *arguments], env=environment, check=True, capture_output=True

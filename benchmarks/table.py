@@ -46,12 +46,12 @@ _INTRODUCTION = """\
 [benchmarks.csv](benchmarks.csv). Other work on the machine lengthens all times; compared variants
 alternate in one run, so ratios hold where times do not. Times are medians.
 
-* *plain* is what the formula of the paper, or the released program, does when it is written down
-  as it stands; the last column says what. *plain / ours* is how many times as fast ours is.
-* *memory* is what comes on top while it runs, at its most.
-* *of the bound* is the part that is reached of what the machine can do, as measured in the same
+* *plain* is a direct implementation of the formula of the paper, or the released program, named in
+  the last column. *plain / ours* is the speed-up.
+* *memory* is the peak of additional memory.
+* *of the bound* is the share of the speed that the machine can reach, as measured in the same
   run: {operations:.0f} billion operations a second in products of large matrices, {bandwidth:.1f}
-  GB a second in copies of a large array, or what has to be done anyway, such as decoding a photo.
+  GB a second in copies of a large array, or unavoidable work, such as decoding a photo.
 """
 
 
@@ -66,7 +66,7 @@ def parts() -> list[str]:
 
 
 def title(part: str) -> str:
-    """What a part measures, from the first sentence of its docstring."""
+    """The title of a part: the first sentence of its docstring."""
     text = ast.get_docstring(ast.parse((HERE / f"{part}.py").read_text("utf-8"))) or part
     return text.split("\n\n")[0].replace("\n", " ").rstrip(".")
 
@@ -113,7 +113,7 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
     for part, rows in found.items():
         lines += [f"## {title(part)}", "", f"`python benchmarks/{part}.py`", ""]
         if part == "growth":
-            lines += [f"![Time and memory against what grows]({GROWTH})", ""]
+            lines += [f"![Time and memory against size]({GROWTH})", ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
         lines += ["| " + " | ".join(cells(row)) + " |" for row in rows[:SHOWN]]
@@ -124,7 +124,7 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
 
 
 def machine() -> str:
-    """What it was measured on."""
+    """A description of the machine."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("tensorflow", "numpy"))
     return (
         f"{os.cpu_count()} processors ({platform.machine()}), Python "

@@ -42,7 +42,7 @@ Rsums = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Method:
-    """What of a config is tuned.
+    """The tuned options of a config.
 
     Attributes:
         config: Its name.
@@ -90,7 +90,7 @@ METHODS = (
 
 @dataclass(frozen=True)
 class Tried:
-    """What was tried of a method: values of one option, at one value of another.
+    """Trials of a method: values of one option, at one value of another.
 
     Attributes:
         config: The config.
@@ -168,7 +168,7 @@ def tune(
 
 
 def search(found: Callable[[float], Rsums], start: float) -> dict[float, Rsums]:
-    """What is found at values a factor of two apart, from one on until the best is at no edge."""
+    """Results at values a factor of two apart, extended until the best is not at an edge."""
     tried = {value: found(value) for value in (start / 2, start, 2 * start)}
     while (best := best_of(tried)) in (min(tried), max(tried)):
         further = best / 2 if best == min(tried) else best * 2

@@ -130,20 +130,22 @@ class Lazy(Sequence[T], Generic[T]):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Strings(Lazy[str]):
-    """Concatenated texts.
-
-    Args:
-        content: All texts in UTF-8, uint8 (bytes,).
-        first: Offset of each text, and the end of the last: int64 (texts + 1,).
-    """
-
+class _Concatenated(Lazy[T]):
     def __init__(self, content: np.ndarray, first: np.ndarray) -> None:
         self._content = content
         self._first = first
 
     def __len__(self) -> int:
         return len(self._first) - 1
+
+
+class Strings(_Concatenated[str]):
+    """Concatenated texts.
+
+    Args:
+        content: All texts in UTF-8, uint8 (bytes,).
+        first: Offset of each text, and the end of the last: int64 (texts + 1,).
+    """
 
     def digest(self) -> str:
         """Returns a digest of all texts in order: 16 hexadecimal digits."""
@@ -159,20 +161,13 @@ class Strings(Lazy[str]):
         return [content[a - start : b - start].decode() for a, b in pairwise(places)]
 
 
-class Tuples(Lazy[tuple[int, ...]]):
+class Tuples(_Concatenated[tuple[int, ...]]):
     """Concatenated tuples of numbers.
 
     Args:
-        numbers: All numbers, int (numbers,).
+        content: All numbers, int (numbers,).
         first: Offset of each tuple, and the end of the last: int64 (tuples + 1,).
     """
-
-    def __init__(self, numbers: np.ndarray, first: np.ndarray) -> None:
-        self._numbers = numbers
-        self._first = first
-
-    def __len__(self) -> int:
-        return len(self._first) - 1
 
     @property
     def longest(self) -> int:
@@ -182,13 +177,13 @@ class Tuples(Lazy[tuple[int, ...]]):
     def part(self, begin: int, end: int) -> list[tuple[int, ...]]:
         """Returns the tuples from one index up to another."""
         places = self._first[begin : end + 1].tolist()
-        numbers = self._numbers[places[0] : places[-1]].tolist()
+        numbers = self._content[places[0] : places[-1]].tolist()
         return [tuple(numbers[a - places[0] : b - places[0]]) for a, b in pairwise(places)]
 
     def padded(self, which: np.ndarray, width: int) -> np.ndarray:
         """Returns some of the tuples, int64 (N, width), padded with -1."""
         first, end = self._first[which, None], self._first[which + 1, None]
         places = first + np.arange(width)
-        if not len(self._numbers):
+        if not len(self._content):
             return np.full(places.shape, -1, np.int64)
-        return np.where(places < end, self._numbers.take(places, mode="clip"), -1).astype(np.int64)
+        return np.where(places < end, self._content.take(places, mode="clip"), -1).astype(np.int64)

@@ -62,7 +62,20 @@ def write_features(
     if features is not None and not missing and set(splits) <= set(features.splits):
         return features
     with locked(folder):
-        return _write_missing(records, splits, folder, encode, shape, options, batch)
+        shards = {split: records.manifest["splits"][split]["shards"] for split in splits}
+        total = sum(shard["images"] for split_shards in shards.values() for shard in split_shards)
+        with Progress("computing features", total, "images") as bar:
+            for split, split_shards in shards.items():
+                for shard in split_shards:
+                    index = read_index(records.folder, [shard])
+                    part = SplitRecords(records.folder, split, [shard], index, None)
+                    _write_shard(part, shard, folder, encode, options, batch, bar)
+        written = {
+            split: manifest["shards"]
+            for split, manifest in records.manifest["splits"].items()
+            if not missing_images(records, [split], folder)
+        }
+        return _finish(records, written, folder, shape)
 
 
 def open_features(folder: Path) -> Records | None:
@@ -72,31 +85,6 @@ def open_features(folder: Path) -> Records | None:
         RecordsError: If their manifest is damaged.
     """
     return Records.open(folder) if (folder / MANIFEST).exists() else None
-
-
-def _write_missing(
-    records: Records,
-    splits: Sequence[Split],
-    folder: Path,
-    encode: Encode,
-    shape: tuple[int, int],
-    options: ImageOptions,
-    batch: int,
-) -> Records:
-    shards = {split: records.manifest["splits"][split]["shards"] for split in splits}
-    total = sum(shard["images"] for split_shards in shards.values() for shard in split_shards)
-    with Progress("computing features", total, "images") as bar:
-        for split, split_shards in shards.items():
-            for shard in split_shards:
-                index = read_index(records.folder, [shard])
-                part = SplitRecords(records.folder, split, [shard], index, None)
-                _write_shard(part, shard, folder, encode, options, batch, bar)
-    written = {
-        split: manifest["shards"]
-        for split, manifest in records.manifest["splits"].items()
-        if not missing_images(records, [split], folder)
-    }
-    return _finish(records, written, folder, shape)
 
 
 def missing_images(records: Records, splits: Sequence[Split], folder: Path) -> int:
@@ -124,16 +112,12 @@ def _write_shard(
         bar.update(len(part))
         return
     entries = _entries(part)
-    with _writing(path) as writer, part.naming_damage():
+    with _on_disk(folder, ShardWriter, path) as writer, part.naming_damage():
         for pixels in image_batches(part, options, batch):
             for features in _half(encode(pixels), folder):
                 _on_disk(folder, writer.write, next(entries), Regions(features))
             bar.update(len(pixels))
         _on_disk(folder, writer.finish, {"made_from": shard["sha256"]})
-
-
-def _writing(path: Path) -> ShardWriter:
-    return _on_disk(path.parent, ShardWriter, path)
 
 
 def _on_disk(folder: Path, work: Callable[..., Any], *arguments: Any) -> Any:

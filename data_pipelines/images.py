@@ -150,11 +150,17 @@ def _erased(image: tf.Tensor, area: tuple[float, float], draw: tf.Tensor) -> tf.
     h = tf.minimum(tf.round(tf.sqrt(part * aspect * height * width)), height)
     w = tf.minimum(tf.round(tf.sqrt(part / aspect * height * width)), width)
     top, left = tf.floor(draw[3] * (height - h + 1)), tf.floor(draw[4] * (width - w + 1))
-    rows, columns = tf.range(height, dtype=tf.float32), tf.range(width, dtype=tf.float32)
-    inside = ((rows >= top) & (rows < top + h))[:, None, None] & (
-        (columns >= left) & (columns < left + w)
-    )[None, :, None]
-    return tf.where(inside, tf.constant(_ERASED, tf.uint8), image)
+    return tf.where(rectangle(image, top, left, h, w), tf.constant(_ERASED, tf.uint8), image)
+
+
+def rectangle(
+    image: tf.Tensor, top: tf.Tensor, left: tf.Tensor, height: tf.Tensor, width: tf.Tensor
+) -> tf.Tensor:
+    """Returns which pixels of an image are inside a rectangle, boolean (H, W, 1)."""
+    rows, columns = (tf.range(side, dtype=top.dtype) for side in image.shape[:2])
+    inside_rows = (rows >= top) & (rows < top + height)
+    inside_columns = (columns >= left) & (columns < left + width)
+    return (inside_rows[:, None] & inside_columns)[..., None]
 
 
 def _random_window(shape: tf.Tensor, options: ImageOptions, seed: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.images import decode_for_training
+from data_pipelines.images import decode_for_training, rectangle
 from data_pipelines.options import ImageOptions
 from data_pipelines.records import parse
 
@@ -104,10 +104,7 @@ def mix_pixels(image: tf.Tensor, other: tf.Tensor, ratio: tf.Tensor, box: tf.Ten
         Pixels uint8 (H, W, 3).
     """
     top, left, height, width = tf.unstack(box)
-    rows, columns = tf.range(image.shape[0]), tf.range(image.shape[1])
-    inside = ((rows >= top) & (rows < top + height))[:, None, None] & (
-        (columns >= left) & (columns < left + width)
-    )[None, :, None]
+    inside = rectangle(image, top, left, height, width)
     first, second = tf.cast(image, tf.float32), tf.cast(other, tf.float32)
     blend = tf.saturate_cast(tf.round(ratio * first + (1 - ratio) * second), tf.uint8)
     return tf.where(height * width > 0, tf.where(inside, other, image), blend)

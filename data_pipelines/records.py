@@ -24,7 +24,6 @@ import tensorflow as tf
 from pydantic import BaseModel, Field
 
 from data_pipelines.caption_features import CaptionFeatures, features_name
-from data_pipelines.columns import Strings, Tuples
 from data_pipelines.files import checksum
 from data_pipelines.open_files import OpenFiles
 from data_pipelines.options import MANIFEST
@@ -38,7 +37,7 @@ from data_pipelines.shards import (
     read_sidecar,
 )
 from data_pipelines.sources import Split
-from data_pipelines.split_index import Captions, SplitIndex, index_file, open_index
+from data_pipelines.split_index import SplitIndex, index_file, open_index
 
 
 def records_error(error: tf.errors.OpError) -> RecordsError | None:
@@ -90,6 +89,13 @@ class SplitRecords:
         region_dtype: Stored type of regions: "float32" or "float16".
         caption_features: Features of the captions, if they were computed.
 
+    Attributes:
+        first_caption: First caption of each image, and the number of captions: int64 (images + 1,).
+        image_keys: Keys of the images.
+        captions: Captions with their keys.
+        texts: Texts of the captions.
+        labels: Class or labels of each image.
+
     Raises:
         RecordsError: If a shard is missing, or its size has changed.
     """
@@ -109,6 +115,11 @@ class SplitRecords:
         self.region_shape = region_shape
         self.region_dtype = region_dtype
         self.index = index
+        self.first_caption: np.ndarray = index.columns["first_caption"]
+        self.image_keys = index.keys
+        self.captions = index.captions
+        self.texts = index.texts
+        self.labels = index.labels
         self.shards = [folder / shard["file"] for shard in shards]
         self._checksums = [shard["sha256"] for shard in shards]
         for path, shard in zip(self.shards, shards, strict=True):
@@ -124,11 +135,6 @@ class SplitRecords:
         return len(self.index.keys)
 
     @property
-    def first_caption(self) -> np.ndarray:
-        """First caption of each image, and the number of captions: int64 (images + 1,)."""
-        return self.index.columns["first_caption"]
-
-    @property
     def num_captions(self) -> int:
         """Number of captions."""
         return int(self.first_caption[-1])
@@ -137,26 +143,6 @@ class SplitRecords:
     def caption_image(self) -> np.ndarray:
         """Index of the image of each caption: int64 (captions,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.first_caption))
-
-    @property
-    def image_keys(self) -> Strings:
-        """Keys of the images."""
-        return self.index.keys
-
-    @property
-    def captions(self) -> Captions:
-        """Captions with their keys."""
-        return self.index.captions
-
-    @property
-    def texts(self) -> Strings:
-        """Texts of the captions."""
-        return self.index.texts
-
-    @property
-    def labels(self) -> Tuples:
-        """Class or labels of each image."""
-        return self.index.labels
 
     def read(self, image: int) -> bytes:
         """Reads the serialized record of one image. Thread-safe.

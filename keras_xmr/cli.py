@@ -28,9 +28,9 @@ from keras_xmr.commands._quiet import quiet_tensorflow
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.errors import check_backend
-from keras_xmr.program import NAME, as_typed, program
-from keras_xmr.training.cluster import TF_CONFIG, cluster_of
-from keras_xmr.training.termination import EXIT_CODE, TerminatedError
+from keras_xmr.program import NAME, adapt_help, program
+from keras_xmr.runs.cluster import TF_CONFIG, cluster_of
+from keras_xmr.runs.termination import EXIT_CODE, TerminatedError
 
 _DEFAULT = "run"
 
@@ -83,8 +83,8 @@ def _parse(name: str, command: ModuleType, words: Sequence[str]) -> argparse.Nam
     text, examples, rest = (command.__doc__ or "").partition("examples:\n")
     parser = _Parser(
         prog=f"{program()} {name}",
-        description=as_typed(text.rstrip()),
-        epilog=as_typed(examples + rest.rstrip()),
+        description=adapt_help(text.rstrip()),
+        epilog=adapt_help(examples + rest.rstrip()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

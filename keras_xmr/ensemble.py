@@ -20,7 +20,7 @@ from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.evaluation.plan import check_time
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run, report
-from keras_xmr.run_folder import RunFolder, load_run
+from keras_xmr.runs.folder import RunFolder, load_run
 
 _LOGGER = logging.getLogger(__name__)
 _MEMBERS = "ensemble.json"
@@ -30,14 +30,14 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
     """Evaluates the mean of the scores of runs, with the metrics and re-rankers of one config.
 
     SGRAF as Diao et al. 2021 report it is that of a run with SAF and a run with SGR. Every run
-    scores with its own matcher; `evaluation.matchers` are not asked, as they could not all be
-    asked of all runs.
+    scores with its matcher; `evaluation.matchers` are ignored, since not every matcher applies to
+    every run.
 
     Args:
-        config: The config that says what is measured, and on which splits; that of a run.
+        config: The config with the metrics and splits; that of a run.
         runs: Folders of the runs.
-        output: Where the reports go, in the layout of a run, so that the command `compare` takes
-            the folder as one; `ensemble-<run>-<run>` beside the first run by default.
+        output: The folder of the reports, in the layout of a run, so that the command `compare`
+            accepts it; default `ensemble-<run>-<run>` next to the first run.
 
     Returns:
         The folder of the reports.
@@ -47,37 +47,40 @@ def evaluate_ensemble(config: Config, runs: Sequence[Path], output: Path | None 
         UserError: If a run is not trained or given twice, or has other images or captions.
     """
     if len(runs) < 2:
-        raise ConfigError("--runs: an ensemble has two runs or more; give them with commas between")
+        raise ConfigError("--runs: an ensemble needs at least two runs, separated by commas")
     members = [Run(load_run(run)) for run in runs]
     names = [str(member.folder.path) for member in members]
     if output is None:
         output = runs[0].parent / "-".join(["ensemble", *(m.config.name for m in members)])
-    own = config.model_copy(update={"name": output.name, "output": output.parent})
-    folder = RunFolder(own)
+    ensemble_config = config.model_copy(update={"name": output.name, "output": output.parent})
+    folder = RunFolder(ensemble_config)
     _claim(folder, names)
     _warn_of_scales(members)
     main = Run(config)
     for split in config.evaluation.splits:
         part = main.records.split(split)
         limit = config.evaluation.time_limit
-        scores = mean_scores(found for _, found in scores_of_runs(main, members, part, limit))
+        scores = mean_scores(matrices for _, matrices in scores_of_runs(main, members, part, limit))
         _LOGGER.info("== evaluate: %s, the mean of %d runs", split, len(members))
-        evaluation = evaluate_matrices([("ensemble", scores)], main.records, part, own)
-        atomic_write(folder.config, dump_config(own).encode("utf-8"))
-        print("\n" + report(evaluation, part, own, folder.evaluation(split)) + "\n", flush=True)
+        evaluation = evaluate_matrices([("ensemble", scores)], main.records, part, ensemble_config)
+        atomic_write(folder.config, dump_config(ensemble_config).encode("utf-8"))
+        print(
+            "\n" + report(evaluation, part, ensemble_config, folder.evaluation(split)) + "\n",
+            flush=True,
+        )
     return folder.path
 
 
 def scores_of_runs(
     main: Run, runs: Sequence[Run], split: SplitRecords, time_limit: float | None = None
 ) -> Iterator[tuple[str, ScoreMatrices]]:
-    """Yields the scores of every run with its own matcher, one after another.
+    """Yields the scores of every run by its matcher, one after another.
 
     Args:
-        main: The run whose records the split is of.
+        main: The run with the records of the split.
         runs: The runs.
         split: The split.
-        time_limit: The most hours that scoring with one of them may take; None for any time.
+        time_limit: Maximum hours of scoring with one run; None for no limit.
 
     Yields:
         The name of the run, or its folder where two have one name, and its scores.
@@ -89,14 +92,14 @@ def scores_of_runs(
     folders = [run.folder.path.resolve() for run in runs]
     for run, folder in zip(runs, folders, strict=True):
         if folders.count(folder) > 1:
-            raise UserError(f"--runs: {run.folder.path} is given twice")
+            raise UserError(f"--runs: {run.folder.path} appears twice")
     for run in runs:
         _LOGGER.info("== scores of %s", run.folder.path)
         part = split if run is main else run.records.split(split.split)
         if part.image_keys != split.image_keys or part.captions != split.captions:
             raise UserError(
                 f"{run.folder.path} has other images or captions in the split {split.split!r} "
-                f"than {main.folder.path}; models are asked together about the same pairs"
+                f"than {main.folder.path}; an ensemble needs the same pairs in all runs"
             )
         options = run.config.evaluation
         embedded = embed_split(
@@ -143,7 +146,7 @@ def mean_scores(scores: Iterable[ScoreMatrices]) -> ScoreMatrices:
 
 
 def _claim(folder: RunFolder, runs: list[str]) -> None:
-    """Makes the folder of an ensemble, unless it is that of something else."""
+    """Creates the folder of an ensemble, unless it holds something else."""
     check_folder(folder.path)
     path = folder.path / _MEMBERS
     content = json.dumps({"runs": runs}, indent=2)
@@ -159,7 +162,7 @@ def _claim(folder: RunFolder, runs: list[str]) -> None:
 
 
 def _warn_of_scales(members: Sequence[Run]) -> None:
-    """Says so where scores of some runs are log-odds and of others are not."""
+    """Warns if the scores of some runs are log-odds and of others are not."""
     logits = {run.config.model.matcher.name: run.model.matcher.contract.log_odds for run in members}
     if len(set(logits.values())) > 1:
         odds = ", ".join(name for name, is_logit in logits.items() if is_logit)

@@ -1,4 +1,4 @@
-"""Runs the import of a module, whenever it comes, within a context."""
+"""Contexts around later imports of modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Around = Callable[[ModuleType], AbstractContextManager[None]]
 
 
 def around_import(name: str, around: Around) -> None:
-    """Has the first import of a module run within a context; what waits for it already stays.
+    """Runs the first import of a module within a context, once per module.
 
     Args:
         name: The module.
@@ -25,7 +25,7 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Watcher(MetaPathFinder):
-    """Lets the others find the module, and goes once it has been imported to its end."""
+    """Lets other finders find the module, and removes itself after the import."""
 
     def __init__(self, name: str, around: Around) -> None:
         self.name, self._around = name, around
@@ -36,8 +36,8 @@ class _Watcher(MetaPathFinder):
         if name != self.name:
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
-        found = (finder.find_spec(name, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:
             self._follow(spec.loader)
         return spec

@@ -1,4 +1,4 @@
-"""A finished run, to be asked from Python."""
+"""Inference by a finished run from Python."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.matchers.base import Side
 from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.run_folder import RunFolder, load_run
-from keras_xmr.training.pretrained_run import OUTPUT, pretrained_run
-from keras_xmr.training.train import load_trained
+from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.runs.loading import load_trained
+from keras_xmr.runs.pretrained import OUTPUT, pretrained_run
 
 
 def load(folder: str | Path) -> LoadedRun:
-    """The model of a finished run, with all that it needs for photos and texts.
+    """Loads the model of a finished run, with its tokenizer and options.
 
-    Neither records nor data are needed: the folder is enough, wherever it was copied to.
+    The folder is sufficient, also a copy elsewhere; neither records nor data are needed.
 
     Args:
         folder: Such as `saved_models/scenes_pcme`.
 
     Raises:
-        UserError: If it holds no run, or one that was not exported, or its model cannot be loaded.
+        UserError: If the folder has no exported run, or its model cannot be loaded.
     """
     config = load_run(Path(folder))
     paths = RunFolder(config)
     if not paths.model.is_file():
         raise UserError(
-            f"{paths.path} holds no exported model ({paths.model.name}); export the run first"
+            f"{paths.path} has no exported model ({paths.model.name}); export the run first"
         )
     import_plugins()
     try:
@@ -65,9 +65,9 @@ def load(folder: str | Path) -> LoadedRun:
 
 
 def pretrained(model: str | Path, output: str | Path = OUTPUT) -> LoadedRun:
-    """A published model as it is, without training.
+    """Loads a published model without training.
 
-    Its run is made in `output` if it is not there yet; every command that takes a run takes it.
+    Its run is created in `output` if it is missing; every command for runs accepts it.
 
     Args:
         model: A CLIP or SigLIP by the name of a preset of KerasHub, such as
@@ -76,7 +76,7 @@ def pretrained(model: str | Path, output: str | Path = OUTPUT) -> LoadedRun:
         output: The folder of runs.
 
     Raises:
-        UserError: If there is no such model, or it cannot be fetched; the message says how to.
+        UserError: If the model is unknown or cannot be downloaded; the message has the remedy.
     """
     folder = pretrained_run(model, Path(output))
     config = load_run(folder)
@@ -87,12 +87,12 @@ def pretrained(model: str | Path, output: str | Path = OUTPUT) -> LoadedRun:
 
 
 class LoadedRun:
-    """A model with the tokenizer and the options that it was trained with.
+    """A model with its tokenizer and the options of its training.
 
     Args:
         config: The config of the run.
         model: Its model.
-        tokenizer: Makes word ids of captions.
+        tokenizer: Converts captions to word ids.
     """
 
     def __init__(self, config: Config, model: Retriever, tokenizer: Tokenizer) -> None:
@@ -102,7 +102,7 @@ class LoadedRun:
 
     @property
     def takes_regions(self) -> bool:
-        """Whether the model looks at features of regions, and not at photos."""
+        """Whether the inputs are features of regions instead of photos."""
         return bool(self.model.image_tower.input.dtype != "uint8")
 
     def embed_images(self, images: Sequence[Any]) -> Arrays:
@@ -116,20 +116,20 @@ class LoadedRun:
             `Ragged`, without padding.
 
         Raises:
-            UserError: If a file is no picture.
+            UserError: If a file is not an image.
             OSError: If it cannot be read.
         """
         if self.takes_regions:
             return self._embed(tf.data.Dataset.from_tensor_slices(_regions(images)), len(images))
         if isinstance(images, str | Path) or not all(isinstance(i, str | Path) for i in images):
-            raise ArgumentError("images are a list of paths of photos")
+            raise ArgumentError("images must be a list of paths of photos")
         side, unreadable = self.config.data.image.size, list[Exception]()
 
         def pixels() -> Iterator[tf.Tensor]:
             try:
                 yield from map(self._pixels, images)
             except (UnreadableError, OSError) as error:
-                # TensorFlow would print a traceback of what is raised here.
+                # TensorFlow would print a traceback of an error that is raised here.
                 unreadable.append(error if isinstance(error, OSError) else UserError(str(error)))
 
         spec = tf.TensorSpec([side, side, 3], tf.uint8)
@@ -144,10 +144,10 @@ class LoadedRun:
         """Embeddings of texts, in order; see `embed_images`.
 
         Raises:
-            ArgumentError: If these are no texts, or one has no words.
+            ArgumentError: If these are not texts, or one has no words.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise ArgumentError("captions are a list of texts")
+            raise ArgumentError("captions must be a list of texts")
         if empty := [number for number, text in enumerate(texts) if not has_words(text)]:
             raise ArgumentError(f"caption {empty[0]}, {texts[empty[0]]!r}, has no words")
         return embed_captions(
@@ -160,7 +160,7 @@ class LoadedRun:
         Args:
             images: Embeddings of N images.
             captions: Embeddings of M captions.
-            query: Which side asks, where the matcher scores by direction.
+            query: The side of the query, for matchers that score by direction.
 
         Returns:
             Float32 (N, M).
@@ -178,7 +178,7 @@ class LoadedRun:
         )
 
     def _pixels(self, path: str | Path) -> tf.Tensor:
-        """What the model saw of a photo in its evaluation, uint8 (size, size, 3)."""
+        """The pixels of a photo as in evaluation, uint8 (size, size, 3)."""
         pixels = read_pixels(Path(path).read_bytes(), str(path))
         return crop_for_evaluation(pixels, self.config.data.image)
 
@@ -186,6 +186,6 @@ class LoadedRun:
 def _regions(images: Any) -> np.ndarray:
     if isinstance(images, str | Path) or any(isinstance(image, str | Path) for image in images):
         raise ArgumentError(
-            "the model takes features of regions, not photos: give an array (N, R, F)"
+            "the model takes features of regions, not photos: use an array (N, R, F)"
         )
     return np.asarray(images, np.float32)

@@ -1,8 +1,8 @@
-"""What we need of Keras and KerasHub that they keep private. Nothing else of it is used elsewhere.
+"""All uses of private parts of Keras and KerasHub.
 
-Beside these functions `Retriever` overrides `_maybe_symbolic_build` and updates `_loss_tracker` of
-`keras.Model`. A test names what a new version has changed; until it passes there, pyproject.toml
-keeps that version out.
+In addition, `Retriever` overrides `_maybe_symbolic_build` and updates `_loss_tracker` of
+`keras.Model`. A test detects changes in a new version; until it passes there, pyproject.toml
+excludes that version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def all_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def preset_loader(source: str) -> Any:
-    """What reads a preset of KerasHub: its `config`, and a `converter` if it is of transformers."""
+    """The loader of a preset of KerasHub: its `config`, and a `converter` for transformers."""
     from keras_hub.src.utils.preset_utils import get_preset_loader
 
     return get_preset_loader(source)
@@ -32,13 +32,13 @@ def preset_file(source: str, name: str) -> Path:
     """A file of a preset of KerasHub, or of a folder or address, which is fetched if need be.
 
     Raises:
-        FileNotFoundError: If there is none of that name.
+        FileNotFoundError: If it does not exist.
     """
     from keras_hub.src.utils.preset_utils import get_file
 
     path = Path(get_file(source, name))
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {name}")
+        raise FileNotFoundError(f"{name} does not exist")
     return path
 
 

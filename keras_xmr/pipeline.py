@@ -44,9 +44,8 @@ from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import (
     PHOTOS,
-    build_model,
     build_tokenizer,
-    own_tokenizer,
+    encoder_tokenizer,
     restore_tokenizer,
 )
 from keras_xmr.model.retriever import Retriever
@@ -60,37 +59,37 @@ from keras_xmr.reporting.result_tables import (
     summary_tables,
     verdict_line,
 )
-from keras_xmr.run_folder import RunFolder
-from keras_xmr.training.cluster import cluster_of
-from keras_xmr.training.distribution import LOST, Distribution, lost_worker
+from keras_xmr.runs.cluster import cluster_of
+from keras_xmr.runs.folder import RunFolder
+from keras_xmr.runs.frozen_features import with_features
+from keras_xmr.runs.loading import load_retriever
+from keras_xmr.training.distribution import LOST, Distribution, limit_threads, lost_worker
 from keras_xmr.training.initial_weights import check_initial_weights
-from keras_xmr.training.kept_features import with_features
-from keras_xmr.training.strategy import limit_threads
-from keras_xmr.training.train import load_trained, train
+from keras_xmr.training.train import train
 
 _LOGGER = logging.getLogger(__name__)
 
 
 def run(config: Config, step: str) -> None:
-    """Does one step of a run, or all of them.
+    """Performs one step of a run, or all of them.
 
     Args:
         config: The config.
-        step: The method of `Run` that does it.
+        step: The method of `Run`.
 
     Raises:
         LockedError: If another process works in the folder of the run.
-        UserError: If something is wrong that the user can mend.
+        UserError: For every fault that the user can correct.
     """
     begin = time.perf_counter()
     limit_threads(config.train.operation_threads)
     writes = step != "prepare" and cluster_of().is_chief
     try:
         with locked(config.folder) if writes else nullcontext():
-            own = Run(config)
+            steps = Run(config)
             if writes:
-                own.folder.remove_temporary_files()
-            getattr(own, step)()
+                steps.folder.remove_temporary_files()
+            getattr(steps, step)()
     except LOST as error:
         if cluster_of().count == 1:
             raise
@@ -107,15 +106,15 @@ def report(
     next_step: str | None = None,
     is_brief: bool = False,
 ) -> str:
-    """Writes the reports of an evaluation, and gives what it found as text.
+    """Writes the reports of an evaluation, and returns its tables as text.
 
     Args:
-        evaluation: What was found.
+        evaluation: The evaluation.
         split: The split.
         config: Its `name` is the title, and it says whether scores are kept.
         folder: Where the files go.
         next_step: What to try next, as a sentence.
-        is_brief: Whether the text has a summary of the model's own matcher in place of all tables.
+        is_brief: Whether the text has a summary of `model.matcher` in place of all tables.
     """
     verdict = " ".join(filter(None, [verdict_line(evaluation), next_step]))
     tables = result_tables(evaluation)
@@ -127,12 +126,12 @@ def report(
     return "\n\n".join([verdict, *map(str, shown), *embedding_lines(evaluation)])
 
 
-def _show(*paragraphs: str) -> None:
+def _print(*paragraphs: str) -> None:
     print("\n" + "\n\n".join(paragraphs) + "\n", flush=True)
 
 
 class Run:
-    """A run; its steps share what they have read and built.
+    """A run, with steps that share records, tokenizer and model.
 
     Args:
         config: The config.
@@ -156,20 +155,20 @@ class Run:
             plan_memory(self.config, self.records, self.records.split(split))
         self.train()
         if distribution.is_chief:
-            found = list(self._evaluations(is_brief=True))
+            texts = list(self._evaluations(is_brief=True))
             self.export()
-            _show(*found, self._what_next())
+            _print(*texts, self._what_next())
         distribution.wait()
 
     def prepare(self) -> None:
         """Writes the records, and reports on the data."""
         _LOGGER.info("== prepare: %s", self.config.data.records)
-        own = self._own_tokenizer
+        tokenizer = self._encoder_tokenizer
         self.records = prepare(self.config.data)
-        print(data_report(self.records, self.config.data.text, own), flush=True)
+        print(data_report(self.records, self.config.data.text, tokenizer), flush=True)
 
     def train(self, more_callbacks: Sequence[keras.callbacks.Callback] = ()) -> None:
-        """Trains the model, or goes on where a training was stopped.
+        """Trains the model, or resumes an interrupted training.
 
         Args:
             more_callbacks: Called after those of the training itself.
@@ -179,7 +178,7 @@ class Run:
         if distribution.is_chief:
             self.folder.check(self.config)
         check_initial_weights(self.config)
-        tokenizer = build_tokenizer(self.config, self.records, self._own_tokenizer)
+        tokenizer = build_tokenizer(self.config, self.records, self._encoder_tokenizer)
         if distribution.is_chief and self.folder.has_begun:
             kept = restore_tokenizer(self.config, self.folder.path)
             self.folder.check_tokenizer(kept.files(), tokenizer.files())
@@ -202,8 +201,8 @@ class Run:
         """
         if is_as_published(self.config) and not self.config.data.is_prepared:
             self.prepare()
-        for found in self._evaluations():
-            _show(found)
+        for text in self._evaluations():
+            _print(text)
 
     def _evaluations(self, is_brief: bool = False) -> Iterator[str]:
         """Evaluates the trained model, writes reports, and gives what to print of each split."""
@@ -289,7 +288,7 @@ class Run:
             )
 
     def _what_next(self) -> str:
-        """Where the results are, and what can be done with them, for the end of a run."""
+        """The results and the next commands, for the end of a run."""
         reports = [str(self.folder.evaluation(s) / PAGE) for s in self.config.evaluation.splits]
         lines = [f"model     {self.folder.model}, and for TF Serving {self.folder.serving}"]
         lines += [f"open      {report}, which has all tables and pictures" for report in reports]
@@ -315,7 +314,7 @@ class Run:
 
     @cached_property
     def distribution(self) -> Distribution:
-        """Who trains the model. Several workers must ask for it before anything is computed."""
+        """The devices and workers. Several workers must access it before anything is computed."""
         options = self.config.train
         return Distribution(options.batch_size, options.devices, cluster_of())
 
@@ -329,12 +328,11 @@ class Run:
             if not (self.folder.has_begun or self.folder.done.exists()):
                 raise RecordsError(
                     f"{change}. Delete {data.records} and start again, which writes the records of "
-                    "what is there now; or set data.source.root to a folder that does not exist, "
+                    "the present data; or set data.source.root to a folder that does not exist, "
                     "and the records serve as they are"
                 )
             _LOGGER.warning(
-                "%s. This run goes on with the records that it began with; %s takes over what is "
-                "there now",
+                "%s. This run uses the records that it began with; %s takes over the present data",
                 change,
                 update_hint(self.folder.path),
             )
@@ -364,16 +362,12 @@ class Run:
         self._check_trained()
         self.folder.claim(self.config)
         records = PHOTOS if self.config.data.source.holds == "images" else self.records
-        model = build_model(self.config, records, self.tokenizer, pretrained=False)
-        bare = model.without_optimizer()
-        load_trained(bare, self.config, self.folder)
-        model.global_step.assign(bare.global_step)
-        return model
+        return load_retriever(self.config, records, self.tokenizer)
 
     @cached_property
-    def _own_tokenizer(self) -> Tokenizer | None:
-        """That of the text encoder. There is one: Keras would give a second another name."""
-        return own_tokenizer(self.config)
+    def _encoder_tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the text encoder, loaded once: Keras would rename a second one."""
+        return encoder_tokenizer(self.config)
 
     def _check_trained(self) -> None:
         if not self.folder.done.exists():

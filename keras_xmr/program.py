@@ -30,7 +30,7 @@ def program() -> str:
     return NAME
 
 
-def as_typed(text: str) -> str:
+def adapt_help(text: str) -> str:
     """Replaces the command and the pages of a help text by ones that work here."""
     command = program()
     return with_pages(re.sub(rf"\b{NAME}(?![\w\[-])", lambda match: command, text))

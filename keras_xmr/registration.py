@@ -1,9 +1,8 @@
-"""Makes our classes known to Keras without importing them, or Keras.
+"""Registers the classes of keras_xmr with Keras, without importing them or Keras.
 
-`keras.models.load_model` imports no module of others: it finds a class by its registered name, or
-not at all. The modules that hold our classes take seconds to import, and TensorFlow with them. So
-what is registered is a stand-in for every class, which imports it when Keras asks for it: at once
-if Keras is there already, and otherwise as soon as somebody imports it.
+`keras.models.load_model` finds a class by its registered name alone. Importing the modules of our
+classes takes seconds. So a stand-in is registered for every class, which imports it on first use:
+at once if Keras is imported already, and otherwise when it is.
 """
 
 from __future__ import annotations
@@ -26,10 +25,13 @@ _DECORATED = re.compile(
     r"class (\w+)",
     re.M,
 )
+_CLASS = re.compile(r"^()class (\w+)\((?!keras\.)", re.M)
+_RECORDED = ("heads", "layers", "losses", "matchers", "pooling")
+"""Folders of classes that derive from `RecordedLayer`, which registers them."""
 
 
 class StandIn:
-    """Stands for a class that is not imported yet; what it is asked for, the class answers.
+    """Proxy of a class that is not imported yet.
 
     Args:
         module: The module that defines the class. Importing it registers the class itself.
@@ -48,7 +50,7 @@ class StandIn:
 
 
 def register() -> None:
-    """Registers what Keras does not know yet: now, or when Keras is imported."""
+    """Registers classes unknown to Keras: now, or when Keras is imported."""
     keras = sys.modules.get("keras")
     if keras is not None and hasattr(keras, "saving"):
         _register_stand_ins(keras)
@@ -76,5 +78,7 @@ def registered_classes() -> Iterator[tuple[str, str, str]]:
     """The registered name, the module and the name of every such class, from the source text."""
     for path in sorted(_PACKAGE.rglob("*.py")):
         module = ".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts)
-        for name, class_name in _DECORATED.findall(path.read_text("utf-8")):
+        text, is_recorded = path.read_text("utf-8"), path.parent.name in _RECORDED
+        classes = _DECORATED.findall(text) + (_CLASS.findall(text) if is_recorded else [])
+        for name, class_name in classes:
             yield name or class_name, module, class_name

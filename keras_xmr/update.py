@@ -1,4 +1,4 @@
-"""Takes changed photos and captions over: records, training, evaluation, export and index."""
+"""Updates a run after changes of its photos and captions: records, model, report and index."""
 
 from __future__ import annotations
 
@@ -15,30 +15,28 @@ from keras_xmr.index.manifests import MANIFEST
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline import Run, run
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 _LOGGER = logging.getLogger(__name__)
 _OUTDATED = ("onnx", "relevance")
 
 
 def update(config: Config, index: Path | None = None) -> Report | None:
-    """Brings a run up to date with its photos and captions; what is up to date stays.
+    """Updates a run after changes of its photos and captions.
 
-    If the photos or captions have changed, the records are written again, and a new model is
-    trained, evaluated and exported. It takes the place of the old one when it is complete: until
-    then the run is as it was, and a training that was killed goes on. Audits stay, and so do marks
-    in the folder of the index.
+    If they have changed, the records are written again, and a new model is trained, evaluated and
+    exported. It replaces the old one when it is complete; until then the run is unchanged, and an
+    interrupted training is resumed. Audits and relevance feedback in the folder of the index stay.
 
     Args:
         config: The config of the run.
-        index: The folder of its index; `index` in that of the run by default. There need not be
-            one.
+        index: The folder of its index, which may be missing; default `index` in that of the run.
 
     Returns:
-        What was done to the index; None if there is none.
+        A summary of the update of the index; None without an index.
 
     Raises:
-        UserError: If the data cannot be read or the training fails. The run is as it was then.
+        UserError: If the data cannot be read or the training fails. The run is then unchanged.
     """
     new = config.model_copy(update={"output": config.folder.parent / f".{config.name}-update"})
     ready = config.folder.parent / f".{config.name}-ready"
@@ -50,7 +48,7 @@ def update(config: Config, index: Path | None = None) -> Report | None:
                 run(new, step)
             os.replace(new.output, ready)
         else:
-            _LOGGER.info("%s has been trained with what is there now", config.folder)
+            _LOGGER.info("%s is trained on the current data", config.folder)
     if ready.exists():
         with locked(config.folder):
             for name in _OUTDATED:
@@ -62,13 +60,13 @@ def update(config: Config, index: Path | None = None) -> Report | None:
 
 
 def _write_records(config: Config, new: Config) -> None:
-    """Writes the records again, in the place of those that there are once they are complete."""
+    """Writes the records again, which replace the old ones when they are complete."""
     data = config.data
     fresh = data.records.with_name(f".{data.records.name}-update")
     shutil.rmtree(fresh, ignore_errors=True)
     Run(config.model_copy(update={"data": data.model_copy(update={"records": fresh})})).prepare()
-    # A training of an update that was killed had the records of another day. While its folder is
-    # there, a training is still to come.
+    # An interrupted training of an update had other records. While its folder exists, a training
+    # is pending.
     shutil.rmtree(new.output, ignore_errors=True)
     new.output.mkdir(parents=True)
     with locked(data.records):
@@ -77,8 +75,8 @@ def _write_records(config: Config, new: Config) -> None:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Moves all in a folder to another, in the place of what has the same name there."""
-    # The manifest of an index says that the rest is there.
+    """Moves the content of a folder to another, and replaces entries of the same name."""
+    # The manifest of an index comes last: it lists the rest.
     for path in sorted(source.iterdir(), key=lambda path: path.name == MANIFEST):
         if (old := target / path.name).is_dir():
             shutil.rmtree(old)
@@ -86,7 +84,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _update_index(config: Config, path: Path) -> Report:
-    """Brings an index up to date; one of another model is made again beside it, and replaces it."""
+    """Updates an index; one of another model is replaced by a new one."""
     model, old = RunModel(config.folder), PhotoIndex.open(path)
     is_same = old.fingerprint == model.fingerprint
     fresh = path if is_same else path.with_name(f".{path.name}-update")

@@ -179,7 +179,7 @@ def _lines_of_baselines(
 
 
 def _pairs(run: Run, split: SplitRecords) -> Pairs:
-    """What the poolings of both towers see: averages of the features that a run has kept."""
+    """The inputs of the poolings of both towers: averages of the features of a run."""
     size = run.config.evaluation.batch_size
     captions: Any = split.caption_features
     batches = (
@@ -200,7 +200,7 @@ def _shortest_first(split: SplitRecords) -> np.ndarray:
 
 
 def _line(method: str, seed: int, val: float, evaluation: Any) -> dict[str, Any]:
-    """What is kept of a run: ranks by the annotated pairs, and what people judged per query."""
+    """Results of a run: ranks by the annotated pairs, and human judgements per query."""
     own = evaluation.matchers[0].measured
     sides = [(own.metrics.image_to_text, own.metrics.text_to_image)]
     ranks = [side.values["rank"].astype(int).tolist() for side in sides[0]]

@@ -123,6 +123,8 @@ def main() -> None:
     results = [{"model": options.run.name, **result} for result in study(named)]
     options.output.write_text("".join(f"{json.dumps(each)}\n" for each in results), "utf-8")
     print("\n".join(lines(results)))
+    by_word, _ = Named.of(test, says, test.captions[kept]).measure(lambda queries: queries)
+    print(f"\nby the word itself: {by_word:.1f} %")
 
 
 if __name__ == "__main__":

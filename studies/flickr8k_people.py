@@ -41,7 +41,7 @@ from people_uncertainty import against_people, selective
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from keras_xmr.judgements import Judgements
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 FILES = ("CrowdFlowerAnnotations.txt", "ExpertAnnotations.txt")
 
@@ -141,7 +141,7 @@ def cell(figure: Figure) -> str:
 
 
 def _truths(answers: ModelAnswers, crowd: Judged, experts: Judged) -> dict[str, Judgements]:
-    """What counts as right: the annotated pairs, and what people said with and without those."""
+    """Judgements: the annotated pairs, and human judgements with and without those."""
     owner = answers.test.caption_image
     return {
         "the annotated pairs": Judgements.from_pairs(owner, crowd.shape[0]),
@@ -152,7 +152,7 @@ def _truths(answers: ModelAnswers, crowd: Judged, experts: Judged) -> dict[str, 
 
 
 def _inputs(options: argparse.Namespace) -> tuple[ModelAnswers, list[Path], Path]:
-    """What the model says, the files of the crowd and of the experts, and where figures go."""
+    """The answers of the model, the files of the crowd and the experts, and the output folder."""
     if options.answers:
         if options.data is None:
             raise UserError("--answers needs --data, the folder of the files of judgements")

@@ -1,4 +1,4 @@
-"""What people said of pairs of Flickr8K's test photos and captions, by their numbers."""
+"""Human judgements of pairs of Flickr8K's test photos and captions, by number."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Judged:
 
     @property
     def right(self) -> np.ndarray:
-        """Whether each pair is right, bool (pairs,)."""
+        """True for relevant pairs, bool (pairs,)."""
         return self.grades > 0
 
     @property
     def spread(self) -> np.ndarray:
-        """How far the people are apart on each pair: the standard deviation, (pairs,)."""
+        """Disagreement of the people on each pair: the standard deviation, (pairs,)."""
         if self.values.shape[1] == 3:
             return self.values.std(axis=1)
         share = self.values[:, 0] / self.values.sum(axis=1)

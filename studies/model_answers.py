@@ -1,4 +1,4 @@
-"""What a model says of the photos and captions of Flickr8K: scores, and how unsure it is."""
+"""Scores and uncertainties of a model on the photos and captions of Flickr8K."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OPTIONAL = ("image_log_sigma", "caption_log_sigma")
 
 @dataclass(frozen=True)
 class SplitAnswers:
-    """What a model says of a split.
+    """Scores and uncertainties of a model on a split.
 
     Attributes:
         scores: Scores (images, captions), larger is better.
@@ -43,7 +43,7 @@ class SplitAnswers:
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """What a model says of val, by which answer sets are calibrated, and of test."""
+    """Scores and uncertainties on val, which calibrates prediction sets, and on test."""
 
     val: SplitAnswers
     test: SplitAnswers

@@ -1,4 +1,4 @@
-"""How far people agree with each other, and how well one of them would rank."""
+"""Agreement between people, and the ranking of one of them by the others."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _both(crowd: Judged, experts: Judged) -> Iterator[tuple[str, str, Figure]]:
 def one_against_others(
     test: SplitAnswers, experts: Judged
 ) -> Iterator[tuple[str, str, str, Figure]]:
-    """How one expert's scores rank, and how the model does, by the other two experts.
+    """Metrics of one expert's scores and of the model, by the other two experts.
 
     A pair is right if the mean of the other two is 3 or more; own captions count by what the
     experts said alone. An expert gives many equal scores: they count against the expert, which is

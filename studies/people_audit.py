@@ -1,4 +1,4 @@
-"""Whether people agree with the pairs that an audit asks for, and with answer sets."""
+"""Agreement of people with the pairs of an audit, and with prediction sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST = (100, 500, 2000)
 def audit_precision(
     test: SplitAnswers, crowd: Judged, first: tuple[int, ...] = FIRST
 ) -> Iterator[tuple[str, str, Figure]]:
-    """How many of the first N unlabelled pairs the crowd calls right, of those that it judged.
+    """The share of the first N unlabelled pairs that the crowd judged relevant, of the judged ones.
 
     Only annotated pairs are labelled, as for somebody who has no judgements. Pairs of one photo
     are drawn together for the intervals.
@@ -59,7 +59,7 @@ def _standardised(test: SplitAnswers) -> np.ndarray:
 def judged_among_first(
     test: SplitAnswers, crowd: Judged, first: tuple[int, ...] = FIRST
 ) -> Iterator[tuple[str, str, Figure]]:
-    """How many of the first N unlabelled pairs of the audit's order anybody judged."""
+    """The number of judged pairs among the first N unlabelled pairs of the audit."""
     annotated = Judgements.from_pairs(test.caption_image, len(test.image_ids)).grades
     belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "mean")
     judged = np.zeros(belief.shape, bool)
@@ -83,7 +83,7 @@ def answer_sets(answers: ModelAnswers) -> tuple[AnswerSets, np.ndarray]:
 
 
 def coverage(answers: ModelAnswers, crowd: Judged) -> Iterator[tuple[str, str, Figure]]:
-    """Whether answer sets hold what the crowd calls right, for the captions that it saw.
+    """Coverage of prediction sets by the judgements of the crowd, for the captions that it judged.
 
     Yields:
         The truth, what is counted, and the figure.

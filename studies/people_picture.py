@@ -72,7 +72,7 @@ def _line(axis: plt.Axes, places: Sequence[int], rows: Rows, name: str) -> None:
 
 
 def _errors(rows: Rows, factor: float = 100) -> list[list[float]]:
-    """How far intervals reach below and above; figures of few queries may be outside of them."""
+    """Lengths of intervals below and above; figures of few queries may be outside of them."""
     low = [factor * max(0.0, row.figure.value - row.figure.low) for row in rows]
     high = [factor * max(0.0, row.figure.high - row.figure.value) for row in rows]
     return [low, high]

@@ -1,4 +1,4 @@
-"""Whether a model is unsure where people are: sigma beside what costs nothing."""
+"""Correlation of model uncertainty with human disagreement: sigma compared with free baselines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AREAS = 500  # resamples of areas, which are not vectorised
 
 
 def uncertainties(test: SplitAnswers, side: str) -> dict[str, np.ndarray]:
-    """How unsure each query is, by what says so: larger is less sure.
+    """Uncertainties of each query, by source: larger is less certain.
 
     Sigma comes first, if there is one. The others take no training: the gap of the first two
     scores, how low the first one is, and how few words a caption has.
@@ -62,7 +62,7 @@ def against_people(
 
 
 def right_answers(test: SplitAnswers, judgements: Judgements) -> dict[str, np.ndarray]:
-    """Whether the first judged answer of each query is right, by side; NaN of what is no query."""
+    """True for queries with a relevant first judged answer, by side; NaN for other items."""
     found = evaluate_scores(test.scores, judgements)
     return {
         "image": found.image_to_text.values["recall_1"],

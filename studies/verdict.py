@@ -1,4 +1,4 @@
-"""Whether the verdict of a search holds on photos, from 500 of them to 100,000.
+"""Reliability of the verdict of a search on photos, from 500 of them to 100,000.
 
 The model under test is a regularised canonical correlation analysis of features that were made
 before (benchmarks/baselines.py), fitted on the training split. The verdict is calibrated on the
@@ -241,7 +241,7 @@ class Collection:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words of training."""
-        return Vocabulary.of(self.texts[c] for c in self.captions_of(self.photos("train")))
+        return Vocabulary.count(self.texts[c] for c in self.captions_of(self.photos("train")))
 
     @cached_property
     def words(self) -> list[set[str]]:
@@ -350,7 +350,7 @@ class Scores:
         self.raw = queries @ data.images[photos].T
         self.reference = queries @ data.images[data.reference].T
         self.words = np.array([len(split_words(text)) for text in texts])
-        self.background = Background.of(self.reference, self.words)
+        self.background = Background.fit(self.reference, self.words)
         mean, deviation = self.background.mean[:, None], self.background.deviation[:, None]
         self.standard = (self.raw - mean) / deviation
 
@@ -362,7 +362,7 @@ def similarity(
     rows = data.captions_of(photos)
     number = np.searchsorted(photos, data.photo_of[rows])
     val = data.captions_of(data.photos("val"))
-    scale = SimilarityScale.of(vectors[val], data.photo_of[val])
+    scale = SimilarityScale.from_captions(vectors[val], data.photo_of[val])
     if scale is None:
         raise ValueError("no photo has two captions")
     return caption_similarity(vectors[queries], vectors[rows], number), scale
@@ -396,7 +396,7 @@ def calibrated(data: Collection, means: np.ndarray | None) -> VerdictModel:
         texts = [*texts, *short.texts]
         right = np.concatenate([right, short.right])
         wrong = np.concatenate([wrong, short.wrong])
-        own = np.concatenate([own, short.own])
+        own = np.concatenate([own, short.photos])
     scores = Scores(data, vectors, texts, photos)
     is_caption = np.arange(len(texts)) < len(queries)
     found = calibrate_verdict(
@@ -495,7 +495,7 @@ def percent(happened: np.ndarray) -> str:
 
 
 def presence_table(model: VerdictModel, test: Test) -> list[str]:
-    """How many queries are called absent, at several sizes."""
+    """The share of queries that are called absent, at several sizes."""
     kinds = list(test.limits)
     lines = [f"| photos | present | {' | '.join(f'absent: {k}' for k in kinds)} |"]
     lines.append("| ---: | ---: |" + " ---: |" * len(kinds))
@@ -570,7 +570,7 @@ def simulate_presence(model: VerdictModel, test: Test) -> list[list[bool]]:
 
 
 def count_table(model: VerdictModel, test: Test) -> list[str]:
-    """How often the count of right photos lies within its interval."""
+    """Coverage of the intervals of the count of relevant photos."""
     head = (
         "| photos | judged | right | stated | within | right of 20, by captions | stated | within |"
     )
@@ -603,7 +603,7 @@ def count_table(model: VerdictModel, test: Test) -> list[str]:
 
 
 def written_table(model: VerdictModel, test: Test, means: dict[str, np.ndarray]) -> list[str]:
-    """What is said of queries of this file."""
+    """The verdicts on the queries of this file."""
     data = test.data
     lines = ["| queries | photos | called absent | words unknown | either |"]
     lines.append("| --- | ---: | ---: | ---: | ---: |")

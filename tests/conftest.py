@@ -35,7 +35,7 @@ LONGEST = (
     "test_training.py",
     "test_methods.py",
     "test_workers.py",
-    "test_export.py",
+    "test_saved_model.py",
     "test_pretrained_run.py",
     "test_token_matchers.py",
     "test_rows.py",

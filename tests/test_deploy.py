@@ -206,7 +206,7 @@ def test_requests_of_the_page_pass_the_proxy_and_those_of_others_do_not(proxy):
     other = proxy("POST", "/search", json=query, auth=ANN, headers={"Origin": "https://evil.test"})
     assert (other.status_code, other.json()) == (
         403,
-        {"error": "this request was sent by a page of another site"},
+        {"error": "requests from pages of another site are not allowed"},
     )
     assert proxy("GET", "/", auth=ANN, headers={"Host": "evil.test"}).status_code == 421
     assert proxy("GET", "/metrics", auth=ANN).status_code == 404

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 import shutil
+import textwrap
 from pathlib import Path
 
 import datasets
@@ -93,6 +96,17 @@ def test_the_loss_of_the_tutorial_runs(tmp_path, monkeypatch):
         assert (config.objective[0].name, config.objective[0].scale) == ("soft_margin", 10)
     finally:
         remove_plugins(["my_losses"])
+
+
+def test_every_block_of_python_imports_names_that_exist():
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for block in blocks("python", page):
+            for node in ast.walk(ast.parse(textwrap.dedent(block))):
+                ours = isinstance(node, ast.ImportFrom) and node.module.startswith(
+                    ("keras_xmr", "data_pipelines")
+                )
+                for alias in node.names if ours else ():
+                    assert hasattr(importlib.import_module(node.module), alias.name), page
 
 
 def test_the_reference_has_every_public_module():

@@ -20,7 +20,7 @@ import pytest
 from interruptions import weights_in
 
 from keras_xmr.config.loader import dump_config, load_config
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
 

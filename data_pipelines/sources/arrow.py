@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from data_pipelines.sources.base import (
     EncodedImage,
@@ -15,12 +16,15 @@ from data_pipelines.sources.base import (
     SourceError,
     Split,
     UnreadableError,
+    inside,
 )
-from data_pipelines.sources.sharded import ShardedSource, parse_captions
+from data_pipelines.sources.sharded import ShardedSource, parse_captions, unreadable
 
 
 class TableSource(ShardedSource):
     """Base class of sources whose rows are an image and its captions."""
+
+    FORMAT: ClassVar[str]
 
     image_column: str
     """The column with the image: bytes, or a pair of `bytes` and `path`."""
@@ -31,6 +35,35 @@ class TableSource(ShardedSource):
     key_column: str | None = None
     """The column with the key of the image, by which judgements and audit labels identify it.
     Without one (null), its file and row are its key."""
+
+    @abc.abstractmethod
+    def batches(self, path: Path) -> Iterator[Any]:
+        """Yields batches of the rows of a file, with the columns of `columns`."""
+
+    @abc.abstractmethod
+    def value(self, path: Path, row: int) -> Any:
+        """Returns the value of a row of a file in the column of images."""
+
+    def entries(self, problems: Problems) -> Iterator[Entry]:
+        """Yields the images file by file, row by row."""
+        for split, path in self.files():
+            name = str(path.relative_to(self.root))
+            try:
+                yield from self.rows(self.batches(path), split, name, problems)
+            except (OSError, ValueError) as error:
+                problems.add(f"damaged {self.FORMAT} file", f"{path}: {error}")
+
+    def read(self, entry: Entry) -> EncodedImage:
+        """Reads the image of a row. Reading in order is fastest."""
+        path = inside(self.root, entry.file)
+        try:
+            value = self.value(path, entry.position)
+        except (OSError, ValueError, LookupError) as error:
+            raise unreadable(path, error) from None
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if not isinstance(data, bytes):
+            raise UnreadableError(f"row {entry.position} of {entry.file} holds no image")
+        return EncodedImage(data)
 
     def rows(
         self, batches: Iterable[Any], split: Split, file: str, problems: Problems
@@ -99,15 +132,3 @@ def pyarrow(module: str) -> ModuleType:
         raise SourceError(
             "tables need pyarrow; install it: pip install 'keras-xmr[parquet]'"
         ) from None
-
-
-def image_of(value: Any, entry: Entry) -> EncodedImage:
-    """Returns the image of a row.
-
-    Raises:
-        UnreadableError: If the row has no image.
-    """
-    data = value.get("bytes") if isinstance(value, dict) else value
-    if not isinstance(data, bytes):
-        raise UnreadableError(f"row {entry.position} of {entry.file} holds no image")
-    return EncodedImage(data)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from data_pipelines.progress import Progress
 from data_pipelines.sources.base import (
     SPLITS,
-    Caption,
     Entry,
     MissingFileError,
     Problems,
@@ -25,7 +24,7 @@ from data_pipelines.sources.base import (
 )
 from data_pipelines.sources.boxes import with_boxes
 from data_pipelines.sources.captions_file import is_split_file, read_captions_file
-from data_pipelines.sources.karpathy import karpathy_images
+from data_pipelines.sources.karpathy import karpathy_entries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,9 +114,7 @@ class BottomUpSource(Source):
         """Yields the images of the captions files, with the names of their photos."""
         paths = [self.root / name for name in self.captions]
         if len(paths) == 1 and is_split_file(paths[0]):
-            for image in karpathy_images(paths[0], self.restval, problems):
-                captions = tuple(Caption(key, text) for key, text in image.sentences)
-                yield Entry(image.key, image.split, captions, file=image.file_name)
+            yield from karpathy_entries(paths[0], self.restval, problems)
             return
         if len(paths) > len(SPLITS):
             raise SourceError("data.source.captions: a file for each of train, val and test")

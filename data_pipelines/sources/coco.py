@@ -25,7 +25,7 @@ from data_pipelines.sources.base import (
 from data_pipelines.sources.karpathy import (
     fault,
     identifier,
-    karpathy_images,
+    karpathy_entries,
     load_json,
     string,
 )
@@ -146,11 +146,11 @@ class CocoSource(Source):
                 f"{path} does not exist; it should hold the Karpathy split "
                 "(data.source.split_file=null takes the splits of COCO)"
             )
-        for image in karpathy_images(path, self.restval, problems):
+        for image in karpathy_entries(path, self.restval, problems):
             if image.key in annotated:
                 yield image.key, image.split
             else:
-                problems.add("image of the split file without annotations", image.file_name)
+                problems.add("image of the split file without annotations", image.file)
 
 
 def _annotation_file(

@@ -7,15 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from data_pipelines.documentation import page
-from data_pipelines.sources.base import (
-    Caption,
-    EncodedImage,
-    Entry,
-    Problems,
-    Source,
-    read_image_file,
-)
-from data_pipelines.sources.karpathy import karpathy_images
+from data_pipelines.sources.base import EncodedImage, Entry, Problems, Source, read_image_file
+from data_pipelines.sources.karpathy import karpathy_entries
 
 
 class Flickr30kSource(Source):
@@ -42,9 +35,7 @@ class Flickr30kSource(Source):
 
     def entries(self, problems: Problems) -> Iterator[Entry]:
         """Yields the images in the order of the split file."""
-        for image in karpathy_images(self.root / self.split_file, False, problems):
-            captions = tuple(Caption(key, text) for key, text in image.sentences)
-            yield Entry(image.key, image.split, captions, file=image.file_name)
+        return karpathy_entries(self.root / self.split_file, False, problems)
 
     def read(self, entry: Entry) -> EncodedImage:
         """Reads the photo."""

@@ -7,9 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from data_pipelines.sources.arrow import TableSource, image_of, pyarrow
-from data_pipelines.sources.base import EncodedImage, Entry, Problems, inside
-from data_pipelines.sources.sharded import unreadable
+from data_pipelines.sources.arrow import TableSource, pyarrow
 
 
 class HuggingFaceSource(TableSource):
@@ -19,6 +17,8 @@ class HuggingFaceSource(TableSource):
     (`dataset.cast_column("image", Image())` before `save_to_disk` embeds them).
     """
 
+    FORMAT = "Arrow"
+
     name: Literal["huggingface"] = "huggingface"
 
     train: str = "train/*.arrow"
@@ -27,25 +27,14 @@ class HuggingFaceSource(TableSource):
     image_column: str = "image"
     """The column with the image: bytes, or a pair of `bytes` and `path`."""
 
-    def entries(self, problems: Problems) -> Iterator[Entry]:
-        """Yields the images file by file, row by row."""
-        for split, path in self.files():
-            try:
-                table = _table(path)
-                table = table.select(self.columns(table.schema, path))
-                name = str(path.relative_to(self.root))
-                yield from self.rows(table.to_batches(), split, name, problems)
-            except (OSError, ValueError) as error:
-                problems.add("damaged Arrow file", f"{path}: {error}")
+    def batches(self, path: Path) -> Iterator[Any]:
+        """Yields batches of the rows of a file."""
+        table = _table(path)
+        yield from table.select(self.columns(table.schema, path)).to_batches()
 
-    def read(self, entry: Entry) -> EncodedImage:
-        """Reads the image of a row."""
-        path = inside(self.root, entry.file)
-        try:
-            value = _table(path)[self.image_column][entry.position].as_py()
-        except (OSError, ValueError, LookupError) as error:
-            raise unreadable(path, error) from None
-        return image_of(value, entry)
+    def value(self, path: Path, row: int) -> Any:
+        """Returns the value of a row in the column of images."""
+        return _table(path)[self.image_column][row].as_py()
 
 
 @lru_cache(maxsize=64)

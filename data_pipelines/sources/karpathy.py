@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,10 @@ from data_pipelines.json_entries import (
     karpathy_path,
     string,
 )
-from data_pipelines.sources.base import Problems, SourceError, Split
+from data_pipelines.sources.base import Caption, Entry, Problems, SourceError, Split
 from data_pipelines.sources.text_files import read_bytes
 
 _SPLITS: dict[str, Split] = {"train": "train", "restval": "train", "val": "val", "test": "test"}
-
-
-@dataclass(frozen=True, slots=True)
-class KarpathyImage:
-    """One image of a split file.
-
-    Attributes:
-        file_name: File name, with its folder if there is one (`val2014/COCO_val2014_....jpg`).
-        key: See `karpathy_keys`.
-        split: Its split; `restval` is resolved already.
-        sentences: Pairs of sentence id and raw caption.
-    """
-
-    file_name: str
-    key: str
-    split: Split
-    sentences: tuple[tuple[str, str], ...]
 
 
 def load_json(path: Path, holds: str) -> Any:
@@ -58,8 +40,8 @@ def load_json(path: Path, holds: str) -> Any:
         ) from None
 
 
-def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[KarpathyImage]:
-    """Yields the images of a split file in its order.
+def karpathy_entries(path: Path, restval: bool, problems: Problems) -> Iterator[Entry]:
+    """Yields the images of a split file in its order, with the keys of `karpathy_keys`.
 
     Args:
         path: The split file.
@@ -85,7 +67,7 @@ def karpathy_images(path: Path, restval: bool, problems: Problems) -> Iterator[K
             yield parsed
 
 
-def _parse(image: Any, key: str, restval: bool) -> KarpathyImage | None:
+def _parse(image: Any, key: str, restval: bool) -> Entry | None:
     name = image["split"]
     if name == "restval" and not restval:
         return None
@@ -94,5 +76,5 @@ def _parse(image: Any, key: str, restval: bool) -> KarpathyImage | None:
         raise ValueError(f"its split is {name!r}, not {', '.join(_SPLITS)}")
     string(image["filename"])
     identifier(key)
-    sentences = tuple((identifier(s["sentid"]), string(s["raw"])) for s in image["sentences"])
-    return KarpathyImage(str(karpathy_path(image)), key, split, sentences)
+    captions = tuple(Caption(identifier(s["sentid"]), string(s["raw"])) for s in image["sentences"])
+    return Entry(key, split, captions, file=str(karpathy_path(image)))

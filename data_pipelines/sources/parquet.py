@@ -9,9 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
-from data_pipelines.sources.arrow import TableSource, image_of, pyarrow
-from data_pipelines.sources.base import EncodedImage, Entry, Problems, check_file, inside
-from data_pipelines.sources.sharded import unreadable
+from data_pipelines.sources.arrow import TableSource, pyarrow
+from data_pipelines.sources.base import check_file
 
 _ROWS = 64
 """Number of images in memory per thread."""
@@ -24,6 +23,8 @@ class ParquetSource(TableSource):
     and `caption`.
     """
 
+    FORMAT = "Parquet"
+
     name: Literal["parquet"] = "parquet"
 
     train: str = "*.parquet"
@@ -32,26 +33,14 @@ class ParquetSource(TableSource):
     image_column: str = "jpg"
     """The column with the image: bytes, or a pair of `bytes` and `path`."""
 
-    def entries(self, problems: Problems) -> Iterator[Entry]:
-        """Yields the images file by file, row by row."""
-        for split, path in self.files():
-            try:
-                with pyarrow("pyarrow.parquet").ParquetFile(check_file(path)) as file:
-                    columns = self.columns(file.schema_arrow, path)
-                    name = str(path.relative_to(self.root))
-                    batches = file.iter_batches(columns=columns)
-                    yield from self.rows(batches, split, name, problems)
-            except (OSError, ValueError) as error:
-                problems.add("damaged Parquet file", f"{path}: {error}")
+    def batches(self, path: Path) -> Iterator[Any]:
+        """Yields batches of the rows of a file."""
+        with pyarrow("pyarrow.parquet").ParquetFile(check_file(path)) as file:
+            yield from file.iter_batches(columns=self.columns(file.schema_arrow, path))
 
-    def read(self, entry: Entry) -> EncodedImage:
-        """Reads the image of a row. Reading in order is fastest."""
-        path = inside(self.root, entry.file)
-        try:
-            value = _cursor(path, self.image_column).value(entry.position)
-        except (OSError, ValueError, LookupError) as error:
-            raise unreadable(path, error) from None
-        return image_of(value, entry)
+    def value(self, path: Path, row: int) -> Any:
+        """Returns the value of a row in the column of images."""
+        return _cursor(path, self.image_column).value(row)
 
 
 class _Cursor:

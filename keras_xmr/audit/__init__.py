@@ -1,1 +1,1 @@
-"""Finds labels that are missing: unlabelled pairs that models believe in, for people to judge."""
+"""Finds missing labels: unlabelled pairs that models rank highly, for people to judge."""

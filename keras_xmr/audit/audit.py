@@ -37,7 +37,7 @@ from keras_xmr.pipeline import Run
 from keras_xmr.program import program
 from keras_xmr.reporting.pages import data_url
 from keras_xmr.reporting.spreadsheets import to_csv
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 _LOGGER = logging.getLogger(__name__)
 _TOGETHER = "all together"
@@ -51,15 +51,15 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
 
     Writes `sheet.html`, `candidates.csv` and `audit.json` to `<run>/audit/<split>/`, and prints
     the precision of the list if the data set knows all that is right. Pairs of
-    `data.judgements` and `evaluation.judgements`, and those that have been labelled, are not asked.
+    `data.judgements` and `evaluation.judgements`, and labelled pairs, are not candidates.
 
     Args:
         config: The config of the run whose labels are audited; its section `audit` applies.
-        runs: Folders of the runs whose models are asked; the model of `config` if there are none.
+        runs: Folders of the runs of the models; by default the run of `config`.
 
     Raises:
         UserError: If a model is not trained, a run has other images or captions, or there is
-            nothing to ask.
+            no unlabelled pair.
     """
     options = config.audit
     main = Run(config)
@@ -67,7 +67,7 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     truth = ground_truth(
         main.records, split, config.data.judgements, config.judgements_of(options.split)
     )
-    # What is true is not what is labelled: it measures the list, and has no part in it.
+    # The exhaustive truth measures the list and has no influence on it.
     exhaustive = truth.extra.pop("truth", None)
     folder = main.folder.audit(options.split)
     judged = judged_pairs([truth.judgements, *truth.extra.values()], _old_labels(folder, truth))
@@ -77,7 +77,9 @@ def audit(config: Config, runs: Sequence[Path] = ()) -> None:
     scores = dict(scores_of_runs(main, models, split))
     candidates = _find(scores, judged, options)
     if not len(candidates):
-        raise UserError(f"every pair of the split {options.split!r} is judged: nothing to ask")
+        raise UserError(
+            f"every pair of the split {options.split!r} is judged: no pair is left to label"
+        )
     votes = {
         name: vote(matrices, judged, candidates.images, candidates.captions)
         for name, matrices in scores.items()
@@ -164,11 +166,11 @@ def _check_memory(shape: tuple[int, int], models: int, split: str) -> None:
     """Refuses a split whose score matrices this machine cannot hold."""
     images, captions = shape
     needed = 4 * images * captions * (models + min(models, 2))
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > there:
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
         raise UserError(
             f"the split {split!r} has {images:,} images and {captions:,} captions; the scores of "
-            f"{models} models take {needed / 1e9:,.1f} GB, and there are {there / 1e9:,.1f}. Audit "
+            f"{models} models take {needed / 1e9:,.1f} GB of {available / 1e9:,.1f}. Audit "
             "another split (audit.split), or fewer models"
         )
 
@@ -220,7 +222,7 @@ def _write_figures(
     }
     if precision:
         figures["chance"] = next(iter(precision.values())).chance
-        figures["precision"] = {name: found.first for name, found in precision.items()}
+        figures["precision"] = {name: shares.first for name, shares in precision.items()}
     atomic_write(path, json.dumps(figures, indent=1).encode())
 
 

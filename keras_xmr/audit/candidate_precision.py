@@ -1,4 +1,4 @@
-"""How many of the candidates are right, where a data set knows all that is right."""
+"""Precision of the candidates, for data sets with exhaustive judgements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Precision:
 
     Attributes:
         first: For N, the share among the first N; the last N is the length of the list.
-        chance: The share among all unlabelled pairs: what a random list would reach.
+        chance: The share among all unlabelled pairs: the expectation of a random list.
     """
 
     first: dict[int, float]
@@ -35,8 +35,8 @@ def measure_precision(
 
     Args:
         candidates: At least one.
-        truth: All that is right.
-        judged: What is judged already, as `find_candidates` takes it.
+        truth: The exhaustive judgements.
+        judged: Pairs that are judged already, as in `find_candidates`.
     """
     images, captions = judged.shape
     true = _places(truth.grades)
@@ -53,19 +53,19 @@ def _places(matrix: scipy.sparse.csr_array) -> np.ndarray:
     return rows * matrix.shape[1] + matrix.indices
 
 
-def precision_table(title: str, found: Mapping[str, Precision]) -> Table:
-    """A row for each list of candidates and one for chance, in percent.
+def precision_table(title: str, precisions: Mapping[str, Precision]) -> Table:
+    """Makes a table with a row per list of candidates, and one for chance, in percent.
 
     Args:
-        title: What was measured on.
-        found: The precision of each list, by its name.
+        title: The name of the split.
+        precisions: The precision of each list, by its name.
     """
-    counts = sorted({n for precision in found.values() for n in precision.first})
+    counts = sorted({n for precision in precisions.values() for n in precision.first})
     rows = [
         [name, *(_percent(precision.first.get(n)) for n in counts)]
-        for name, precision in found.items()
+        for name, precision in precisions.items()
     ]
-    chance = next(iter(found.values())).chance
+    chance = next(iter(precisions.values())).chance
     rows.append(["chance", *(_percent(chance) for _ in counts)])
     heading = f"{title}: precision of the first N candidates, exhaustive truth"
     return Table(heading, ["", *(f"P@{n}" for n in counts)], rows)

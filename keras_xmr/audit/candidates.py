@@ -1,7 +1,7 @@
-"""Finds the unlabelled pairs that models believe in: candidates for missing labels.
+"""Finds the unlabelled pairs that models rank highly: candidates for missing labels.
 
-What is judged already is a sparse matrix (images, captions): a stored number above 0 says that a
-pair is right, a stored 0 that it is wrong. All other pairs are unlabelled.
+Judged pairs are a sparse matrix (images, captions): a stored number above 0 is a right pair, a
+stored 0 a wrong one. All other pairs are unlabelled.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ROWS = 128
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Unlabelled pairs, those that the models believe in most first.
+    """Unlabelled pairs, those with the highest belief first.
 
     Attributes:
         images: The image of each pair, int64 (pairs,).
         captions: The caption of each pair, int64 (pairs,).
-        belief: By what they are ordered, float32 (pairs,); see `belief_matrix`.
+        belief: Their belief, float32 (pairs,); see `belief_matrix`.
     """
 
     images: np.ndarray
@@ -75,7 +75,7 @@ def find_candidates(
     per_caption: int,
     combine: Combination,
 ) -> Candidates:
-    """The unlabelled pairs that some models believe in most.
+    """Finds the unlabelled pairs with the highest belief.
 
     Goes through all unlabelled pairs in falling belief, those of equal belief by image and then
     by caption, and takes a pair unless its image, or its caption, has been taken as often as it
@@ -83,14 +83,14 @@ def find_candidates(
 
     Args:
         scores: Of each model, by its name.
-        judged: What is judged already, sparse (images, captions).
+        judged: Pairs that are judged already, sparse (images, captions).
         pairs: The most pairs.
         per_image: The most pairs of one image.
         per_caption: The most pairs of one caption.
-        combine: How the beliefs of several models become one; see `belief_matrix`.
+        combine: The combination of the beliefs of several models; see `belief_matrix`.
 
     Raises:
-        ValueError: If there are no scores, shapes differ, or a score is not finite.
+        ValueError: If scores are missing, shapes differ, or a score is not finite.
     """
     belief = belief_matrix(scores, judged, combine)
     images_left = np.full(belief.shape[0], per_image)
@@ -103,7 +103,7 @@ def find_candidates(
                 belief[image, caption] = -np.inf
                 images_left[image] -= 1
                 captions_left[caption] -= 1
-        # What was passed over is in a full row or column: nothing comes up twice.
+        # Skipped pairs are in a full row or column: none is considered twice.
         belief[images_left == 0] = -np.inf
         belief[:, captions_left == 0] = -np.inf
     images, captions, values = zip(*taken, strict=True) if taken else ((), (), ())
@@ -115,17 +115,17 @@ def find_candidates(
 def belief_matrix(
     scores: Mapping[str, ScoreMatrices], judged: scipy.sparse.csr_array, combine: Combination
 ) -> np.ndarray:
-    """How much some models together believe in each unlabelled pair.
+    """Computes the belief of some models together in each unlabelled pair.
 
-    A model believes in a pair as far as it ranks it ahead of what is known to be right. Of a
+    The belief of a model in a pair is how far it ranks the pair ahead of right ones. Of a
     query, let r be the rank of an unlabelled candidate, and a that of the last right answer,
     both counted among unlabelled candidates alone; then its lead is log2(a / r), above 0 where
     the candidate has the higher score. The belief in a pair is the lesser of its two leads:
     that of the caption for the image, and that of the image for the caption. Leads of models
-    whose scores have nothing to do with each other can be compared.
+    with unrelated scores can be compared.
 
     Ranks by themselves, or their fusion (Cormack et al. 2009), would list near misses: the
-    first wrong answer to an exact query has a high rank, but stands behind the right one.
+    first wrong answer to an exact query has a high rank, but is behind the right one.
 
     Ties never help: of candidates with equal scores each has the last of their ranks, and none
     of them is ahead of a right answer with that score. A query without right answers has
@@ -133,29 +133,28 @@ def belief_matrix(
 
     Args:
         scores: Of each model, by its name.
-        judged: What is judged already, sparse (images, captions).
-        combine: Whether the belief of several models is that of the model that believes least,
-            or their mean.
+        judged: Pairs that are judged already, sparse (images, captions).
+        combine: Whether the belief of several models is their least or their mean.
 
     Returns:
-        Float32 (images, captions); minus infinity where a pair is judged already. Besides it,
+        Float32 (images, captions); minus infinity where a pair is judged already. In addition,
         one more such matrix is held where there are several models.
 
     Raises:
-        ValueError: If there are no scores, shapes differ, or a score is not finite.
+        ValueError: If scores are missing, shapes differ, or a score is not finite.
     """
     belief = None
     for name, model in scores.items():
         _check(name, model, judged.shape)
-        own = _belief_of(model, judged)
+        model_belief = _compute_belief(model, judged)
         if belief is None:
-            belief = own
+            belief = model_belief
         elif combine == "least":
-            np.minimum(belief, own, out=belief)
+            np.minimum(belief, model_belief, out=belief)
         else:
-            belief += own
+            belief += model_belief
     if belief is None:
-        raise ValueError("there are no scores")
+        raise ValueError("no scores: use at least one model")
     if combine == "mean":
         belief /= np.float32(len(scores))
     belief[_stored(judged)] = -np.inf
@@ -176,8 +175,8 @@ def vote(
     by_image, by_caption = scores.by_query
     columns = (
         by_image[images, captions].tolist(),
-        *_ranks_of(by_image, judged, images, captions),
-        *_ranks_of(by_caption, judged.T.tocsr(), captions, images),
+        *_compute_ranks(by_image, judged, images, captions),
+        *_compute_ranks(by_caption, judged.T.tocsr(), captions, images),
     )
     return list(map(Vote, *columns))
 
@@ -194,7 +193,7 @@ def _check(name: str, scores: ScoreMatrices, shape: tuple[int, int]) -> None:
             refuse_non_finite(matrix[first : first + _ROWS], first)
 
 
-def _belief_of(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
+def _compute_belief(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
     """The lesser lead of every pair, with one model."""
     by_image, by_caption = scores.by_query
     belief = np.full(judged.shape, np.inf, np.float32)
@@ -223,13 +222,13 @@ def _lower_to_leads(belief: np.ndarray, scores: np.ndarray, judged: scipy.sparse
 
 
 def _last_right(scores: np.ndarray, rows: np.ndarray, grades: np.ndarray, count: int) -> np.ndarray:
-    """The lowest score of a right answer of each row; minus infinity where there is none."""
+    """The lowest score of a right answer of each row; minus infinity without one."""
     last = np.full(count, np.inf, scores.dtype)
     np.minimum.at(last, rows[grades > 0], scores[grades > 0])
     return np.where(np.isposinf(last), -np.inf, last)
 
 
-def _ranks_of(
+def _compute_ranks(
     scores: np.ndarray, judged: scipy.sparse.csr_array, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[list[int], list[int]]:
     """Ranks of some columns in their rows, and of the last right answer of each row."""
@@ -252,13 +251,13 @@ def _best(belief: np.ndarray, count: int) -> np.ndarray:
     for first in range(0, len(belief), _ROWS):
         block = belief[first : first + _ROWS].ravel()
         # Of equal beliefs the earlier places count, and those are in already.
-        found = np.flatnonzero(block > (values[-1] if len(values) == count else -np.inf))
-        if len(found) > count:
+        higher = np.flatnonzero(block > (values[-1] if len(values) == count else -np.inf))
+        if len(higher) > count:
             # Equal ones at the edge are all kept, so that their order decides below.
-            edge = np.partition(block[found], len(found) - count)[len(found) - count]
-            found = found[block[found] >= edge]
-        places = np.concatenate([places, found + first * belief.shape[1]])
-        values = np.concatenate([values, block[found]])
+            edge = np.partition(block[higher], len(higher) - count)[len(higher) - count]
+            higher = higher[block[higher] >= edge]
+        places = np.concatenate([places, higher + first * belief.shape[1]])
+        values = np.concatenate([values, block[higher]])
         order = np.argsort(-values, kind="stable")[:count]
         places, values = places[order], values[order]
     return places

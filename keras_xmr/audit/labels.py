@@ -1,4 +1,4 @@
-"""What people say of candidate pairs: reads, merges and writes their labels."""
+"""Reads, merges and writes the labels of candidate pairs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ COLUMNS = ("image", "caption", "label", "grade")
 
 @dataclass(frozen=True)
 class Label:
-    """What somebody says of a pair.
+    """A label of a pair.
 
     Attributes:
-        kind: Whether the pair is right, wrong, or the reader cannot tell.
-        grade: How right it is: above 0 if it is right, else 0.
+        kind: Right, wrong or unsure.
+        grade: Its grade: above 0 if it is right, else 0.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ def read_labels(
             row[kind] = known_name(row[kind], known)
             if row[kind] not in known:
                 raise JudgementsError(
-                    f"{where}: there is no {kind} {row[kind]!r}; there are {len(known):,}, such as "
+                    f"{where}: unknown {kind} {row[kind]!r}; {len(known):,} are known, such as "
                     f"{ids[kind][0]!r}. Do the labels belong to this data set and split?"
                 )
         pair = numbers["image"][row["image"]], numbers["caption"][row["caption"]]
@@ -84,7 +84,7 @@ def merge(
     """Adds new labels to old ones; where both label a pair, the new label counts.
 
     Returns:
-        All labels, the old ones first; and the old labels of the pairs whose label has changed.
+        All labels, the old ones first; and the old labels of pairs with a changed label.
     """
     changed = {pair: label for pair, label in old.items() if new.get(pair, label) != label}
     return {**old, **new}, changed
@@ -93,11 +93,11 @@ def merge(
 def judged_pairs(
     judgements: Iterable[Judgements], labels: Mapping[Pair, Label]
 ) -> scipy.sparse.csr_array:
-    """What is judged already, as `find_candidates` takes it.
+    """The pairs that are judged already, as in `find_candidates`.
 
     A pair is right if any of the judgements says so, unless a label says otherwise. A pair that
-    partial judgements call wrong is judged, too. A pair that somebody was unsure of is not asked
-    again: it stands with those that are wrong.
+    partial judgements call wrong is judged, too. A pair labelled unsure is not a
+    candidate again: it is treated as wrong.
 
     Args:
         judgements: One or several of the same shape.
@@ -110,12 +110,12 @@ def judged_pairs(
     grades = all_judgements[0].grades
     for other in all_judgements[1:]:
         grades = grades.maximum(other.grades)
-    partial = [found.judged for found in all_judgements if found.judged is not None]
+    partial = [each.judged for each in all_judgements if each.judged is not None]
     if partial:
         known = scipy.sparse.coo_array(sum(partial[1:], start=partial[0]))
         pairs = np.stack(known.coords, axis=1)
         grades = _replaced(grades, pairs, np.asarray(grades[known.coords]).ravel())
-    return _with_labels(grades, labels)
+    return _apply_labels(grades, labels)
 
 
 def write_labels(
@@ -138,17 +138,17 @@ def write_judgements(
 ) -> None:
     """Writes annotated judgements, amended by labels, so that `read_judgements` can read them.
 
-    A pair that is labelled wrong has grade 0; one that somebody was unsure of stays as it was.
+    A pair that is labelled wrong has grade 0; one labelled unsure is not changed.
 
     Args:
         path: The file: `image,caption,grade`, by image and then by caption.
-        annotated: What was right before.
+        annotated: The judgements before.
         labels: The labels.
         image_ids: The ids of the images.
         caption_ids: The ids of the captions.
     """
     decided = {pair: label for pair, label in labels.items() if label.kind != "unsure"}
-    grades = _with_labels(annotated.grades, decided)
+    grades = _apply_labels(annotated.grades, decided)
     images = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
     rows = (
         (image_ids[i], caption_ids[c], _number(grade))
@@ -165,16 +165,16 @@ def _label(kind: str, grade: str, where: str) -> Label:
     value = parse_grade(grade, where) if grade else float(kind == "right")
     if (value > 0) != (kind == "right"):
         raise JudgementsError(
-            f"{where}: a pair that is {kind} has the grade {grade}; the grade of what is right is "
-            "above 0, and there is none else"
+            f"{where}: a pair that is {kind} has the grade {grade}; right pairs have a grade above "
+            "0, and other pairs none"
         )
     return Label(kind, value)  # type: ignore[arg-type]
 
 
-def _with_labels(
+def _apply_labels(
     grades: scipy.sparse.csr_array, labels: Mapping[Pair, Label]
 ) -> scipy.sparse.csr_array:
-    """The grades with those of labels in place of their own; a grade of 0 is stored."""
+    """Replaces the grades of labelled pairs; a grade of 0 is stored."""
     pairs = np.array(list(labels), np.int64).reshape(-1, 2)
     return _replaced(grades, pairs, np.array([label.grade for label in labels.values()]))
 
@@ -182,7 +182,7 @@ def _with_labels(
 def _replaced(
     grades: scipy.sparse.csr_array, pairs: np.ndarray, values: np.ndarray
 ) -> scipy.sparse.csr_array:
-    """The grades with those of some pairs (pairs, 2) in place of their own; a 0 is stored."""
+    """Replaces the grades of some pairs (pairs, 2); a grade of 0 is stored."""
     rows = np.repeat(np.arange(grades.shape[0]), np.diff(grades.indptr))
     width = grades.shape[1]
     kept = ~np.isin(rows * width + grades.indices, pairs[:, 0] * width + pairs[:, 1])

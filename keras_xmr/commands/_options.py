@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.schema import Config
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 DEMO = "scenes_pcme"
 
@@ -85,14 +85,14 @@ def choose_form(arguments: argparse.Namespace, words: Sequence[str]) -> None:
 
 
 def add_config(options: Options) -> None:
-    """Adds `--config`, by default the demo, and `--set`; see `config_of`."""
+    """Adds `--config`, by default the demo, and `--set`; see `read_config`."""
     text = f"{_CONFIG}; default {DEMO}"
     options.add_argument("--config", default=DEMO, metavar="FILE", help=text)
     add_set(options)
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds the alternatives `--run`, `--config` and `--model`, and `--set`; see `config_of`."""
+    """Adds the alternatives `--run`, `--config` and `--model`, and `--set`; see `read_config`."""
     group = parser.add_mutually_exclusive_group(required=True)
     add_path(group, "--run", "FOLDER", _RUN)
     group.add_argument("--config", metavar="FILE", help=f"instead of --run: {_CONFIG}")
@@ -117,13 +117,13 @@ def add_run_folders(options: Options, text: str) -> None:
 
 
 def add_yes(options: Options) -> None:
-    """Adds `--yes`, which `config_of` and `runs_of` read."""
+    """Adds `--yes`, which `read_config` and `read_runs` read."""
     text = "do not stop when evaluation would exceed evaluation.time_limit"
     options.add_argument("--yes", action="store_true", help=text)
 
 
 def add_run_or_model(parser: argparse.ArgumentParser) -> None:
-    """Adds the alternatives `--run` and `--model`, without `--set`; see `run_of`."""
+    """Adds the alternatives `--run` and `--model`, without `--set`; see `find_run`."""
     group = parser.add_mutually_exclusive_group(required=True)
     add_path(group, "--run", "FOLDER", "folder of a finished run")
     _add_model(group)
@@ -135,7 +135,7 @@ def add_index(parser: argparse.ArgumentParser) -> None:
     add_path(parser, "--run", "FOLDER", "run of the index, if it was moved since")
 
 
-def run_of(arguments: argparse.Namespace) -> Path:
+def find_run(arguments: argparse.Namespace) -> Path:
     """The folder of the run of `--run`, or of that of `--model`, which may be new.
 
     Raises:
@@ -145,29 +145,29 @@ def run_of(arguments: argparse.Namespace) -> Path:
         load_run(arguments.run)
         return Path(arguments.run)
 
-    from keras_xmr.training.pretrained_run import pretrained_run
+    from keras_xmr.runs.pretrained import pretrained_run
 
     return pretrained_run(arguments.model)
 
 
-def config_of(arguments: argparse.Namespace) -> Config:
+def read_config(arguments: argparse.Namespace) -> Config:
     """The config of `--run`, `--config` or `--model`, changed by `--set`.
 
     Raises:
         ConfigError: If the config does not exist or is not valid.
     """
     if getattr(arguments, "run", None) or getattr(arguments, "model", None):
-        return load_run(run_of(arguments), _overrides(arguments))
+        return load_run(find_run(arguments), _overrides(arguments))
     return load_config(find_config(arguments.config), _overrides(arguments))
 
 
-def runs_of(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
+def read_runs(arguments: argparse.Namespace) -> tuple[Config, list[Path]]:
     """The config, and the folders of the runs of the command line, if any.
 
     Raises:
         ConfigError: If there is neither a config nor a run, or one of them is not valid.
     """
-    models = [] if arguments.model is None else [run_of(arguments)]
+    models = [] if arguments.model is None else [find_run(arguments)]
     runs = [load_run(run).folder for run in (*arguments.runs, *models)]
     if arguments.config is not None:
         return load_config(find_config(arguments.config), _overrides(arguments)), runs
@@ -208,7 +208,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 def add_set(
     options: Options, text: str = "change a key of the config (`explain` lists the keys)"
 ) -> None:
-    """Adds `--set`, which `config_of` and `runs_of` read."""
+    """Adds `--set`, which `read_config` and `read_runs` read."""
     add_list(options, "--set", "KEY=VALUE", text)
 
 

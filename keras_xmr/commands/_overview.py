@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from data_pipelines.errors import UserError
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.config.loader import packaged_configs
-from keras_xmr.program import as_typed
+from keras_xmr.program import adapt_help
 
 _OVERVIEW = """\
 Image-text retrieval with many right answers.
@@ -46,7 +46,7 @@ _DATA_SETS = {
 
 def overview() -> str:
     """The help of the command line."""
-    return as_typed(
+    return adapt_help(
         _OVERVIEW.format(
             commands="\n".join(f"  {name:<11}{summary(name)}" for name in command_names()),
             configs="\n".join(_configs_by_data_set()),

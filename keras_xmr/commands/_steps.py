@@ -8,8 +8,8 @@ from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
 from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.schema import Config
-from keras_xmr.run_folder import RunFolder
-from keras_xmr.training.cluster import cluster_of
+from keras_xmr.runs.cluster import cluster_of
+from keras_xmr.runs.folder import RunFolder
 
 
 def do(config: Config, step: str) -> None:

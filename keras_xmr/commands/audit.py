@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_path, add_runs, runs_of
+from keras_xmr.commands._options import add_path, add_runs, read_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Finds candidates for missing labels, or reads labels."""
-    config, runs = runs_of(arguments)
+    config, runs = read_runs(arguments)
     check_folder(config.folder)
 
     from keras_xmr.audit.audit import audit, merge_labels

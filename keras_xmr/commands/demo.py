@@ -1,4 +1,4 @@
-"""Runs the demo: a model of the built-in synthetic scenes, in minutes and without a network.
+"""Runs the demo on built-in synthetic scenes, in minutes and without a network.
 
 It is `run` with the config scenes_pcme: 4,000 scenes of coloured shapes with captions from exact
 to vague.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import DEMO, add_set, config_of
+from keras_xmr.commands._options import DEMO, add_set, read_config
 from keras_xmr.commands._steps import do
 
 SEVERAL_WORKERS = True
@@ -25,4 +25,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs all steps of the demo."""
-    do(config_of(arguments), "all")
+    do(read_config(arguments), "all")

@@ -1,4 +1,4 @@
-"""Writes the embeddings of a folder of photos to a file, for a search engine of your own.
+"""Writes the embeddings of a folder of photos to a file, for other search engines.
 
 An .npz file has `paths`, the fingerprint of the model, and an array for each tensor of the
 embedding, such as `mean` and `log_variance`; a .parquet file (which needs pyarrow) has them as
@@ -15,7 +15,7 @@ import sys
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_path, add_run_or_model, run_of
+from keras_xmr.commands._options import add_path, add_run_or_model, find_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.index.photos import check_root
 
     # Errors in these are reported before TensorFlow is imported.
-    run = None if arguments.run is None else run_of(arguments)
+    run = None if arguments.run is None else find_run(arguments)
     check_root(arguments.images)
     if arguments.output.suffix not in (".npz", ".parquet"):
         raise UserError(f"--output: {arguments.output} must end in .npz or .parquet")
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from keras_xmr.index.embed_folder import embed_folder
 
-    embedded = embed_folder(run or run_of(arguments), arguments.images, arguments.output)
+    embedded = embed_folder(run or find_run(arguments), arguments.images, arguments.output)
     for reason in embedded.broken.values():
         print(f"skipped: {reason}", file=sys.stderr)
     shapes = ", ".join(f"{name} {v.shape}" for name, v in embedded.arrays.items())

@@ -26,7 +26,7 @@ from keras_xmr.commands._options import (
     add_yes,
     integer_from,
     one_of,
-    runs_of,
+    read_runs,
 )
 from keras_xmr.commands._steps import do
 from keras_xmr.config.loader import ConfigError, load_judgements, load_rerankers
@@ -79,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--output",
         "FOLDER",
-        "folder of the reports; default: ensemble-RUN-RUN/ next to the first of several runs, the "
-        "folder of the scores",
+        "folder of the reports; default: ensemble-RUN-RUN/ next to the first of several runs, or "
+        "the folder of the scores",
     )
     parser.set_defaults(forms=(runs, scores))
 
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.form == "scores":
         _evaluate_scores(arguments)
         return
-    config, runs = runs_of(arguments)
+    config, runs = read_runs(arguments)
     if len(runs) > 1:
         from keras_xmr.ensemble import evaluate_ensemble
 

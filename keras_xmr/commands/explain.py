@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 from keras_xmr.commands._options import add_list
-from keras_xmr.program import as_typed
+from keras_xmr.program import adapt_help
 
 SEVERAL_WORKERS = True
 
@@ -27,4 +27,4 @@ def run(arguments: argparse.Namespace) -> None:
     """Prints the keys."""
     from keras_xmr.config.explain import explain
 
-    print(as_typed(explain(arguments.key, arguments.plugin)))
+    print(adapt_help(explain(arguments.key, arguments.plugin)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_run, config_of
+from keras_xmr.commands._options import add_run, read_config
 from keras_xmr.commands._steps import do
 
 
@@ -21,4 +21,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Exports the model."""
-    do(config_of(arguments), "export_onnx" if arguments.onnx else "export")
+    do(read_config(arguments), "export_onnx" if arguments.onnx else "export")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from data_pipelines.folders import check_folder
-from keras_xmr.commands._options import add_path, add_run, config_of, one_of
+from keras_xmr.commands._options import add_path, add_run, one_of, read_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the images."""
-    config = config_of(arguments)
+    config = read_config(arguments)
     check_folder(arguments.output)
 
     from data_pipelines.image_files import write_images

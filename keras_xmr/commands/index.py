@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from data_pipelines.folders import check_folder
 from data_pipelines.tables import on_one_line
-from keras_xmr.commands._options import add_path, add_run_or_model, run_of
+from keras_xmr.commands._options import add_path, add_run_or_model, find_run
 from keras_xmr.program import program
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     # Errors in these are reported before TensorFlow is imported.
     check_root(arguments.images)
-    run = None if arguments.run is None else run_of(arguments)
+    run = None if arguments.run is None else find_run(arguments)
     check_folder(arguments.index or run or Path("saved_models"))
     backend_class(arguments.backend)
     if arguments.tags is not None:
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_xmr.index.build import build_index
 
     report = build_index(
-        run or run_of(arguments),
+        run or find_run(arguments),
         arguments.images,
         arguments.index,
         backend=arguments.backend,

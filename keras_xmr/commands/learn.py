@@ -1,9 +1,9 @@
-"""Learns from marked photos to order the photos of an index better.
+"""Improves the ranking of an index by photos that are marked as right or wrong.
 
-Marks of right and wrong photos are those of the search page, judgements.csv in the folder of the
-index. Photos are not embedded again: learned.npz in the folder of the index, which search and serve
-read, changes queries. Cross-validation over the marked queries chooses how strongly. If nothing
-surely does better, and without marks, searches are those of the model as it is.
+The marks are those of the search page, judgements.csv in the folder of the index. Photos are not
+embedded again: learned.npz in the folder of the index, which search and serve read, changes the
+queries. Cross-validation over the marked queries chooses the strength of the change. Without marks,
+or without a clear improvement, searches are those of the model.
 
 examples:
   keras-xmr learn --index=saved_models/csv_pretrained/index
@@ -22,7 +22,7 @@ from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_index, add_path
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.program import program
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 if TYPE_CHECKING:
     from keras_xmr.index.marked import Report
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_path(
         parser, "--marks", "FILE", "CSV with image,caption,grade (default INDEX/judgements.csv)"
     )
-    text = "forget what was learned; the marks are kept"
+    text = "remove the learned change; the marks are kept"
     parser.add_argument("--undo", action="store_true", help=text)
 
 

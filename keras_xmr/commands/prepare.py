@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, config_of
+from keras_xmr.commands._options import add_config, read_config
 from keras_xmr.commands._steps import do
 
 
@@ -19,4 +19,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the records."""
-    do(config_of(arguments), "prepare")
+    do(read_config(arguments), "prepare")

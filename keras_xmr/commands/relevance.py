@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, add_path, config_of
+from keras_xmr.commands._options import add_config, add_path, read_config
 from keras_xmr.commands._steps import do
 from keras_xmr.config.loader import ConfigError
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the relevance; that of a captions file needs no TensorFlow."""
-    config = config_of(arguments)
+    config = read_config(arguments)
     if arguments.captions is None:
         if arguments.output:
             raise ConfigError("--output needs --captions; the relevance of a run is in its folder")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, add_yes, config_of
+from keras_xmr.commands._options import add_config, add_yes, read_config
 from keras_xmr.commands._steps import do
 
 SEVERAL_WORKERS = True
@@ -27,4 +27,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs all steps."""
-    do(config_of(arguments), "all")
+    do(read_config(arguments), "all")

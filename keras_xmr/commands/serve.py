@@ -18,7 +18,7 @@ import logging
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
 from keras_xmr.commands._options import add_index, add_list, add_path, integer_from
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_config, config_of
+from keras_xmr.commands._options import add_config, read_config
 from keras_xmr.commands._steps import do
 
 SEVERAL_WORKERS = True
@@ -24,4 +24,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Trains the model."""
-    do(config_of(arguments), "train")
+    do(read_config(arguments), "train")

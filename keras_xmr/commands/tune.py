@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from keras_xmr.commands._options import add_run, config_of
+from keras_xmr.commands._options import add_run, read_config
 from keras_xmr.commands._steps import do
 
 
@@ -19,4 +19,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Prints the best scales."""
-    do(config_of(arguments), "tune_reranker")
+    do(read_config(arguments), "tune_reranker")

@@ -1,7 +1,8 @@
-"""Updates a run after changes of its photos and captions: records, training, report and index.
+"""Updates a run after changes of its photos and captions.
 
-The new model replaces the old one when it is complete; search and the server use the old one until
-then. If only photos without captions have changed, only the index is updated.
+Records, model, report and index are made again if needed. The new model replaces the old one when
+it is complete; search and the server use the old one until then. If only photos without captions
+have changed, only the index is updated.
 
 examples:
   keras-xmr update --run=saved_models/csv_pretrained
@@ -16,7 +17,7 @@ from keras_xmr.commands._options import add_path
 from keras_xmr.commands.index import report_lines
 from keras_xmr.config.abilities import is_as_published
 from keras_xmr.program import program
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

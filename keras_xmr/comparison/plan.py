@@ -11,7 +11,7 @@ import yaml
 
 from keras_xmr.config.loader import ConfigError, dump_config, find_configs, load_config
 from keras_xmr.config.schema import Config
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 _SEED = "-seed"
 

@@ -17,7 +17,7 @@ from keras_xmr.comparison.plan import check_comparable, method_name
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.yaml_file import read_yaml
 from keras_xmr.figures_file import read_figures_file
-from keras_xmr.run_folder import EXTERNAL
+from keras_xmr.runs.folder import EXTERNAL
 
 _AGAIN = "evaluate this run again (the command `evaluate`)"
 _ARRAYS = ("image_ids", "caption_ids", "caption_image", "captions")

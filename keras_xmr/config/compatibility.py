@@ -1,4 +1,4 @@
-"""Which parts of a config fit together, and why others do not."""
+"""Checks that the parts of a config fit together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(config: Config) -> Iterator[Mistake]:
 
 
 def _numbers(value: Any, key: tuple[str | int, ...]) -> Iterator[Mistake]:
-    """Whole numbers that TensorFlow cannot hold as counts, sizes and seeds are held."""
+    """Integers that overflow the int32 of TensorFlow."""
     if isinstance(value, BaseModel | dict):
         for name, inner in dict(value).items():
             yield from _numbers(inner, (*key, name))

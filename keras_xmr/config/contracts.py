@@ -1,10 +1,10 @@
-"""Declarations of parts: what a loss, a matcher, a head and so on reads, makes and refuses.
+"""Declarations of parts: inputs, outputs and limits of losses, matchers, heads and so on.
 
 A class declares it once, as a literal:
 
     CONTRACT = LossContract(parts=("match", "other"), reads_log_odds=True)
 
-What it does not mention it has from the class that it derives from. Configs read the declaration
+Fields that it does not mention are inherited. Configs read the declaration
 from the source text, before TensorFlow has been imported, and calls from Python read it from the
 class: both are checked by `keras_xmr.config.fit`. Needs no TensorFlow.
 """
@@ -22,7 +22,7 @@ Pair = tuple[str, str]
 
 
 def _pairs(kinds: tuple[Any, ...]) -> tuple[Pair, ...]:
-    """Pairs of kinds, of which single kinds stand for all that they make with one another."""
+    """Expands single kinds to all pairs of them."""
     alone = [kind for kind in kinds if isinstance(kind, str)]
     return (*product(alone, alone), *(tuple(pair) for pair in kinds if not isinstance(pair, str)))
 
@@ -32,12 +32,12 @@ Accepted = Annotated[tuple[str | Pair, ...], AfterValidator(_pairs)]
 
 
 class Contract(BaseModel):
-    """A declaration, with what changes by the options of the part.
+    """A declaration, with fields that depend on the options of the part.
 
     Attributes:
-        when: Pairs of options and fields: with these options, the fields of the declaration are
-            others. An option that is to be true is any but 0, false and null.
-        only_with: Options that have an effect only together with others, by name: these others.
+        when: Pairs of options and fields: with these options, the declaration has these fields.
+            True means any value but 0, false and null.
+        only_with: Options without effect unless others have certain values, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,58 +52,58 @@ class Contract(BaseModel):
         return self
 
     def with_options(self, options: Mapping[str, Any]) -> Self:
-        """The declaration of a part with these options."""
+        """Resolves the declaration for these options."""
         changes: dict[str, Any] = {}
         for conditions, fields in self.when:
             if _hold(conditions, options):
-                changes |= dict(type(self).model_validate(fields).declared())
+                changes |= dict(type(self).model_validate(fields).written_fields())
         return self.model_copy(update=changes) if changes else self
 
     def options_for(self, field: str) -> dict[str, Any]:
-        """The options by which a field becomes another; empty if none do."""
+        """The options that change a field; empty if none do."""
         return next((options for options, fields in self.when if field in fields), {})
 
     def ineffective(self, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
-        """Options that were set and have no effect, with the way out, as `name: text`.
+        """Options that were set and have no effect, with advice, as `name: text`.
 
         Args:
             options: The options.
             defaults: Their defaults.
         """
-        found = []
+        texts = []
         for name, others in self.only_with.items():
             if options.get(name) == defaults.get(name) or _hold(others, options):
                 continue
             other, wanted = next((n, w) for n, w in others.items() if not _hold({n: w}, options))
             if wanted is True:
-                found.append(f"{name}: has no effect without {other}; give it a value above 0")
+                texts.append(f"{name}: has no effect without {other}; give it a value above 0")
             else:
-                found.append(
+                texts.append(
                     f"{name}: has no effect with {other} {options.get(other)!r}; write "
                     f"{other}: {wanted}"
                 )
-        return found
+        return texts
 
-    def options_named(self) -> set[str]:
-        """The options that the declaration names."""
+    def named_options(self) -> set[str]:
+        """Names of the options in the declaration."""
         named = {name for options, _ in self.when for name in options} | set(self.only_with)
         named |= {name for options in self.only_with.values() for name in options}
-        for field in ("width", "closed_form", "learned", "shared"):
+        for field in ("width", "closed_form", "learned", "accepted_parameters"):
             value = getattr(self, field, None) or ()
             named |= {value} if isinstance(value, str) else set(value)
         return named
 
-    def declared(self) -> dict[str, Any]:
-        """The fields that were written."""
+    def written_fields(self) -> dict[str, Any]:
+        """The explicit fields."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
     def derived(self, heir: Contract | None) -> Self:
-        """The declaration of a class that derives from one with this, and declares something."""
-        return self if heir is None else type(self)(**self.declared() | heir.declared())
+        """Merges the declaration of a subclass into this one."""
+        return self if heir is None else type(self)(**self.written_fields() | heir.written_fields())
 
 
 def _hold(conditions: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
-    """Whether options are as they are wanted; True stands for any but 0, false and null."""
+    """Whether options meet conditions; True means any value but 0, false and null."""
     return all(
         name in options and (bool(options[name]) if wanted is True else options[name] == wanted)
         for name, wanted in conditions.items()
@@ -119,33 +119,33 @@ class LossContract(Contract):
             of the caption; of single kinds, both may be any.
         keys: Keys of an embedding that it reads, beyond those that its kind has. It works on the
             sides that have all of them, and one must.
-        keys_of: The side that must have these keys; null for either.
+        required_keys_side: The side that must have these keys; null for either.
         reads_scores: Whether it reads the scores of the matcher.
         reads_log_odds: Whether it reads the scores as log-odds of a match.
-        reads_matches: Whether it learns from who matches whom.
+        reads_matches: Whether it learns from matching pairs.
         reads_relevance: Whether it reads `relations["relevance"]`.
         reads_words: Whether it reads `word_ids` of the caption embedding, which the model adds. Its
-            constructor then takes how many ids there are, and the id of the padding, too.
-        reads_step: Whether its `call` takes `step`, how many steps were trained before this one.
-        takes_mixed: Whether it can be right about mixed images, by `relations["targets"]`.
-        one_image: Whether it takes a caption to match one image alone.
-        shares: Learned scalars of the loss that a matcher of its model scores with.
+            constructor then also takes the number of ids and the id of the padding.
+        reads_step: Whether its `call` takes `step`, the number of steps trained before.
+        supports_soft_targets: Whether it uses `relations["targets"]`, for mixed images.
+        assumes_one_image_per_caption: Whether it assumes one matching image per caption.
+        shared_parameters: Learned scalars of the loss that a matcher of its model scores with.
         compiles: Whether XLA can compile it.
     """
 
     parts: tuple[str, ...] = ()
     accepts: Accepted = ()
     keys: tuple[str, ...] = ()
-    keys_of: Literal["image", "text"] | None = None
+    required_keys_side: Literal["image", "text"] | None = None
     reads_scores: bool = True
     reads_log_odds: bool = False
     reads_matches: bool = True
     reads_relevance: bool = False
     reads_words: bool = False
     reads_step: bool = False
-    takes_mixed: bool = False
-    one_image: bool = False
-    shares: tuple[str, ...] = ()
+    supports_soft_targets: bool = False
+    assumes_one_image_per_caption: bool = False
+    shared_parameters: tuple[str, ...] = ()
     compiles: bool = True
 
 
@@ -156,18 +156,18 @@ class MatcherContract(Contract):
         accepts: The kinds of embedding that it scores, as of a loss.
         log_odds: Whether its scores are log-odds of a match.
         directed: Whether a score depends on which side is the query.
-        in_parts: Whether a score depends on nothing but its pair in training too; some matchers
-            normalise there by all pairs of the batch.
-        learned: Options that say where learned scalars start.
-        shared: Options in place of which it takes scalars of the losses that share them.
+        tileable: Whether a score depends on its pair alone in training too; some matchers normalise
+            by all pairs of the batch.
+        learned: Options with initial values of learned scalars.
+        accepted_parameters: Options that are replaced by scalars of losses that share them.
     """
 
     accepts: Accepted = ()
     log_odds: bool = False
     directed: bool = False
-    in_parts: bool = True
+    tileable: bool = True
     learned: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
+    accepted_parameters: tuple[str, ...] = ()
 
 
 class SearchContract(Contract):
@@ -191,12 +191,12 @@ class HeadContract(Contract):
         kind: The kind of embedding that it makes.
         keys: Keys of its embeddings beyond those that the kind has.
         pools: Whether it needs a pooling.
-        positions: How many local features it takes; null for any number.
+        positions: Number of local features that it takes; null for any number.
         attends: Whether it attends to the positions, and adds to `attention_maps`.
         keeps_width: Whether the features must be as wide as the embedding.
         even: Whether the dimension of the embedding must be even.
         needs_start: The `train.start` that computes it.
-        begins_as_pooling: Whether, with `train.start: cca`, it begins as the vector of its pooling.
+        begins_as_pooling: Whether its initial output, with `train.start: cca`, is its pooling.
         reads_pooling: Whether it reads more of its pooling than the vector, which must then be one
             linear map.
     """
@@ -220,10 +220,9 @@ class PoolingContract(Contract):
         even: Whether the dimension must be even.
         batch_norm: Whether it normalises by batches.
         attends: Whether it attends to the positions, and implements `attention_weights`.
-        keeps_width: Whether the features must be as wide as what it makes.
+        keeps_width: Whether the features must be as wide as its output.
         set_by: The `train.start` that sets its weights.
-        closed_form: The option that says how many numbers of the vector are set there and not
-            trained.
+        closed_form: The option with the number of components that are set there and not trained.
     """
 
     even: bool = False
@@ -238,13 +237,13 @@ class EncoderContract(Contract):
     """The declaration of an encoder.
 
     Attributes:
-        side: What it encodes.
-        reads: What it is called on.
-        width: The option that says how wide its features are.
-        positions: How many positions it makes of every item, if that is known.
-        local: Whether its features are of places; false for one vector of the whole.
+        side: The side that it encodes.
+        reads: The kind of its inputs.
+        width: The option with the width of its features.
+        positions: Number of positions per item, if known.
+        local: Whether its features are local; false for one global vector.
         batch_norm: Whether it normalises by batches.
-        smallest: The least height and width of a photo, in pixels.
+        smallest: Minimum height and width of a photo, in pixels.
     """
 
     side: Literal["image", "text"] | None = None
@@ -267,7 +266,7 @@ CONTRACTS: Mapping[str, type[Contract]] = {
 
 
 class Declared:
-    """A class with a `CONTRACT`, which has what it does not mention from its base classes."""
+    """A class with a `CONTRACT` that inherits unmentioned fields from its base classes."""
 
     CONTRACT: ClassVar[Any]
 
@@ -280,7 +279,7 @@ class Declared:
 
 
 def derived_contract(declared: Sequence[Contract | None]) -> Any:
-    """The declaration of a class, of those of itself and what it derives from, nearest first."""
+    """Merges the declarations of a class and its base classes, nearest first."""
     merged: Any = None
     for contract in reversed(declared):
         if contract is not None:

@@ -1,4 +1,4 @@
-"""In what two configs differ that decides what a row of a paper means."""
+"""Differences of a config from the config of a published row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def differences(published: str, other: str) -> list[str]:
     """Where another config departs from that of a published row.
 
     Data, parts of the model, losses with their options, batch size, optimizer, epochs and rate.
-    Of parts that are others altogether the names are told, not the options.
+    For different parts only the names are listed, not the options.
 
     Args:
         published: The packaged config of the row.
@@ -43,19 +43,19 @@ def _is_option(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) ->
 
 
 def _described(config: Config) -> dict[str, Any]:
-    """What counts of a config, by name; options of a part after a dot."""
-    told = yaml.safe_load(dump_config(config))
-    model, train = told["model"], told["train"]
+    """The relevant keys of a config, by name; options of a part after a dot."""
+    content = yaml.safe_load(dump_config(config))
+    model, train = content["model"], content["train"]
     phases = train["phases"]
-    found = {"data": told["data"]["source"]["name"]}
+    keys = {"data": content["data"]["source"]["name"]}
     for side in ("image", "text"):
         for part in _PARTS:
-            found |= dict(_part(f"{side} {part}", model[side][part]))
-    found |= {"dimension": model["dimension"]} | dict(_part("matcher", model["matcher"]))
-    for loss in told["objective"]:
+            keys |= dict(_part(f"{side} {part}", model[side][part]))
+    keys |= {"dimension": model["dimension"]} | dict(_part("matcher", model["matcher"]))
+    for loss in content["objective"]:
         options = {key: value for key, value in loss.items() if key != "name"}
-        found |= {loss["name"]: "yes"} | {f"{loss['name']}.{k}": v for k, v in options.items()}
-    return found | {
+        keys |= {loss["name"]: "yes"} | {f"{loss['name']}.{k}": v for k, v in options.items()}
+    return keys | {
         "batch size": train["batch_size"],
         "optimizer": train["optimizer"]["name"],
         "epochs": sum(phase["epochs"] for phase in phases),

@@ -28,7 +28,7 @@ def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
         plugins: Packages whose components can be chosen, too; see `plugins` of a config.
 
     Raises:
-        ConfigError: If there is no such key.
+        ConfigError: If the key is unknown.
         PluginError: If a plugin cannot be found or read.
     """
     if add_plugins(plugins):
@@ -45,9 +45,9 @@ def explain(key: str = "", plugins: Sequence[str] = ()) -> str:
             return "\n".join(_explain_field(part, fields[part], 0))
         else:
             names = [name for section in sections if (name := section_name(section))]
-            more = " Components of a package of your own need --plugin." if names else ""
+            more = " Components of your packages need --plugin." if names else ""
             raise ConfigError(
-                f"explain: there is no key {cut(repr(part))}.{nearest(part, names or fields)}{more}"
+                f"explain: unknown key {cut(repr(part))}.{nearest(part, names or fields)}{more}"
             )
     lines = []
     for section in sections:
@@ -94,7 +94,7 @@ def _type(field: FieldInfo) -> str:
 
 
 def _named(kind: Any) -> str:
-    """A type as it stands in YAML: `float`, `[int, int]`, `{str: float}` or `int | null`."""
+    """A type as written in YAML: `float`, `[int, int]`, `{str: float}` or `int | null`."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _named(inner[0])

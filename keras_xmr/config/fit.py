@@ -1,4 +1,4 @@
-"""One check of what fits what, by the declarations of parts; for configs and for Python."""
+"""Compatibility of parts by their declarations; the one check for configs and for Python."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from keras_xmr.config.contracts import LossContract, MatcherContract
 SIDES: tuple[Literal["image", "text"], ...] = ("image", "text")
 
 
-class Made(NamedTuple):
-    """An embedding, as far as parts must know it.
+class EmbeddingSpec(NamedTuple):
+    """The kind and keys of an embedding.
 
     Attributes:
         kind: Its kind.
@@ -23,25 +23,25 @@ class Made(NamedTuple):
     keys: Set[str]
 
 
-class Misfit(NamedTuple):
+class Mismatch(NamedTuple):
     """A part that does not work on embeddings, or on the scores of a matcher.
 
     Attributes:
-        about: What does not fit: the kinds of the embeddings, their keys, or the scores.
-        text: What it reads, as the end of a sentence that begins with its name.
+        about: The mismatch: the kinds of the embeddings, their keys, or the scores.
+        text: Its requirement, as the end of a sentence that begins with its name.
     """
 
     about: Literal["kinds", "keys", "scores"]
     text: str
 
 
-def misfits(
+def find_mismatches(
     contract: LossContract | MatcherContract,
-    image: Made,
-    caption: Made,
+    image: EmbeddingSpec,
+    caption: EmbeddingSpec,
     log_odds: bool = True,
-) -> Iterator[Misfit]:
-    """Yields why a loss, or a matcher, does not work on two embeddings.
+) -> Iterator[Mismatch]:
+    """Yields the mismatches of a loss, or a matcher, with two embeddings.
 
     Args:
         contract: Its declaration, with its options.
@@ -52,20 +52,20 @@ def misfits(
     kinds = image.kind, caption.kind
     if contract.accepts and kinds not in contract.accepts:
         verb = "scores" if isinstance(contract, MatcherContract) else "works on"
-        yield Misfit("kinds", f"{verb} {pairs_text(contract.accepts)} embeddings")
+        yield Mismatch("kinds", f"{verb} {pairs_text(contract.accepts)} embeddings")
     if isinstance(contract, MatcherContract):
         return
     sides = {"image": image, "text": caption}
     needed, searched = set(contract.keys), sides_with_keys(contract)
     if needed and not any(needed <= sides[side].keys for side in searched):
-        yield Misfit("keys", f"reads the {' and the '.join(sorted(needed))} of an embedding")
+        yield Mismatch("keys", f"reads the {' and the '.join(sorted(needed))} of an embedding")
     if contract.reads_log_odds and not log_odds:
-        yield Misfit("scores", "reads scores as log-odds of a match")
+        yield Mismatch("scores", "reads scores as log-odds of a match")
 
 
 def sides_with_keys(contract: LossContract) -> tuple[Literal["image", "text"], ...]:
     """The sides of which one must have the keys that a loss reads."""
-    return SIDES if contract.keys_of is None else (contract.keys_of,)
+    return SIDES if contract.required_keys_side is None else (contract.required_keys_side,)
 
 
 def pairs_text(pairs: Sequence[Any]) -> str:

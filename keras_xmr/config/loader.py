@@ -42,16 +42,16 @@ _ABLATIONS = "ablations"
 
 
 def find_config(name: str, option: str = "--config") -> Path:
-    """The file of a config that is given as a path, or as the name of one that comes along.
+    """Finds the file of a config by its path, or by the name of a packaged config.
 
-    That of an ablation is a row of a grid: `configs/ablations/wei2023.yaml#cub_dvse_k1`.
+    An ablation is a row of a grid: `configs/ablations/wei2023.yaml#cub_dvse_k1`.
 
     Args:
         name: The path, or the name.
         option: The option of the command line that gave it, for the error message.
 
     Raises:
-        ConfigError: If there is neither such a file nor such a config.
+        ConfigError: If neither exists.
     """
     path = Path(name)
     if os.path.isfile(split_row(path)[0]):
@@ -64,8 +64,8 @@ def find_config(name: str, option: str = "--config") -> Path:
     near = difflib.get_close_matches(cut(config_name(path)), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
-        f"{option}: there is no file {cut(name)}, nor a config of that name.{hint} "
-        f"`{program()} list` prints those that come along"
+        f"{option}: {cut(name)} is neither a file nor the name of a config.{hint} "
+        f"`{program()} list` prints the packaged configs"
     )
 
 
@@ -83,18 +83,18 @@ def find_configs(pattern: str, option: str = "list") -> list[Path]:
     """
     if not set("*?[") & set(pattern):
         return [find_config(pattern, option)]
-    found: list[Path] = []
+    paths: list[Path] = []
     groups = [packaged_configs(), packaged_ablations()]
     for known in groups[1:] if pattern.startswith(f"{_ABLATIONS}/") else groups:
         names = fnmatch.filter(known, pattern.removeprefix(f"{_ABLATIONS}/"))
-        found = found or [known[name] for name in names]
-    found = found or [Path(name) for name in sorted(glob.glob(pattern))]
-    if not found:
+        paths = paths or [known[name] for name in names]
+    paths = paths or [Path(name) for name in sorted(glob.glob(pattern))]
+    if not paths:
         raise ConfigError(
-            f"{option}: there is no config that {pattern!r} names; `{program()} list` prints "
-            "those that come along"
+            f"{option}: no config matches {pattern!r}; `{program()} list` prints "
+            "the packaged configs"
         )
-    return found
+    return paths
 
 
 def packaged_configs() -> dict[str, Path]:
@@ -115,7 +115,7 @@ def config_name(path: Path) -> str:
 
 
 def config_title(path: Path) -> str:
-    """What a config is: its first line, or the title of a row of a grid."""
+    """The title of a config: its first line, or that of a row of a grid."""
     file, row = split_row(path)
     if row:
         return grid_titles(file)[row]
@@ -124,7 +124,7 @@ def config_title(path: Path) -> str:
 
 
 def packaged_runs() -> dict[str, str]:
-    """Which configs were run for the tables of the docs: by name, at which size."""
+    """Configs that were run for the tables of the docs, with their sizes, by name."""
     with (_configs() / "runs.csv").open(encoding="utf-8", newline="") as file:
         return {
             row["config"]: f"{row['size']}, seeds: {row['seeds']} ({row['page']})"
@@ -146,7 +146,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
             `objective.0.weight`) and value is YAML.
 
     Raises:
-        ConfigError: If anything is wrong with it. All mistakes are told at once.
+        ConfigError: If anything is wrong with it. All mistakes are reported at once.
     """
     draft = read_yaml(path)
     for override in overrides:
@@ -185,8 +185,8 @@ def load_judgements(texts: Sequence[str]) -> tuple[JudgementOptions, ...]:
         ConfigError: If one has a wrong option.
     """
     sections = [text if text.lstrip().startswith("{") else json.dumps(text) for text in texts]
-    found = _load_options("judgements", sections, "--judgements").judgements
-    return tuple(section.options({}) for section in found)
+    options = _load_options("judgements", sections, "--judgements")
+    return tuple(section.options({}) for section in options.judgements)
 
 
 def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptions:
@@ -202,7 +202,7 @@ def _load_options(name: str, texts: Sequence[str], flag: str) -> EvaluationOptio
 
 
 def _use_plugins(draft: Draft) -> None:
-    """Makes what the plugins of a config bring known, before it is read."""
+    """Registers the plugins of a config before it is validated."""
     names = draft.data.get("plugins") if isinstance(draft.data, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return
@@ -228,7 +228,7 @@ def dump_config(config: Config) -> str:
 
 
 def _follows(error: Mapping[str, Any]) -> bool:
-    """Whether a mistake only follows from others, which are told themselves."""
+    """Whether a mistake only follows from others, which are reported."""
     if error["type"] == "too_short":
         # Entries that are wrong were taken out before they were counted.
         return bool(len(error["input"]) >= error["ctx"]["min_length"])
@@ -236,7 +236,7 @@ def _follows(error: Mapping[str, Any]) -> bool:
 
 
 def _explain(draft: Draft, error: Mapping[str, Any], of: int = 0) -> str:
-    """One mistake that pydantic found, as a line for the user, without `of` parts of the key."""
+    """One mistake of pydantic as a line for the user, without `of` parts of the key."""
     key, value = _key_of(draft.data, error["loc"])
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
@@ -291,14 +291,14 @@ def _known_keys(loc: Sequence[str | int]) -> list[str]:
     for part in loc:
         if isinstance(part, int):
             continue
-        found: list[Any] = []
+        inner: list[Any] = []
         for section in sections:
             for model in sections_of(section):
                 if part in model.model_fields:
-                    found.append(model.model_fields[str(part)])
+                    inner.append(model.model_fields[str(part)])
                 elif section_name(model) == part:
-                    found.append(model)
-        sections = found
+                    inner.append(model)
+        sections = inner
     return sorted({name for s in sections for m in sections_of(s) for name in m.model_fields})
 
 

@@ -1,4 +1,4 @@
-"""What to say where a name is not known."""
+"""Messages on unknown names."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _LONGEST = 100
 
 
 def cut(text: str) -> str:
-    """A text that a message shows, without its end where it is long."""
+    """Shortens a long text for a message."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def nearest(word: str, names: Iterable[str], least: float = 0.5) -> str:
-    """The most similar of the names, as a question, and all of them.
+    """Suggests the most similar of the names, and lists all of them.
 
     Args:
-        word: The name that is not known.
-        names: Those that are.
-        least: How similar one must be, from 0 to 1, to be asked about.
+        word: The unknown name.
+        names: The known names.
+        least: Minimum similarity of a suggestion, from 0 to 1.
     """
     names = list(names)
     if not names:

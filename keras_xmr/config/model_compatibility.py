@@ -1,4 +1,4 @@
-"""Checks which components make a model and its objective, and says why others do not."""
+"""Checks that the towers, matchers and losses of a config fit together."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_xmr.config.contracts import HeadContract, LossContract
-from keras_xmr.config.fit import SIDES, Made, Misfit, misfits, sides_with_keys
-from keras_xmr.config.registry import Choice, components, declared
+from keras_xmr.config.fit import SIDES, EmbeddingSpec, Mismatch, find_mismatches, sides_with_keys
+from keras_xmr.config.registry import Choice, components, contract_of
 
 if TYPE_CHECKING:
     from keras_xmr.config.schema import Config, TowerOptions
 
 Mistake = tuple[tuple[str | int, ...], str]
-"""The key of what cannot work, and why."""
+"""A key, and why its value cannot work."""
 
 
 def check_model(config: Config) -> Iterator[Mistake]:
-    """Yields what cannot work of the towers, the matchers and the losses."""
+    """Yields the mistakes of the towers, the matchers and the losses."""
     yield from _towers(config)
     yield from _matchers(config)
     yield from _losses(config)
@@ -28,28 +28,28 @@ def check_model(config: Config) -> Iterator[Mistake]:
 
 def embedding_kinds(config: Config) -> tuple[str, str]:
     """The kinds of the image embedding and of the caption embedding."""
-    image, caption = _made(config)
+    image, caption = _embedding_specs(config)
     return image.kind, caption.kind
 
 
-def _made(config: Config) -> tuple[Made, Made]:
+def _embedding_specs(config: Config) -> tuple[EmbeddingSpec, EmbeddingSpec]:
     """The image embedding and the caption embedding."""
     heads: list[HeadContract] = [
-        declared("head", getattr(config.model, side).head) for side in SIDES
+        contract_of("head", getattr(config.model, side).head) for side in SIDES
     ]
-    image, caption = (Made(head.kind, set(head.keys)) for head in heads)
+    image, caption = (EmbeddingSpec(head.kind, set(head.keys)) for head in heads)
     return image, caption
 
 
-def written(options: Mapping[str, Any], joiner: str = ", ") -> str:
-    """Options as a config has them."""
+def options_text(options: Mapping[str, Any], joiner: str = ", ") -> str:
+    """Options as written in a config."""
     return joiner.join(f"{name}: {str(value).lower()}" for name, value in options.items())
 
 
 def _towers(config: Config) -> Iterator[Mistake]:
     for side in SIDES:
         tower: TowerOptions = getattr(config.model, side)
-        made_for = declared("encoder", tower.encoder).side
+        made_for = contract_of("encoder", tower.encoder).side
         if made_for != side:
             names = [n for n, c in components("encoder").items() if c.contract.side == side]
             yield (
@@ -63,7 +63,7 @@ def _towers(config: Config) -> Iterator[Mistake]:
     yield from _dimension(config)
     yield from _image_size(config)
     image = config.model.image.encoder
-    takes, holds = declared("encoder", image).reads, config.data.source.holds
+    takes, holds = contract_of("encoder", image).reads, config.data.source.holds
     if takes in ("pixels", "regions") and (takes == "regions") != (holds == "regions"):
         yield (
             ("model", "image", "encoder", "name"),
@@ -83,7 +83,7 @@ def _dimension(config: Config) -> Iterator[Mistake]:
     dimension = config.model.dimension
     for side in SIDES:
         for family, part in _parts(getattr(config.model, side)):
-            contract = declared(family, part)
+            contract = contract_of(family, part)
             if dimension % 2 and contract.even:
                 name = next(iter(contract.options_for("even").values()), part.name)
                 yield (
@@ -96,7 +96,7 @@ def _dimension(config: Config) -> Iterator[Mistake]:
 
 def _image_size(config: Config) -> Iterator[Mistake]:
     encoder, size = config.model.image.encoder, config.data.image.size
-    contract = declared("encoder", encoder)
+    contract = contract_of("encoder", encoder)
     if contract.smallest is not None and size < contract.smallest:
         others = contract.options_for("smallest")
         name = next((getattr(encoder, option, "") for option in others), encoder.name)
@@ -108,8 +108,8 @@ def _image_size(config: Config) -> Iterator[Mistake]:
 
 
 def _positions(side: str, tower: TowerOptions) -> Iterator[Mistake]:
-    count = declared("head", tower.head).positions
-    if count is None or declared("encoder", tower.encoder).positions == count:
+    count = contract_of("head", tower.head).positions
+    if count is None or contract_of("encoder", tower.encoder).positions == count:
         return
     names = [
         name
@@ -125,19 +125,19 @@ def _positions(side: str, tower: TowerOptions) -> Iterator[Mistake]:
 
 def _width(side: str, tower: TowerOptions, dimension: int) -> Iterator[Mistake]:
     """Parts that keep the width of the features, where an option says how wide these are."""
-    option = declared("encoder", tower.encoder).width
+    option = contract_of("encoder", tower.encoder).width
     # A class that derives from another may have its declaration, and not its options.
     width = getattr(tower.encoder, option, None) if option else None
     width = width[-1] if isinstance(width, tuple) else width
     if width in (None, dimension):
         return
     for family, part in _parts(tower):
-        contract = declared(family, part)
+        contract = contract_of(family, part)
         if not contract.keeps_width:
             continue
         others = contract.options_for("keeps_width")
         opposite = {n: not v for n, v in others.items() if isinstance(v, bool)}
-        says = "".join(f", or {written(opposite)}" for _ in opposite)
+        says = "".join(f", or {options_text(opposite)}" for _ in opposite)
         value = next((str(v).lower() for v in others.values()), repr(part.name))
         yield (
             ("model", side, family, next(iter(others), "name")),
@@ -147,7 +147,7 @@ def _width(side: str, tower: TowerOptions, dimension: int) -> Iterator[Mistake]:
 
 
 def _pooling(side: str, tower: TowerOptions) -> Iterator[Mistake]:
-    pools = declared("head", tower.head).pools
+    pools = contract_of("head", tower.head).pools
     key = ("model", side, "pooling")
     if pools and tower.pooling is None:
         yield (
@@ -170,95 +170,95 @@ def _all_matchers(config: Config) -> Iterator[tuple[tuple[str | int, ...], Choic
 
 
 def _matchers(config: Config) -> Iterator[Mistake]:
-    made = _made(config)
+    made = _embedding_specs(config)
     for key, matcher in _all_matchers(config):
-        for misfit in misfits(declared("matcher", matcher), *made):
-            yield _of_kinds(matcher, misfit, "matcher", made, key)
+        for mismatch in find_mismatches(contract_of("matcher", matcher), *made):
+            yield _kind_mistake(matcher, mismatch, "matcher", made, key)
     yield from _further_matchers(config, embedding_kinds(config))
 
 
 def _further_matchers(config: Config, kinds: tuple[str, str]) -> Iterator[Mistake]:
-    own = config.model.matcher
-    known = {own.name: _not_learned(own)}
+    trained = config.model.matcher
+    known = {trained.name: _fixed_options(trained)}
     for number, matcher in enumerate(config.evaluation.matchers):
         key = ("evaluation", "matchers", number, "name")
-        if known.setdefault(matcher.name, _not_learned(matcher)) != _not_learned(matcher):
-            yield key, f"{matcher.name!r} is there already, with other options; leave out one"
-        elif "tokens" in kinds and matcher.name != own.name:
+        if known.setdefault(matcher.name, _fixed_options(matcher)) != _fixed_options(matcher):
+            yield key, f"{matcher.name!r} occurs twice with different options; remove one"
+        elif "tokens" in kinds and matcher.name != trained.name:
             yield (
                 key,
                 f"{matcher.name!r} learns weights, which only a run with it as model.matcher has; "
-                "leave it out",
+                "remove it",
             )
 
 
-def _not_learned(matcher: Choice) -> dict[str, Any]:
-    """The options of a matcher but those that say where learned scalars start."""
-    learned = declared("matcher", matcher).learned
+def _fixed_options(matcher: Choice) -> dict[str, Any]:
+    """The options of a matcher except initial values of learned scalars."""
+    learned = contract_of("matcher", matcher).learned
     return {n: v for n, v in matcher.options().items() if n not in learned}
 
 
-def _of_kinds(
+def _kind_mistake(
     choice: Choice,
-    misfit: Misfit,
+    mismatch: Mismatch,
     family: str,
-    made: tuple[Made, Made],
+    made: tuple[EmbeddingSpec, EmbeddingSpec],
     key: tuple[str | int, ...],
 ) -> Mistake:
-    """A part that does not work on the kinds of embedding that the heads make."""
+    """A part that does not accept the kinds of embedding of the heads."""
     kinds = made[0].kind, made[1].kind
-    contract = declared(family, choice)
+    contract = contract_of(family, choice)
     others = contract.options_for("accepts")
-    hint = f"; write {written(others)}" if others else _heads_for(contract.accepts, kinds)
+    hint = f"; write {options_text(others)}" if others else _heads_for(contract.accepts, kinds)
     return (
         (*key, next(iter(others), "name")),
-        f"{choice.name!r} {misfit.text}, but the heads make {kinds[0]} and {kinds[1]}{hint}",
+        f"{choice.name!r} {mismatch.text}, but the heads make {kinds[0]} and {kinds[1]}{hint}",
     )
 
 
-def _keys_of_embeddings(
-    config: Config, loss: Choice, misfit: Misfit, key: tuple[str | int, ...]
+def _key_mistake(
+    config: Config, loss: Choice, mismatch: Mismatch, key: tuple[str | int, ...]
 ) -> Mistake:
-    contract: LossContract = declared("loss", loss)
+    contract: LossContract = contract_of("loss", loss)
     sides = sides_with_keys(contract)
     heads = components("head").items()
     names = [n for n, h in heads if set(contract.keys) <= set(h.contract.keys)]
-    own = [getattr(config.model, side).head.name for side in sides]
+    heads_of_sides = [getattr(config.model, side).head.name for side in sides]
     return (
         key,
-        f"{loss.name!r} {misfit.text}, which the heads for {' and '.join(sides)} "
-        f"({', '.join(own)}) do not give; heads that do: {', '.join(names)}",
+        f"{loss.name!r} {mismatch.text}, which the heads for {' and '.join(sides)} "
+        f"({', '.join(heads_of_sides)}) do not give; heads that do: {', '.join(names)}",
     )
 
 
 def _heads_for(accepts: tuple[tuple[str, str], ...], kinds: tuple[str, str]) -> str:
-    """What to do about tokens where there are none, or where they are not wanted."""
+    """Advice on missing or unsupported token embeddings."""
     if ("tokens", "tokens") in accepts:
         return ": it compares single regions with single words, so both heads must be 'tokens'"
     if "tokens" in kinds:
         names = [n for n, m in components("matcher").items() if kinds in m.contract.accepts]
         one_by_one = ", ".join(names) or "none, as both heads must make them"
-        return f": it knows one vector an item; matchers of tokens are: {one_by_one}"
+        return f": it works on one vector per item; matchers of tokens are: {one_by_one}"
     return ""
 
 
 def _losses(config: Config) -> Iterator[Mistake]:
-    made = _made(config)
-    log_odds = declared("matcher", config.model.matcher).log_odds
+    made = _embedding_specs(config)
+    log_odds = contract_of("matcher", config.model.matcher).log_odds
     for number, loss in enumerate(config.objective):
         key = ("objective", number)
-        contract: LossContract = declared("loss", loss)
-        for misfit in misfits(contract, *made, log_odds):
-            if misfit.about == "kinds":
-                yield _of_kinds(loss, misfit, "loss", made, key)
-            elif misfit.about == "keys":
-                yield _keys_of_embeddings(config, loss, misfit, (*key, "name"))
+        contract: LossContract = contract_of("loss", loss)
+        for mismatch in find_mismatches(contract, *made, log_odds):
+            if mismatch.about == "kinds":
+                yield _kind_mistake(loss, mismatch, "loss", made, key)
+            elif mismatch.about == "keys":
+                yield _key_mistake(config, loss, mismatch, (*key, "name"))
             else:
                 names = [n for n, m in components("matcher").items() if m.contract.log_odds]
                 yield (
                     (*key, "name"),
-                    f"{loss.name!r} {misfit.text}, and those of {config.model.matcher.name!r} are "
-                    f"not; such matchers are: {', '.join(names)}",
+                    f"{loss.name!r} {mismatch.text}, and those of {config.model.matcher.name!r} "
+                    f"are not; such matchers are: {', '.join(names)}",
                 )
 
 
@@ -273,7 +273,7 @@ def _ineffective(config: Config) -> Iterator[Mistake]:
         parts.append((("model", side, "encoder"), "encoder", tower.encoder))
         parts += [(("model", side, family), family, part) for family, part in _parts(tower)]
     for key, family, part in parts:
-        for text in declared(family, part).ineffective(part.options(), part.defaults()):
+        for text in contract_of(family, part).ineffective(part.options(), part.defaults()):
             name, _, why = text.partition(": ")
             yield (*key, name), why
 
@@ -281,8 +281,10 @@ def _ineffective(config: Config) -> Iterator[Mistake]:
 def _scores(config: Config) -> Iterator[Mistake]:
     """Losses that read the scores, and matchers that are only trained by them."""
     matcher = config.model.matcher
-    contract = declared("matcher", matcher)
-    readers = [n for n, loss in enumerate(config.objective) if declared("loss", loss).reads_scores]
+    contract = contract_of("matcher", matcher)
+    readers = [
+        n for n, loss in enumerate(config.objective) if contract_of("loss", loss).reads_scores
+    ]
     if contract.directed:
         for number in readers:
             yield (
@@ -302,10 +304,12 @@ def _scores(config: Config) -> Iterator[Mistake]:
 def _shared(config: Config) -> Iterator[Mistake]:
     """Options of matchers that a loss learns, and that therefore have no effect."""
     learned = {
-        name: loss.name for loss in config.objective for name in declared("loss", loss).shares
+        name: loss.name
+        for loss in config.objective
+        for name in contract_of("loss", loss).shared_parameters
     }
     for key, matcher in _all_matchers(config):
-        for name in declared("matcher", matcher).shared:
+        for name in contract_of("matcher", matcher).accepted_parameters:
             if name in learned and getattr(matcher, name, None) != matcher.defaults().get(name):
                 yield (
                     (*key, name),

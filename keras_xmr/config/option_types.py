@@ -2,7 +2,7 @@
 
 A component (an encoder, a head, a loss, ...) declares its options as annotated keyword-only
 parameters of its constructor. The config reads those annotations from the source text, so
-only the names below, the built-in types and `Literal` can stand there. The module imports
+only the names below, the built-in types and `Literal` are allowed. The module imports
 nothing heavy.
 """
 
@@ -38,16 +38,16 @@ BelowOne = Annotated[float, Field(ge=0, lt=1)]
 """A number from 0 on that is below 1."""
 
 Reduction = Literal["mean", "sum"]
-"""How a loss over all pairs of a batch becomes one number."""
+"""Reduction of a loss over all pairs of a batch."""
 
 RelevanceMeasure = Literal["cider", "cider_d", "tf_idf"]
-"""How the relevance of a caption to an image is measured; see `keras_xmr.relevance.weigh`."""
+"""Measures of the relevance of a caption to an image; see `keras_xmr.relevance.weigh`."""
 
 RelevanceTokenizer = Literal["ptb", "java"]
-"""What splits captions into words for that."""
+"""Tokenizers for that."""
 
 Combination = Literal["least", "mean"]
-"""How the beliefs of several models become one; see `keras_xmr.audit.candidates`."""
+"""Combinations of the beliefs of several models; see `keras_xmr.audit.candidates`."""
 
 ALIASES: dict[str, object] = {
     "PositiveInt": PositiveInt,

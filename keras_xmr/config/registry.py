@@ -1,4 +1,4 @@
-"""What encoders, heads, matchers, losses and so on there are, read without importing them.
+"""The components (encoders, heads, matchers, losses and so on), read without importing them.
 
 Every public class of `keras_xmr/losses/*.py` that derives from `Loss` is a loss, and so for the
 other families. Its name in a config is its class name in snake case, and its options are the
@@ -31,7 +31,7 @@ from keras_xmr.config.option_types import ALIASES
 
 @dataclass(frozen=True)
 class Family:
-    """Components that can stand in for each other.
+    """Interchangeable components.
 
     Attributes:
         folder: The folder of `keras_xmr` that holds them.
@@ -66,10 +66,10 @@ class Choice(BaseModel):
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of the component's constructor."""
-        return self.model_dump(exclude={"name", *self.beside()})
+        return self.model_dump(exclude={"name", *self.extra_keys()})
 
     @classmethod
-    def beside(cls) -> tuple[str, ...]:
+    def extra_keys(cls) -> tuple[str, ...]:
         """Keys of the section that are not options of the component."""
         return ()
 
@@ -81,7 +81,7 @@ class Choice(BaseModel):
 
 @dataclass(frozen=True)
 class Component:
-    """One class of a family, as far as its source text tells.
+    """One class of a family, as read from its source text.
 
     Attributes:
         family: For instance "loss".
@@ -90,8 +90,8 @@ class Component:
         class_name: Its name in that module.
         summary: The first line of its docstring.
         options: The config section that chooses it: its name and its options.
-        contract: What it declares of itself; None in a family where nothing is declared.
-        search: How the index searches by it, for a matcher that says so.
+        contract: Its declaration; None in a family without declarations.
+        search: The declaration `SEARCH` of a matcher, or None.
     """
 
     family: str
@@ -120,8 +120,8 @@ class Component:
 
 
 def summaries(names: Iterable[str], *families: str) -> dict[str, str]:
-    """What components are, in a sentence each, by name; names that are none are left out."""
-    known = {name: found for family in families for name, found in components(family).items()}
+    """One-sentence summaries of components, by name; unknown names are omitted."""
+    known = {name: one for family in families for name, one in components(family).items()}
     return {name: known[name].summary for name in names if name in known}
 
 
@@ -131,13 +131,13 @@ def build(family: str, choice: Choice, **arguments: Any) -> Any:
     Args:
         family: The family, a key of `FAMILIES`.
         choice: The section.
-        **arguments: What its constructor takes beside the options.
+        **arguments: Further arguments of its constructor.
     """
     return components(family)[choice.name].load()(**choice.options(), **arguments)
 
 
-def declared(family: str, choice: Choice) -> Any:
-    """What a component declares of itself, with the options of a section."""
+def contract_of(family: str, choice: Choice) -> Any:
+    """The declaration of a component, with the options of a section."""
     return components(family)[choice.name].contract.with_options(choice.options())
 
 
@@ -154,28 +154,28 @@ def components(family: str) -> Mapping[str, Component]:
         family: A key of `FAMILIES`.
 
     Raises:
-        KeyError: If there is no such family.
+        KeyError: If the family is unknown.
         PluginError: If a component cannot be read, or has a name that is taken.
     """
     folder, base = FAMILIES[family].folder, FAMILIES[family].base
-    own, plugins = _classes_of_folder(folder), plugin_classes()
-    # Classes that others are made of, such as those of base.py and queries_base.py, are none.
-    modules = [module for module in own if not module.endswith("base")]
-    found: dict[str, Component] = {}
+    builtin, plugins = _classes_of_folder(folder), plugin_classes()
+    # Base classes, such as those of base.py and queries_base.py, are not components.
+    modules = [module for module in builtin if not module.endswith("base")]
+    known: dict[str, Component] = {}
     for module in (*modules, *plugins):
-        # A base of ours is not to be hidden by one of the same name in a plugin.
-        classes = own if module in own else {**own, **plugins}
+        # A plugin must not hide a built-in base class of the same name.
+        classes = builtin if module in builtin else {**builtin, **plugins}
         for name in classes[module]:
             nodes = ancestry(classes, module, name)
             if name.startswith("_") or base not in (node.name for node in nodes[1:]):
                 continue
             component = _read_class(nodes, family, module)
-            if (other := found.setdefault(component.name, component)) is not component:
+            if (other := known.setdefault(component.name, component)) is not component:
                 raise PluginError(
                     f"{module} has a {family} {component.name!r}, and so has {other.module}; give "
                     f"the class {name} another name"
                 )
-    return dict(sorted(found.items()))
+    return dict(sorted(known.items()))
 
 
 def import_plugins() -> None:
@@ -220,8 +220,9 @@ def _read_class(nodes: Sequence[ast.ClassDef], family: str, module: str) -> Comp
         for one in nodes:
             _check_constants(one, family)
         options, kind = _read_options(nodes, module), CONTRACTS.get(family)
-        own = _read_contract(nodes[:1], "CONTRACT", kind)
-        for name in sorted(own.options_named() - set(options.model_fields) if own else ()):
+        written = _read_contract(nodes[:1], "CONTRACT", kind)
+        names = written.named_options() if written else set()
+        for name in sorted(names - set(options.model_fields)):
             raise ValueError(
                 f"CONTRACT names the option {name!r}, which its constructor does not take."
                 f"{nearest(name, options.model_fields)}"
@@ -250,7 +251,7 @@ def _assignments(node: ast.ClassDef) -> Iterable[tuple[str, ast.expr]]:
 
 
 def _check_constants(node: ast.ClassDef, family: str) -> None:
-    """Checks that what looks like a declaration is one, and is a literal.
+    """Checks that upper-case attributes are literals, and not fields of the contract.
 
     Raises:
         ValueError: If it is not.
@@ -284,12 +285,12 @@ def _read_contract(nodes: Sequence[ast.ClassDef], name: str, kind: type[Contract
     Raises:
         ValueError: If it is not a literal, or has a field that it does not know.
     """
-    found = []
+    contracts = []
     for node in nodes:
         value = dict(_assignments(node)).get(name)
         if value is not None and kind is not None:
-            found.append(_literal_contract(value, name, kind))
-    return derived_contract(found)
+            contracts.append(_literal_contract(value, name, kind))
+    return derived_contract(contracts)
 
 
 def _literal_contract(value: ast.expr, name: str, kind: type[Contract]) -> Contract:
@@ -346,7 +347,7 @@ def _read_default(name: str, node: ast.expr) -> Any:
 
 
 def _read_type(node: ast.expr | None, where: str) -> Any:
-    """The type that an annotation stands for, without evaluating it."""
+    """Converts an annotation to a type without evaluating it."""
     match node:
         case ast.Name(id=name) if name in ALIASES:
             return ALIASES[name]
@@ -360,9 +361,9 @@ def _read_type(node: ast.expr | None, where: str) -> Any:
             return list[_read_type(item, where)]  # type: ignore[misc]
         case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=items)):
             types = [... if _is_ellipsis(item) else _read_type(item, where) for item in items]
-            found: Any = tuple[tuple(types)]  # type: ignore[misc]
-            # Null stands for none, where that means something.
-            return Annotated[found, Field(min_length=1)] if ... in types else found
+            kind: Any = tuple[tuple(types)]  # type: ignore[misc]
+            # None of several is written as null.
+            return Annotated[kind, Field(min_length=1)] if ... in types else kind
     known = f"one of {', '.join(ALIASES)}, a Literal, or a tuple of these"
     if node is None:
         raise TypeError(f"{where} has no type; write {known}")
@@ -374,9 +375,9 @@ def _is_ellipsis(node: ast.expr) -> bool:
 
 
 def _documented_args(docstring: str) -> dict[str, str]:
-    """What the `Args:` section of a docstring says of each argument."""
+    """The descriptions in the `Args:` section of a docstring, by argument."""
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, re.M | re.S)
     if not section:
         return {}
-    found = re.findall(r"^    (\w+): (.*?)(?=^    [\w*]+: |\Z)", section[1], re.M | re.S)
-    return {name: " ".join(text.split()) for name, text in found}
+    entries = re.findall(r"^    (\w+): (.*?)(?=^    [\w*]+: |\Z)", section[1], re.M | re.S)
+    return {name: " ".join(text.split()) for name, text in entries}

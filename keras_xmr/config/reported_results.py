@@ -57,5 +57,4 @@ class ReportedResults(Section):
     another number say that they are not comparable. Null where it is not known."""
 
     figures: tuple[ReportedFigures, ...] = ()
-    """What is printed there; the report sets our figures beside them. None where the paper
-    prints none."""
+    """The printed figures; the report compares ours with them. Empty where the paper has none."""

@@ -1,4 +1,4 @@
-"""What a training and an evaluation can do with the data and the model of a config, and why not."""
+"""Checks that data, training and evaluation of a config fit together."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from data_pipelines.sources import Source
 from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.model_compatibility import Mistake, embedding_kinds, written
-from keras_xmr.config.registry import components, declared
+from keras_xmr.config.model_compatibility import Mistake, embedding_kinds, options_text
+from keras_xmr.config.registry import components, contract_of
 from keras_xmr.judgements import EXTENDED_COCO, TRUTH, name_clashes
 
 if TYPE_CHECKING:
     from keras_xmr.config.schema import Config
 
 PARTS = ("encoder", "pooling", "head", "log_variance")
-"""The parts of a tower, which can be frozen or have a learning rate of their own."""
+"""The parts of a tower, which can be frozen or have other learning rates."""
 
 
 def check_run(config: Config) -> Iterator[Mistake]:
-    """Yields what cannot work of the data, the training and the evaluation."""
+    """Yields the mistakes of the data, the training and the evaluation."""
     yield from _mixing(config)
     yield from _data(config)
     yield from _phases(config)
@@ -42,12 +42,12 @@ def _mixing(config: Config) -> Iterator[Mistake]:
     if config.data.source.holds == "regions":
         yield ("data", "image", key), "images are mixed as pixels, and the source holds regions"
     for loss in config.objective:
-        if not declared("loss", loss).takes_mixed:
-            names = [n for n, c in components("loss").items() if c.contract.takes_mixed]
+        if not contract_of("loss", loss).supports_soft_targets:
+            names = [n for n, c in components("loss").items() if c.contract.supports_soft_targets]
             yield (
                 ("data", "image", key),
-                f"{loss.name!r} knows pairs that match and pairs that do not, and a mixed image "
-                f"matches in part; losses that know of this are: {', '.join(names)}",
+                f"{loss.name!r} needs pairs that match or do not, and a mixed image "
+                f"matches in part; losses with soft targets are: {', '.join(names)}",
             )
 
 
@@ -60,36 +60,36 @@ def _data(config: Config) -> Iterator[Mistake]:
         if value == wanted and not classes:
             yield (
                 key,
-                f"{wanted!r} needs one class an image, which the source "
+                f"{wanted!r} needs one class per image, which the source "
                 f"{config.data.source.name!r} does not have",
             )
 
 
 def _training_judgements(config: Config) -> Iterator[Mistake]:
-    """Pairs that people have judged: who of the losses can learn from them."""
+    """Human judgements, and losses that cannot learn from them."""
     if config.data.training_judgements is None:
         return
     key = ("data", "training_judgements")
-    if not any(declared("loss", loss).reads_matches for loss in config.objective):
+    if not any(contract_of("loss", loss).reads_matches for loss in config.objective):
         names = ", ".join(loss.name for loss in config.objective)
-        yield key, f"no loss of the objective ({names}) learns from who matches whom; leave it out"
+        yield key, f"no loss of the objective ({names}) learns from matching pairs; remove it"
     for number, loss in enumerate(config.objective):
-        if declared("loss", loss).one_image:
+        if contract_of("loss", loss).assumes_one_image_per_caption:
             yield (
                 ("objective", number, "name"),
-                f"{loss.name!r} takes a caption to match one image, and data.training_judgements "
-                "may name several, or none; leave one of the two out",
+                f"{loss.name!r} assumes one image per caption, and data.training_judgements "
+                "may name several, or none; remove one of the two",
             )
     if config.data.image.mixes:
         yield key, "says nothing of mixed images; write data.image: {mixup: 0, cutmix: 0}"
 
 
 def _precomputed(config: Config) -> Iterator[Mistake]:
-    """Features that are computed once do not change, nor do the pixels that they are made of."""
+    """Features that are computed once need a frozen encoder and fixed pixels."""
     if not config.train.precompute_features:
         return
     key = ("train", "precompute_features")
-    if declared("encoder", config.model.image.encoder).reads != "pixels":
+    if contract_of("encoder", config.model.image.encoder).reads != "pixels":
         yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
         return
     phases = config.train.phases
@@ -112,7 +112,7 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
 
 
 def _precomputed_captions(config: Config) -> Iterator[Mistake]:
-    """Features of captions, likewise."""
+    """Features of captions need a frozen encoder and fixed words."""
     if not config.train.precompute_captions:
         return
     key = ("train", "precompute_captions")
@@ -130,15 +130,15 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
             "at random; write data.text.drop_words: 0",
         )
     for loss in config.objective:
-        if declared("loss", loss).reads_words:
+        if contract_of("loss", loss).reads_words:
             yield key, f"{loss.name!r} reads the words of captions; leave this out"
 
 
 def _start(config: Config) -> Iterator[Mistake]:
-    """What begins at CCA has the linear maps that are set."""
+    """A start at CCA needs linear maps in both towers."""
     for side in ("image", "text"):
         head = getattr(config.model, side).head
-        needed = declared("head", head).needs_start
+        needed = contract_of("head", head).needs_start
         if needed not in (None, config.train.start):
             yield (
                 ("model", side, "head", "name"),
@@ -154,17 +154,17 @@ def _start(config: Config) -> Iterator[Mistake]:
         )
     for side in ("image", "text"):
         tower = getattr(config.model, side)
-        if tower.pooling is None or declared("pooling", tower.pooling).set_by != "cca":
+        if tower.pooling is None or contract_of("pooling", tower.pooling).set_by != "cca":
             names = [n for n, c in components("pooling").items() if c.contract.set_by == "cca"]
             yield (
                 ("train", "start"),
                 f"'cca' sets the pooling `{names[0]}`, which model.{side} does not have; write "
                 f"model.{side}.pooling: {' or '.join(names)}",
             )
-        head = declared("head", tower.head)
+        head = contract_of("head", tower.head)
         if not head.begins_as_pooling:
             opposite = {n: not v for n, v in head.options_for("begins_as_pooling").items()}
-            way_out = f"model.{side}.head.{written(opposite)}" if opposite else "another head"
+            way_out = f"model.{side}.head.{options_text(opposite)}" if opposite else "another head"
             yield (
                 ("train", "start"),
                 f"'cca' begins at the pooling, but the LayerNorm of model.{side}.head undoes it; "
@@ -180,11 +180,11 @@ def _start(config: Config) -> Iterator[Mistake]:
 
 
 def _closed_form(config: Config) -> Iterator[Mistake]:
-    """A part of embeddings in closed form is in both towers, and is set."""
+    """A part of embeddings in closed form must be in both towers, and be set."""
     options = {}
     for side in ("image", "text"):
         pooling = getattr(config.model, side).pooling
-        option = pooling and declared("pooling", pooling).closed_form
+        option = pooling and contract_of("pooling", pooling).closed_form
         options[side] = (option, getattr(pooling, option, 0)) if option else ("", 0)
     for side, (option, width) in options.items():
         key = ("model", side, "pooling", option)
@@ -201,12 +201,12 @@ def _closed_form(config: Config) -> Iterator[Mistake]:
         if config.train.start != "cca" and config.train.initial_weights is None:
             yield key, "nothing sets the closed form; write train.start: cca"
         head = getattr(config.model, side).head
-        if declared("head", head).reads_pooling:
+        if contract_of("head", head).reads_pooling:
             yield key, f"{head.name!r} reads the whole matrix of its pooling; write 0"
 
 
 def _gradient_caching(config: Config) -> Iterator[Mistake]:
-    """Batch normalisation, as far as the config tells of it, in towers that embed in chunks."""
+    """Batch normalisation that the config shows, in towers that embed in chunks."""
     if config.train.gradient_caching is None:
         return
     for number, phase in enumerate(config.train.phases):
@@ -221,44 +221,44 @@ def _gradient_caching(config: Config) -> Iterator[Mistake]:
 
 
 def _compiled(config: Config) -> Iterator[Mistake]:
-    """What XLA cannot compile: shapes that hang on the numbers of a batch."""
+    """Losses that XLA cannot compile, and gradient caching."""
     if not config.train.jit_compile:
         return
     key = ("train", "jit_compile")
     if config.train.gradient_caching is not None:
         yield key, "XLA cannot compile train.gradient_caching; leave out one of the two"
     for number, loss in enumerate(config.objective):
-        contract = declared("loss", loss)
+        contract = contract_of("loss", loss)
         if contract.compiles:
             continue
         if needed := contract.options_for("compiles"):
             yield (
                 key,
                 f"XLA cannot compile the loss {loss.name!r} with these options; leave it out, or "
-                f"write objective.{number} with {written(needed)}",
+                f"write objective.{number} with {options_text(needed)}",
             )
         else:
             yield key, f"XLA cannot compile the loss {loss.name!r}; leave it out"
 
 
 def _batch_norms(config: Config, side: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Parts of a tower that normalise by batches: by what they are frozen, and what they are."""
+    """Parts of a tower that normalise by batches: the names that freeze them, and a description."""
     tower = getattr(config.model, side)
-    if (encoder := declared("encoder", tower.encoder)).batch_norm:
+    if (encoder := contract_of("encoder", tower.encoder)).batch_norm:
         option = next(iter(encoder.options_for("batch_norm")), "")
-        own = f"model.{side}.encoder.{option}" if option else f"the encoder {tower.encoder.name!r}"
+        name = f"model.{side}.encoder.{option}" if option else f"the encoder {tower.encoder.name!r}"
         # A layer that comes before the encoder proper is not frozen with it.
-        yield (side,) if option else (f"{side}.encoder",), own
-    if tower.pooling is not None and (pooling := declared("pooling", tower.pooling)).batch_norm:
+        yield (side,) if option else (f"{side}.encoder",), name
+    if tower.pooling is not None and (pooling := contract_of("pooling", tower.pooling)).batch_norm:
         option = next(iter(pooling.options_for("batch_norm")), "")
-        own = f"model.{side}.pooling.{option}" if option else f"the pooling {tower.pooling.name!r}"
-        yield (f"{side}.pooling", f"{side}.head"), own
+        name = f"model.{side}.pooling.{option}" if option else f"the pooling {tower.pooling.name!r}"
+        yield (f"{side}.pooling", f"{side}.head"), name
 
 
 def _judgements(config: Config) -> Iterator[Mistake]:
     files = config.data.source.judgement_files()
-    for number, own in enumerate(config.evaluation.judgements):
-        key, source = ("evaluation", "judgements", number), own.source
+    for number, section in enumerate(config.evaluation.judgements):
+        key, source = ("evaluation", "judgements", number), section.source
         if source in files:
             # Data may come later; a folder that is there without the file is a mistake.
             if files[source].parent.is_dir() and not files[source].is_file():
@@ -267,7 +267,7 @@ def _judgements(config: Config) -> Iterator[Mistake]:
             if not os.path.isfile(source):
                 yield (
                     key,
-                    f"there is no file {cut(repr(source))}; it should be a CSV file, or one of "
+                    f"{cut(repr(source))} does not exist; it should be a CSV file, or one of "
                     f"{', '.join([*files, *EXTENDED_COCO])}",
                 )
         elif config.data.source.name != "coco":
@@ -280,14 +280,14 @@ def _judgements(config: Config) -> Iterator[Mistake]:
 
 
 def _paper(config: Config) -> Iterator[Mistake]:
-    """Names in the figures of a paper. What is not evaluated has no figure of ours, no more."""
+    """Unknown names in the figures of a paper."""
     for number, figures in enumerate(config.paper.figures if config.paper else ()):
         for family in ("matcher", "reranker"):
             name = getattr(figures, family)
             if name is not None and name not in components(family):
                 yield (
                     ("paper", "figures", number, family),
-                    f"there is no {family} {cut(repr(name))}.{nearest(name, components(family))}",
+                    f"unknown {family} {cut(repr(name))}.{nearest(name, components(family))}",
                 )
 
 
@@ -302,7 +302,7 @@ def _without_variance(config: Config) -> list[str]:
 
 
 def _is_frozen(side: str, names: tuple[str, ...]) -> bool:
-    """Whether nothing of a tower is trained. Its pooling is a part of its head."""
+    """Whether a tower is not trained. Its pooling is a part of its head."""
     return side in names or {f"{side}.encoder", f"{side}.head"} <= set(names)
 
 
@@ -316,7 +316,7 @@ def _phases(config: Config) -> Iterator[Mistake]:
             if name not in parts:
                 yield (
                     (*key, where),
-                    f"there is no part {cut(repr(name))}. There are: {', '.join(parts)}",
+                    f"unknown part {cut(repr(name))}. There are: {', '.join(parts)}",
                 )
             if name in _unpooled(config):
                 yield (*key, where), f"the tower of {name!r} has no pooling"

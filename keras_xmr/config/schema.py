@@ -66,25 +66,25 @@ def _with_keys(options: type[Choice], keys: Mapping[str, Any]) -> type[Choice]:
     new = {name: field for name, field in keys.items() if name not in options.model_fields}
     if not new:
         return options
-    base = type(options.__name__, (options,), {"beside": classmethod(lambda cls: tuple(new))})
+    base = type(options.__name__, (options,), {"extra_keys": classmethod(lambda cls: tuple(new))})
     return create_model(options.__name__, __base__=base, **new)
 
 
 def weight_of(loss: Choice) -> float:
     """The factor of a loss in the objective: 1 for one with an option of that name."""
-    return loss.weight if "weight" in loss.beside() else 1.0  # type: ignore[attr-defined]
+    return loss.weight if "weight" in loss.extra_keys() else 1.0  # type: ignore[attr-defined]
 
 
-def _by_name(value: Any) -> Any:
-    """Lets a component without options be written as its name alone."""
+def _expand_name(value: Any) -> Any:
+    """Expands the name of a component to its section."""
     return {"name": value} if isinstance(value, str) else value
 
 
-_BY_NAME = BeforeValidator(_by_name)
+_BY_NAME = BeforeValidator(_expand_name)
 
 
-def _by_source(value: Any) -> Any:
-    """Lets judgements without options be written as their source alone."""
+def _expand_source(value: Any) -> Any:
+    """Expands the source of judgements to their section."""
     return {"source": value} if isinstance(value, str) else value
 
 
@@ -117,7 +117,7 @@ class ModelOptions(Section):
     """Makes the score matrix of a batch of images and a batch of captions."""
 
 
-# What is larger overflows float32 in the first steps.
+# Larger rates overflow float32 in the first steps.
 _FASTEST = 1000.0
 _WEIGHT = (
     float,
@@ -126,12 +126,12 @@ _WEIGHT = (
 
 
 class PhaseOptions(Section):
-    """One phase of training. Every phase has an optimizer and a schedule of its own."""
+    """One phase of training, with a new optimizer and schedule."""
 
     epochs: PositiveInt
-    """How many epochs the phase lasts. An epoch sees every training caption once, and with the
-    sampler `images_with_all_captions` every training image. What fills no batch is left out, and
-    `one_per_class` draws as many pairs as there are captions."""
+    """Number of epochs of the phase. An epoch sees every training caption once, and with the
+    sampler `images_with_all_captions` every training image. Pairs that do not fill a batch are
+    omitted, and `one_per_class` draws as many pairs as there are captions."""
 
     learning_rate: Annotated[float, Field(gt=0, le=_FASTEST)]
     """Learning rate at its highest."""
@@ -149,7 +149,7 @@ class PhaseOptions(Section):
     """The learning rate grows from 0 during this many epochs; they count among `epochs`."""
 
     schedule: Literal["constant", "cosine", "step"] = "cosine"
-    """What the learning rate does after the warm-up: stays, falls to 0 as a cosine, or falls by
+    """The learning rate after the warm-up: constant, a cosine that falls to 0, or steps by
     `decay_factor` at each of `decay_epochs`."""
 
     cosine_epochs: PositiveFloat | None = None
@@ -168,27 +168,27 @@ class PhaseOptions(Section):
 
 
 class WatchdogOptions(Section):
-    """What is watched while a model trains."""
+    """Detection of faults in training."""
 
     on_nan: Literal["stop", "warn"] = "stop"
-    """What happens when a loss is NaN or infinite. "stop" keeps the last good checkpoint; "warn"
-    leaves out validations that are not possible then."""
+    """The action when a loss is NaN or infinite. "stop" keeps the last good checkpoint; "warn"
+    skips validations that are not possible then."""
 
     sigma: tuple[PositiveFloat, PositiveFloat] = (1e-3, 1e3)
     """Smallest and largest geometric mean of sigma that is not called collapsed or exploded."""
 
     on_sigma: Literal["stop", "warn"] = "warn"
-    """What happens outside of these bounds."""
+    """The action outside of these bounds."""
 
     flat_steps: NonNegativeInt = 500
     """A loss that stays for this many steps at the value that it has when all scores are equal
     is called flat; 0 turns this off."""
 
     flat_tolerance: Fraction = 0.05
-    """How near to that value counts as at it, as a part of it."""
+    """Relative tolerance of that value."""
 
     on_flat: Literal["stop", "warn"] = "warn"
-    """What happens then."""
+    """The action on a flat loss."""
 
 
 class CCAOptions(Section):
@@ -205,12 +205,12 @@ class CCAOptions(Section):
     """Powers of its canonical correlation that a direction is weighted with."""
 
     directions: tuple[PositiveInt, ...] = ()
-    """How many of the first directions are kept, where the embedding has room for more; empty keeps
-    all. Few photos want few."""
+    """Numbers of first directions to keep, where the embedding has more; empty keeps all. Few
+    photos need few."""
 
 
 class TrainOptions(Section):
-    """How the model is trained."""
+    """Options of the training."""
 
     batch_size: Annotated[int, Field(ge=2)] = 128
     """Image-caption pairs a step, over all replicas together; images with the sampler
@@ -218,13 +218,13 @@ class TrainOptions(Section):
 
     gradient_caching: PositiveInt | None = None
     """Images, and captions, that a tower embeds at once (Gao et al. 2021); null embeds the whole
-    batch. Memory is then that of so many, and of the losses; a step computes embeddings twice. The
-    gradient is that of the whole batch, so nothing that is trained may normalise by batches."""
+    batch. Memory is then that of these items, and of the losses; a step computes embeddings twice.
+    The gradient is that of the whole batch, so no trained part may normalise by batches."""
 
     sampler: Literal["pairs", "one_per_class", "images_with_all_captions"] = "pairs"
-    """What makes a batch: `pairs`, all pairs in random order; `one_per_class`, one random pair of
+    """Sampling of batches: `pairs`, all pairs in random order; `one_per_class`, one random pair of
     each of `batch_size` different classes; or `images_with_all_captions`, `batch_size` images
-    and all captions of each: for losses over several right answers, such as `smooth_ap` and
+    and all captions of each: for losses over several relevant items, such as `smooth_ap` and
     `supervised_contrastive`."""
 
     optimizer: Annotated[Choice, OneOf("optimizer"), _BY_NAME]
@@ -237,37 +237,37 @@ class TrainOptions(Section):
 
     precompute_features: bool = False
     """Whether the features of the images are computed once, and training reads them in place of
-    pixels in the phases that freeze `image.encoder`. They are kept in half precision, beside the
-    records; images are seen as in evaluation, in all phases. What is trained and exported is the
-    same as without, up to rounding. Where every phase freezes the encoder, evaluation reads them
-    too."""
+    pixels in the phases that freeze `image.encoder`. They are stored in half precision, next to the
+    records; images are preprocessed as in evaluation, in all phases. The trained and exported model
+    is the same as without, up to rounding. Where every phase freezes the encoder, evaluation reads
+    them too."""
 
     precompute_captions: bool = False
     """Whether the features of the captions are computed once, and training reads them in place of
-    word ids in the phases that freeze `text.encoder`. They are kept in half precision, beside the
-    records; no words are dropped, in any phase. What is trained and exported is the same as
+    word ids in the phases that freeze `text.encoder`. They are stored in half precision, next to
+    the records; no words are dropped, in any phase. The trained and exported model is the same as
     without, up to rounding. Where every phase freezes the encoder, evaluation reads them too."""
 
     start: Literal["random", "cca"] = "random"
-    """Where what is not pretrained begins: at random, or, with `pooling: projection` in both
-    towers, at regularised canonical correlation analysis of the training split. Heads begin
-    there with `rezero: true`."""
+    """Initial weights without pretraining: random, or, with `pooling: projection` in both towers,
+    regularised canonical correlation analysis of the training split. Heads need `rezero: true`
+    for that."""
 
     cca: CCAOptions = CCAOptions()
-    """For `start: cca`: what is tried."""
+    """For `start: cca`: the hyperparameters to try."""
 
     initial_weights: Path | None = None
     """The folder of a finished run with the same `model` section, such as
-    saved_models/csv_pretrained: training begins with its weights, and with its words. Null begins
-    anew."""
+    saved_models/csv_pretrained: training begins with its weights and its vocabulary. Null starts
+    without them."""
 
     devices: PositiveInt | None = None
-    """How many devices of this machine share a batch; null takes all GPUs."""
+    """Number of devices of this machine that share a batch; null takes all GPUs."""
 
     operation_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """How many threads of a CPU share one operation, in all steps of a run; null takes all cores.
+    """Number of CPU threads that share one operation, in all steps of a run; null takes all cores.
     Small networks are faster with 1: their operations are too short to be shared, and both towers
-    still run beside each other. TF_NUM_INTRAOP_THREADS in the environment takes precedence."""
+    still run in parallel. TF_NUM_INTRAOP_THREADS in the environment takes precedence."""
 
     clip_norm: PositiveFloat | None = 2.0
     """Largest global norm of the gradients; null does not clip."""
@@ -277,9 +277,10 @@ class TrainOptions(Section):
 
     jit_compile: bool = False
     """Whether the training step is compiled with XLA, for GPUs. Captions are then padded to
-    multiples of 8, since each length is compiled anew. On a CPU it is slower: one thread took 222
-    ms for a step of `csv_pcme_regions` (64 pairs, 36 regions of 512 numbers, 256 dimensions) and 57
-    ms for one of `csv_vsepp_regions`, and compiled 1,076 and 962 ms, after 16 and 8 s a length."""
+    multiples of 8, since each length is compiled separately. On a CPU it is slower: one thread took
+    222 ms for a step of `csv_pcme_regions` (64 pairs, 36 regions of 512 numbers, 256 dimensions)
+    and 57 ms for one of `csv_vsepp_regions`, and compiled 1,076 and 962 ms, after 16 and 8 s a
+    length."""
 
     checkpoint_steps: NonNegativeInt = 1000
     """Steps between two checkpoints, besides the one at the end of each epoch; 0 for none."""
@@ -307,28 +308,27 @@ class TrainOptions(Section):
     """Steps between two looks at the losses, by TensorBoard and by the watchdog."""
 
     watchdog: WatchdogOptions = WatchdogOptions()
-    """What is watched while the model trains."""
+    """Detection of faults in training."""
 
 
 class RelevanceOptions(Section):
-    """How relevant a caption is to an image, by the captions that were written for the image.
+    """Relevance of captions to images, by the captions that were written for the image.
 
     Read where a loss learns from it, and by the command `relevance`. The captions of a split are
     the references of its images, and n-grams are weighed by how rare they are in that split.
     """
 
     measure: RelevanceMeasure = "cider"
-    """What relevance is: `cider`, the mean cosine of TF-IDF vectors of n-grams of one to four
+    """Measure of relevance: `cider`, the mean cosine of TF-IDF vectors of n-grams of one to four
     words, from 0 to 1; `cider_d`, the clipped and length-penalised variant that `pycocoevalcap`
     computes, from 0 to 10; or `tf_idf`, the cosine of TF-IDF vectors of words, from 0 to 1, which
     the released code of DAA trains with."""
 
     train_measure: RelevanceMeasure | None = None
-    """What losses learn from, where it is another measure than that of the evaluation; null for
-    the same."""
+    """The measure in training, where it differs from that of the evaluation; null for the same."""
 
     tokenizer: RelevanceTokenizer = "ptb"
-    """What splits captions into words: `ptb`, rules of the Penn Treebank that need nothing else,
+    """The tokenizer of captions: `ptb`, rules of the Penn Treebank that need nothing else,
     or `java`, the program that `pycocoevalcap` calls; it needs that package and Java."""
 
 
@@ -339,17 +339,17 @@ class JudgementSection(Section):
     """`eccv_caption` or `cxc`, a name that comes with the data set, or a file."""
 
     name: str | None = None
-    """What figures against them are called; by default the name of the source, or that of the file
-    without its ending."""
+    """The name of figures against them; by default that of the source, or of the file without its
+    suffix."""
 
     unjudged: Unjudged | None = None
-    """How pairs that the source does not name are taken: `left_out`, so that lists are condensed
+    """Treatment of pairs that the source does not name: `left_out`, so that lists are condensed
     to the judged pairs; `wrong`; or `wrong_in_pool`, which is wrong among the images and captions
-    that the source names, and left out beyond them. By default they are left out for Flickr8K's
+    that the source names, and unjudged beyond them. The default is `left_out` for Flickr8K's
     human judgements, and wrong for all others."""
 
     annotated: bool | None = None
-    """Whether annotated pairs are right, too, whatever the source says; with `left_out` and
+    """Whether annotated pairs are relevant, too, whatever the source says; with `left_out` and
     `wrong_in_pool`, those of images and captions that the source names. By default they are for
     Flickr8K's human judgements, and not for others."""
 
@@ -362,7 +362,7 @@ class JudgementSection(Section):
 
 
 class EvaluationOptions(Section):
-    """How the model is evaluated."""
+    """Options of the evaluation."""
 
     splits: tuple[Literal["train", "val", "test"], ...] = ("test",)
     """The splits that the command `evaluate` evaluates."""
@@ -371,15 +371,15 @@ class EvaluationOptions(Section):
     """Images, or captions, that are embedded at once."""
 
     matchers: tuple[Annotated[Choice, OneOf("matcher"), _BY_NAME], ...] = ()
-    """Further matchers to score the test with, beside the one that the model was trained with.
+    """Further matchers for the evaluation, in addition to the one that the model was trained with.
     Those that have a scale and a shift take the trained ones."""
 
     rerankers: tuple[Annotated[Choice, OneOf("reranker"), _BY_NAME], ...] = ()
     """Re-rankers of the scores of every matcher. Each uses all queries of a split at once
-    (transductive), so what it reaches stands in tables of its own."""
+    (transductive), so its results are in separate tables."""
 
     metrics: tuple[Annotated[Choice, OneOf("metric"), _BY_NAME], ...] = ()
-    """Further metrics of every query, beside those that are always measured."""
+    """Further metrics of every query, in addition to the standard ones."""
 
     tile: tuple[PositiveInt, PositiveInt] = (256, 1024)
     """Images and captions that are scored at once."""
@@ -393,13 +393,13 @@ class EvaluationOptions(Section):
 
     time_limit: PositiveFloat | None = 12.0
     """The most hours that scoring a split with one matcher may take, projected from the time of
-    one tile. What takes longer is refused before it begins, so that nobody waits for days unasked;
-    null, or `--yes`, takes any time. In training nothing is refused."""
+    one tile. A longer evaluation is refused before it begins; null, or `--yes`, allows any time. In
+    training nothing is refused."""
 
     semantic_precision: bool = True
     """Whether the average semantic precision (ASP) is computed, by the `relevance` of captions,
-    about a minute for 5,000 images and 25,000 captions; and beside it that by TF-IDF, which the
-    released evaluators of ASP use."""
+    about a minute for 5,000 images and 25,000 captions; and also that by TF-IDF, which the released
+    evaluators of ASP use."""
 
     plausible_match: bool = True
     """Whether Plausible-Match R-Precision (PMRP) is computed where images have label vectors."""
@@ -408,23 +408,23 @@ class EvaluationOptions(Section):
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
     on COCO, for "1K test images". 0 for none."""
 
-    judgements: tuple[Annotated[JudgementSection, BeforeValidator(_by_source)], ...] = ()
-    """Further judgements to measure against, beside those of `data.judgements`, by their source or
+    judgements: tuple[Annotated[JudgementSection, BeforeValidator(_expand_source)], ...] = ()
+    """Further judgements to measure against, in addition to `data.judgements`, by their source or
     with options: `eccv_caption` or `cxc` on COCO's test split (they need
     `pip install 'keras-xmr[eccv]'`), `experts` or `crowd` on Flickr8K's, or a CSV file with the
     columns `image,caption,grade`, which goes by the ids of the data set, or the file of a
     benchmark: CIRCO, Flickr8K, HierarCaps, INQUIRE, Marqo-GS."""
 
     report_card: bool = True
-    """Whether the report has a card of what match probabilities, and the sigma of a Gaussian
-    embedding, are worth. For it, images and captions are embedded again: 200 with pixels erased
-    and words dropped, and at most 1,000 photos of the validation split, by which answer sets are
-    calibrated."""
+    """Whether the report assesses the calibration of match probabilities and the informativeness of
+    sigma of Gaussian embeddings. For it, images and captions are embedded again: 200 with pixels
+    erased and words dropped, and at most 1,000 photos of the validation split, by which conformal
+    prediction sets are calibrated."""
 
     save_scores: bool = False
-    """Whether the scores of the model's own matcher are kept, as `scores-<split>.npy` beside
-    the report, and with them `ground-truth-<split>.json`. Both together are what
-    `evaluate --scores=... --ground-truth=...` takes."""
+    """Whether the scores of `model.matcher` are stored, as `scores-<split>.npy` next to the report,
+    with `ground-truth-<split>.json`. Both together are the inputs of
+    `evaluate --scores=... --ground-truth=...`."""
 
     learned: Path | None = None
     """An index of the run whose `learn` has learned from marks: captions are then changed as its
@@ -433,10 +433,10 @@ class EvaluationOptions(Section):
 
 
 class AuditOptions(Section):
-    """What the command `audit` looks for: unlabelled pairs that models believe in."""
+    """Options of the command `audit`, which finds unlabelled pairs that models score high."""
 
     split: Literal["train", "val", "test"] = "test"
-    """The split whose labels are audited."""
+    """The audited split."""
 
     pairs: PositiveInt = 200
     """The most pairs that the annotation page shows."""
@@ -448,8 +448,8 @@ class AuditOptions(Section):
     """The most pairs of one caption."""
 
     combine: Combination = "mean"
-    """How the beliefs of several models become one: their mean, or the least of them. The belief
-    of a model is how far it ranks a pair ahead of the annotated ones, in both directions."""
+    """Combination of the beliefs of several models: their mean, or the least of them. The belief
+    of a model measures how far it ranks a pair ahead of the annotated ones, in both directions."""
 
     thumbnail: Annotated[int, Field(ge=16, le=2048)] = 480
     """The longer side of the pictures of the annotation page, in pixels. They are shown smaller,
@@ -457,19 +457,19 @@ class AuditOptions(Section):
 
 
 class ExportOptions(Section):
-    """What is exported after training."""
+    """Options of the export."""
 
     weights: Literal["best", "last"] = "best"
     """Whether the weights with the best validation metric are exported, or the last ones. The
     evaluation uses the same."""
 
     keep: PositiveInt = 2
-    """How many versions of the SavedModel are kept. Every export writes the next one, so that a
+    """Number of SavedModel versions that are kept. Every export writes the next one, so that a
     server which watches the folder takes it."""
 
 
 class Config(Section):
-    """One run: data, model, objective, training, evaluation, export, and what it aims at."""
+    """One run: data, model, objective, training, evaluation, export, and published results."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """Name of the run; its outputs go to `<output>/<name>/`."""
@@ -481,11 +481,11 @@ class Config(Section):
     """Seed of everything that is random."""
 
     plugins: tuple[str, ...] = ()
-    """Packages, or modules, of others: their sources, encoders, heads, matchers, losses and so on
-    can be chosen too. Installed packages that say so in their entry points need not be named."""
+    """Packages, or modules, with further sources, encoders, heads, matchers, losses and so on.
+    Installed packages with entry points need not be named."""
 
     data: DataOptions
-    """What is read, and how it becomes batches."""
+    """Data and preprocessing."""
 
     model: ModelOptions
     """Two towers and a matcher."""
@@ -497,43 +497,43 @@ class Config(Section):
     """The losses, each with its `weight`; their weighted sum is minimised."""
 
     relevance: RelevanceOptions = RelevanceOptions()
-    """How relevant a caption is to an image, where a loss learns from that."""
+    """Relevance of captions to images, where a loss learns from it."""
 
     train: TrainOptions
-    """How the model is trained."""
+    """Options of the training."""
 
     evaluation: EvaluationOptions = EvaluationOptions()
-    """How it is evaluated."""
+    """Options of the evaluation."""
 
     audit: AuditOptions = AuditOptions()
-    """How missing labels are looked for."""
+    """Options of the search for missing labels."""
 
     export: ExportOptions = ExportOptions()
-    """What is exported."""
+    """Options of the export."""
 
     paper: ReportedResults | None = None
-    """The row of a paper that the config aims at, and the figures that are printed there."""
+    """The row of a paper that the config reproduces, and its published figures."""
 
     @property
     def folder(self) -> Path:
-        """Where everything that the run makes is kept."""
+        """The folder of all outputs of the run."""
         return self.output / self.name
 
     def judgements_of(self, split: str) -> tuple[JudgementOptions, ...]:
         """`evaluation.judgements` of a split, with files in place of names of the data set.
 
-        Those that come with the data set judge test, and are left out elsewhere.
+        Those that come with the data set are for the test split alone.
         """
         files = self.data.source.judgement_files()
         return tuple(
-            own.options(files)
-            for own in self.evaluation.judgements
-            if split == "test" or own.source not in files
+            section.options(files)
+            for section in self.evaluation.judgements
+            if split == "test" or section.source not in files
         )
 
 
 def rebuild() -> None:
-    """Has the sections take in what plugins have brought, or do without what they have not.
+    """Rebuilds the sections after plugins were added or removed.
 
     Raises:
         PluginError: If a part of a plugin has a name that is taken, or an option that a config

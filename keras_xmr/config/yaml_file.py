@@ -1,9 +1,9 @@
-"""YAML files and overrides as plain data that knows where each key was written.
+"""YAML files and overrides as plain data with the place of each key.
 
 Reads words, numbers, truth values and null, and no other type. A file may `include` others, which
 it then changes; how deep and how much a file, or all of them, can grow is bounded.
 
-A file may also be a grid: under the name of each config, beside the file or in the folder above,
+A file may also be a grid: under the name of each config, in the same folder or the one above,
 those that change few keys of it, each with a `title`. `grid.yaml#row` names one of them.
 """
 
@@ -24,7 +24,7 @@ from keras_xmr.config.messages import cut, nearest
 
 Key = tuple[str | int, ...]
 
-# Far above what a config needs; what is larger is a mistake, or grows by its own anchors.
+# Far above the needs of a config; larger files are mistakes, or grow by anchors.
 _BYTES = 200_000
 _DEPTH = 32
 _VALUES = 10_000
@@ -41,7 +41,7 @@ class ConfigError(UserError):
 
 @dataclass
 class Draft:
-    """Plain data of a config, and where each key of it was written.
+    """Plain data of a config, and the place of each key.
 
     Attributes:
         data: The mapping that the YAML files and the overrides make together.
@@ -52,19 +52,19 @@ class Draft:
     places: dict[Key, str] = field(default_factory=dict)
 
     def place(self, key: Key) -> str:
-        """Where `key`, or the nearest section around it, was written."""
+        """The place of `key`, or of the nearest section around it."""
         while key and key not in self.places:
             key = key[:-1]
         return self.places.get(key, "config")
 
     def forget(self, key: Key) -> None:
-        """Forgets where `key`, and everything below it, was written."""
+        """Removes the places of `key` and of everything below it."""
         for known in [place for place in self.places if place[: len(key)] == key]:
             del self.places[known]
 
 
 class _Loader(yaml.SafeLoader):
-    """Nests so deep and no deeper. A date is a word, as no key of a config holds dates."""
+    """A loader with bounded nesting. Dates are strings, as no key of a config holds dates."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - so PyYAML declares it
         first: [(tag, pattern) for tag, pattern in resolvers if tag in _SCALARS]
@@ -86,9 +86,10 @@ def read_yaml(path: Path) -> Draft:
     """Reads a YAML file and the files that it includes.
 
     Args:
-        path: The file, or `grid.yaml#row`. Its key `include` names files beside it, whose keys it
-            changes: mappings are merged, everything else is replaced. After that, keys with dots
-            change single keys, as overrides do (`train.phases.0.learning_rate: 2.0e-3`).
+        path: The file, or `grid.yaml#row`. Its key `include` names files in the same folder, and
+            its other keys change theirs: mappings are merged, everything else is replaced. After
+            that, keys with dots change single keys, as overrides do (`train.phases.0.learning_rate:
+            2.0e-3`).
 
     Raises:
         ConfigError: If a file cannot be read, is not YAML, has a key twice, or includes itself.
@@ -115,18 +116,18 @@ def _read(path: Path, including: tuple[Path, ...], seen: list[Path], by: str = "
         base, node = _row(node, row, path)
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(f"{path}: a config is a mapping of keys to values")
-    own = Draft()
-    own.data = _construct(node, where, (), own.places)
+    file = Draft()
+    file.data = _construct(node, where, (), file.places)
     if base is not None:
-        own.data.pop("title", None)
-        own.data |= {"name": row, "include": base}
-    draft, by = Draft(), f"{own.place(('include',))}: include: "
-    for name in _included(own, by):
+        file.data.pop("title", None)
+        file.data |= {"name": row, "include": base}
+    draft, by = Draft(), f"{file.place(('include',))}: include: "
+    for name in _included(file, by):
         _merge(draft, _read(path.parent / name, (*including, path.resolve()), seen, by))
-    single = {name: own.data.pop(name) for name in list(own.data) if "." in name}
-    _merge(draft, own)
+    single = {name: file.data.pop(name) for name in list(file.data) if "." in name}
+    _merge(draft, file)
     for name, value in single.items():
-        _assign_dotted(draft, own, name, value)
+        _assign_dotted(draft, file, name, value)
     return draft
 
 
@@ -138,8 +139,8 @@ def split_row(path: Path) -> tuple[Path, str]:
 
 def grid_titles(path: Path) -> dict[str, str]:
     """The titles of the rows of a grid, by the name of the row."""
-    found = re.findall(r"^  (\w+):\n    title: (.*)$", path.read_text("utf-8"), re.M)
-    return {row: str(yaml.safe_load(title)) for row, title in found}
+    rows = re.findall(r"^  (\w+):\n    title: (.*)$", path.read_text("utf-8"), re.M)
+    return {row: str(yaml.safe_load(title)) for row, title in rows}
 
 
 def _row(node: yaml.Node | None, row: str, path: Path) -> tuple[str, yaml.Node]:
@@ -176,9 +177,9 @@ def _text(path: Path, by: str) -> str:
         raise ConfigError(f"{by}{path}: {error.strerror}") from None
 
 
-def _included(own: Draft, by: str) -> list[str]:
+def _included(file: Draft, by: str) -> list[str]:
     """Takes the names of the included files out of a file."""
-    names = own.data.pop("include", [])
+    names = file.data.pop("include", [])
     names = names if isinstance(names, list) else [names]
     for name in names:
         if not isinstance(name, str) or not name:
@@ -215,7 +216,7 @@ def _construct(
             name = _name(key_node, where)
             inner = (*key, name)
             if name in result:
-                raise ConfigError(f"{where(key_node)}: {dotted(inner)}: the key stands here twice")
+                raise ConfigError(f"{where(key_node)}: {dotted(inner)}: duplicate key")
             result[name] = _construct(value_node, where, inner, places)
             places[inner] = where(key_node)
         return result
@@ -228,7 +229,7 @@ def _construct(
 
 
 def _name(node: yaml.Node, where: Callable[[yaml.Node], str]) -> str:
-    """The word that a key is."""
+    """The name of a key."""
     try:
         name = _scalar(node)
     except ValueError as error:
@@ -236,7 +237,10 @@ def _name(node: yaml.Node, where: Callable[[yaml.Node], str]) -> str:
     if not isinstance(name, str):
         raise ConfigError(f"{where(node)}: keys are words; got {cut(repr(name))}")
     if name == "<<":
-        raise ConfigError(f"{where(node)}: `<<` is not merged; write the keys, or include a file")
+        raise ConfigError(
+            f"{where(node)}: YAML merge keys (`<<`) are not supported; write the keys, or "
+            "include a file"
+        )
     return name
 
 
@@ -248,15 +252,15 @@ def _scalar(node: yaml.Node) -> Any:
     """
     if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
         kind = node.tag.removeprefix(_TAG)
-        raise ValueError(f"a value of the type {cut(repr(kind))} has no place here")
+        raise ValueError(f"values of the type {cut(repr(kind))} are not supported")
     try:
         value = _Loader("").construct_object(node, deep=True)
     except (ValueError, LookupError):
         kind = node.tag.removeprefix(_TAG)
-        raise ValueError(f"{cut(repr(node.value))} is no {kind}") from None
+        raise ValueError(f"{cut(repr(node.value))} is not a valid {kind}") from None
     if isinstance(value, str):
         if _NO_TEXT.search(value):
-            raise ValueError(f"got {cut(repr(value))}, which has characters that no text has")
+            raise ValueError(f"got {cut(repr(value))}, which has control or surrogate characters")
         if node.style is None and "e" in value.lower():
             try:
                 return float(value)
@@ -270,7 +274,7 @@ def _merge(base: Draft, other: Draft) -> None:
         for name, value in theirs.items():
             here = (*key, name)
             old = mine.get(name)
-            # A section that chooses another component takes none of the old one's options.
+            # A section that chooses another component drops the options of the old one.
             same = not (
                 isinstance(old, dict)
                 and isinstance(value, dict)
@@ -287,13 +291,13 @@ def _merge(base: Draft, other: Draft) -> None:
     base.places.update(other.places)
 
 
-def _assign_dotted(draft: Draft, own: Draft, name: str, value: Any) -> None:
+def _assign_dotted(draft: Draft, file: Draft, name: str, value: Any) -> None:
     """Changes the key that a dotted key of a file names."""
-    place, parts = own.places[(name,)], _parts(name)
-    if parts in own.places:
-        raise ConfigError(f"{place}: {name}: the key stands here twice")
+    place, parts = file.places[(name,)], _parts(name)
+    if parts in file.places:
+        raise ConfigError(f"{place}: {name}: duplicate key")
     _assign(draft, parts, value, place)
-    inner = {key[1:]: where for key, where in own.places.items() if key[0:1] == (name,)}
+    inner = {key[1:]: where for key, where in file.places.items() if key[0:1] == (name,)}
     draft.places |= {(*parts, *rest): where for rest, where in inner.items()}
 
 
@@ -301,11 +305,11 @@ def apply_override(draft: Draft, override: str) -> None:
     """Changes one key.
 
     Args:
-        draft: What is changed.
+        draft: The draft to change.
         override: `key=value`, where key is dotted and value is YAML.
 
     Raises:
-        ConfigError: If it is not such a text, or there is no place for the key.
+        ConfigError: If it is malformed, or the key cannot exist.
     """
     name, equals, text = override.partition("=")
     place = f"--set {cut(override)}"
@@ -318,7 +322,7 @@ def assign_yaml(draft: Draft, key: Key, text: str, place: str) -> None:
     """Sets a key to the value of a YAML text, of which `place` says where the user wrote it.
 
     Raises:
-        ConfigError: If the text is not YAML, or there is no place for the key.
+        ConfigError: If the text is not YAML, or the key cannot exist.
     """
     node = _compose(text, place)
     value = None if node is None else _construct(node, lambda _: place, key, {})
@@ -334,7 +338,7 @@ def _parts(name: str) -> Key:
 def _assign(draft: Draft, parts: Key, value: Any, place: str) -> None:
     """Sets the key of these parts, opening the sections on the way to it."""
     if len(parts) > _DEPTH:
-        raise ConfigError(f"{place}: a key has {_DEPTH} parts at most")
+        raise ConfigError(f"{place}: keys may be nested at most {_DEPTH} levels deep")
     section: Any = draft.data
     for depth, part in enumerate(parts[:-1], 1):
         section = _open(section, part)
@@ -352,9 +356,9 @@ def _assign(draft: Draft, parts: Key, value: Any, place: str) -> None:
 
 
 def _open(section: Any, part: Any) -> Any:
-    """The section at a part of a key, made if it is not there; None if it has no place.
+    """The section at a part of a key, created if missing; None if it cannot exist.
 
-    What is written as its name alone becomes a section with that name.
+    A component that is written as its name alone becomes a section.
     """
     fits = part in range(len(section)) if isinstance(section, list) else isinstance(part, str)
     if not fits:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_xmr.config.fit import Made, misfits
+from keras_xmr.config.fit import EmbeddingSpec, find_mismatches
 from keras_xmr.embeddings.kinds import Embedding, kind
 from keras_xmr.errors import ArgumentError
 
@@ -102,8 +102,8 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, log_odds: bool = 
     Raises:
         ArgumentError: If it does not; the message has a hint.
     """
-    made = Made(kind(image), image.keys()), Made(kind(caption), caption.keys())
-    for misfit in misfits(part.contract, *made, log_odds):
+    made = EmbeddingSpec(kind(image), image.keys()), EmbeddingSpec(kind(caption), caption.keys())
+    for mismatch in find_mismatches(part.contract, *made, log_odds):
         way_out = {
             "kinds": f", not {made[0].kind} and {made[1].kind}: {_accepted(part)}",
             "keys": ", which neither side has. Heads make them: PIENet, SlotAttention and "
@@ -111,7 +111,7 @@ def check_fit(part: Any, image: Embedding, caption: Embedding, log_odds: bool = 
             "scores": ": take a matcher such as keras_xmr.matchers.MeanOnly() for points or "
             "MatchProbability() for Gaussians, and keep it: its scale and shift are learned",
         }
-        raise ArgumentError(f"{type(part).__name__} {misfit.text}{way_out[misfit.about]}")
+        raise ArgumentError(f"{type(part).__name__} {mismatch.text}{way_out[mismatch.about]}")
 
 
 def _accepted(part: Any) -> str:

@@ -1,11 +1,10 @@
-"""From pixels, regions or words to local features (B, L, F). One file an encoder."""
+"""From pixels, regions or words to local features (B, L, F). One file per encoder."""
 
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 from keras_xmr.encoders.keras_applications import KerasApplications
 from keras_xmr.encoders.keras_hub_image import KerasHubImage
 from keras_xmr.encoders.keras_hub_text import KerasHubText
-from keras_xmr.encoders.prolip_image import ProlipImage
-from keras_xmr.encoders.prolip_text import ProlipText
+from keras_xmr.encoders.prolip import ProlipImage, ProlipText
 from keras_xmr.encoders.regions import Regions
 from keras_xmr.encoders.small_cnn import SmallCNN
 from keras_xmr.encoders.vsrn import VSRN

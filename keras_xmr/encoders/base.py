@@ -23,15 +23,15 @@ class EncoderError(UserError):
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What the towers are fed.
+    """Properties of the inputs of the towers.
 
     Attributes:
         image_size: Height and width of the pixels, for pictures.
         regions: Number and width (R, F) of the region features, for regions; R may be None.
         vocabulary: Words by id, for captions.
-        pretrained: Whether weights and word vectors are loaded from where the config says. They
-            need not be where the weights of the whole model are loaded afterwards.
-        seed: Seed of what is drawn at random.
+        pretrained: Whether weights and word vectors are loaded as the config says; not needed if
+            the weights of the whole model are loaded afterwards.
+        seed: Seed of random numbers.
     """
 
     image_size: int | None = None
@@ -44,7 +44,7 @@ class InputSpec:
 class Encoder(Declared, abc.ABC):
     """Builds the first part of a functional tower.
 
-    A subclass declares in `CONTRACT` what it encodes, and what else is to be known of it; see
+    A subclass declares its side and other properties in `CONTRACT`; see
     `keras_xmr.config.contracts.EncoderContract`. Its options are the keyword-only parameters of its
     constructor. All its weights belong to one layer of the name "encoder", so that they can be
     frozen together.
@@ -59,7 +59,7 @@ class Encoder(Declared, abc.ABC):
         Args:
             inputs: The symbolic input: pixels uint8 (B, H, W, 3), regions float (B, R, F), or
                 word ids int32 (B, L), padded as their tokenizer pads.
-            spec: What the tower is fed.
+            spec: Properties of the inputs.
 
         Returns:
             Symbolic local features (B, L, F), and a boolean mask (B, L) or None.
@@ -69,15 +69,15 @@ class Encoder(Declared, abc.ABC):
         """
 
     def weight_files(self) -> list[Path]:
-        """The files that hold all of its weights as it starts, where the config names them.
+        """The files of its initial weights, where the config names them.
 
-        While it is frozen, checkpoints leave those weights out. None if it starts at random, or
-        fetches them from somewhere.
+        While it is frozen, checkpoints do not store these weights. Empty if it starts at random, or
+        fetches them.
         """
         return []
 
     def tokenizer(self, max_words: int) -> Tokenizer | None:
-        """The tokenizer that an encoder for text brings along.
+        """The tokenizer of an encoder for text.
 
         Args:
             max_words: Longer captions are cut.
@@ -92,14 +92,14 @@ class Encoder(Declared, abc.ABC):
         return None
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer | None:
-        """That tokenizer as it was kept in the folder of a run, with nothing else at hand.
+        """Loads that tokenizer from the folder of a run alone.
 
         Args:
             run: The folder of the run.
             max_words: Longer captions are cut.
 
         Raises:
-            UserError: If the folder does not hold it.
+            UserError: If the folder does not have it.
         """
         del run, max_words
         return None

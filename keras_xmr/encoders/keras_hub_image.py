@@ -30,17 +30,17 @@ class KerasHubImage(Encoder):
             (config.json, model.safetensors).
         weights: `preset` loads the weights of the preset; a path loads a file of weights
             (`.weights.h5` or `.keras`) of the whole backbone; null starts at random.
-        output: `tokens` gives the features of all places of the feature map, or of all tokens, a
+        output: `tokens` gives the features of all positions of the feature map, or of all tokens, a
             class token first. `pooled` gives one vector, which any pooling passes on: the class
             token or the mean, and the embedding of CLIP and of SigLIP in their joint space.
-        grid: A feature map is averaged by area to so many rows and columns, which makes what
-            attends to its places cheaper; null keeps it. Only for presets that make a map.
-        levels: Which levels of the feature pyramid of a convolutional preset stand side by side,
-            such as [4, 5]: 5 is the last map, 4 the last of twice its size, which tells more of
-            texture and small things; without `grid` they are averaged to one place. Null takes
-            the last map alone.
-        mirror: Sees each photo in a mirror, too; positions of the mirror image come last. Costs
-            twice the time. With the pooling `projection`, set its `views` to 2.
+        grid: Rows and columns to which a feature map is averaged by area, which makes attention
+            cheaper; null keeps it. Only for presets with a feature map.
+        levels: Levels of the feature pyramid of a convolutional preset that are concatenated, such
+            as [4, 5]: 5 is the last map, 4 the last of twice its size, which has more of texture
+            and small things; without `grid` they are averaged to one position. Null takes the
+            last map alone.
+        mirror: Encodes the mirror image of each photo, too; its positions come last. Takes twice
+            the time. With the pooling `projection`, set its `views` to 2.
     """
 
     CONTRACT = EncoderContract(
@@ -116,12 +116,12 @@ class KerasHubImage(Encoder):
             )
 
     def weight_files(self) -> list[Path]:
-        """Those of a preset that is a folder."""
+        """The files of a preset that is a folder."""
         return weight_files(self.preset, self.weights)
 
 
 def _image_part(backbone: Any, preset: str) -> tuple[Any, Any]:
-    """What of a backbone sees images, and its linear layer into a joint space, or None."""
+    """The image part of a backbone, and its linear layer into a joint space, or None."""
     name = type(backbone).__name__
     if name == "CLIPBackbone":
         return backbone.vision_encoder, backbone.vision_projection

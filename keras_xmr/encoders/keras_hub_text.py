@@ -25,8 +25,8 @@ _INPUTS = ({"token_ids", "padding_mask"}, {"token_ids", "padding_mask", "segment
 class KerasHubText(Encoder):
     """A text backbone of KerasHub: the BERT family, or the text tower of CLIP or SigLIP.
 
-    It brings its own tokenizer, which is used in training, in evaluation and in the exported
-    model. While it is frozen it works as in inference.
+    Its tokenizer is used in training, in evaluation and in the exported model. While it is frozen
+    it works as in inference.
 
     Args:
         preset: A name of KerasHub, such as `bert_base_en_uncased` or `clip_vit_base_patch16`, an
@@ -35,15 +35,13 @@ class KerasHubText(Encoder):
         weights: `preset` loads the weights of the preset; a path loads a file of weights
             (`.weights.h5` or `.keras`) of the whole backbone; null starts at random.
         output: `tokens` gives the features of all tokens. `average` gives one vector: their
-            average, for each of `layers` on the unit sphere, which takes less room where features
-            are kept. `pooled` gives one vector, which any pooling passes on: the first token of the
-            BERT family, and the embedding of CLIP and of SigLIP in their joint space.
-        layers: Which transformer layers, from 1, give the features; those of several stand side by
-            side. Null takes what the backbone ends with. Earlier layers tell more of the words and
-            less of the sentence.
-        bag_of_words: With `output: average`, which of so many tokens a caption has stands beside:
-            averages blur the single word. They are the most frequent ones of the captions that
-            train; 0 leaves it out.
+            average, for each of `layers` on the unit sphere, which takes less space where features
+            are stored. `pooled` gives one vector, which any pooling passes on: the first token of
+            the BERT family, and the embedding of CLIP and of SigLIP in their joint space.
+        layers: Transformer layers, from 1, with features that are concatenated. Null takes the
+            output of the backbone. Earlier layers have more of the words and less of the sentence.
+        bag_of_words: With `output: average`, the number of most frequent tokens of the training
+            captions of which a bag of words is appended: averages blur single words. 0 for none.
     """
 
     CONTRACT = EncoderContract(
@@ -94,21 +92,19 @@ class KerasHubText(Encoder):
         if projects:
             layer.linear.set_weights(linear.get_weights())
         if self.bag_of_words:
-            # Not a part of "encoder": files of the preset do not hold what it learns.
+            # Not a part of "encoder": files of the preset do not have its vocabulary.
             size = backbone.vocabulary_size
             bag = BagOfWords(self.bag_of_words, size, name="bag_of_words")(inputs)
             features = ops.concatenate([features, BAG_LENGTH * bag[:, None]], axis=-1)
         return features, mask
 
     def weight_files(self) -> list[Path]:
-        """Those of a preset that is a folder."""
+        """The files of a preset that is a folder."""
         return weight_files(self.preset, self.weights)
 
     def _check_layers(self, backbone: Any) -> None:
         if self.bag_of_words and self.output != "average":
-            raise EncoderError(
-                f"{_KEY}.bag_of_words: write output: average, beside which it stands"
-            )
+            raise EncoderError(f"{_KEY}.bag_of_words: it needs output: average")
         if self.layers is None:
             return
         if self.output == "pooled":
@@ -116,7 +112,7 @@ class KerasHubText(Encoder):
         count = number_of_layers(backbone)
         wrong = [number for number in self.layers if number > count]
         if wrong or not self.layers:
-            has = f"has {count} layers" if count else "has no layers that can be told apart"
+            has = f"has {count} layers" if count else "has no layers with numbered names"
             raise EncoderError(
                 f"{_KEY}.layers: {list(self.layers)} does not fit {self.preset}, which {has}; "
                 "write null for the last one"
@@ -136,20 +132,20 @@ class KerasHubText(Encoder):
             raise EncoderError(f"{_KEY}.{error}") from None
 
     def restore_tokenizer(self, run: Path, max_words: int) -> Tokenizer:
-        """The tokenizer that was kept in the folder of a run."""
+        """The tokenizer in the folder of a run."""
         from keras_xmr.encoders.pretrained.subwords import SubwordTokenizer
 
         return SubwordTokenizer.restore(run, max_words)
 
 
 def _padding(backbone: Any, vocabulary: Sequence[str]) -> int | None:
-    """What a SigLIP reads behind a caption: its end again, and SigLIP 2 the padding of Gemma."""
+    """The padding id of SigLIP 2, that of Gemma; None for others, which repeat the last token."""
     is_gemma = type(backbone).__name__ == SIGLIP and "<eos>" in vocabulary
     return vocabulary.index("<pad>") if is_gemma else None
 
 
 def _text_part(backbone: Any, preset: str) -> tuple[Any, Any]:
-    """What of a backbone reads text, and its linear layer into a joint space, or None."""
+    """The text part of a backbone, and its linear layer into a joint space, or None."""
     name = type(backbone).__name__
     if name == "CLIPBackbone":
         return backbone.text_encoder, backbone.text_projection

@@ -19,7 +19,7 @@ class Regions(Encoder):
         dimension: Width of a linear layer that every region passes; null for none.
         normalize: Whether every region is divided by its norm first.
         batch_norm: Whether the numbers are then centred and scaled by the statistics of the
-            training: features often share a large part that tells nothing.
+            training: features often share a large uninformative part.
         dropout: Part of the numbers that are dropped in training.
     """
 
@@ -46,7 +46,7 @@ class Regions(Encoder):
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Regions (B, R, F) to features (B, R, F) or (B, R, dimension).
 
-        There is a mask (B, R) if R varies: a region of zeros is none.
+        There is a mask (B, R) if R varies: regions of zeros are padding.
         """
         features, mask = inputs, region_mask(inputs)
         if self.normalize:

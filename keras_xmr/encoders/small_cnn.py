@@ -17,14 +17,14 @@ _GROUPS = 8
 class SmallCNN(Encoder):
     """Residual blocks of convolutions with group normalisation, on smaller and smaller pictures.
 
-    It learns from scratch in minutes on a CPU. Two more channels hold the place of each pixel,
-    without which a convolution cannot tell left from right. What comes out is batch-normalised.
+    It learns from scratch in minutes on a CPU. Two more channels hold the position of each pixel,
+    without which a convolution cannot distinguish left and right. The output is batch-normalised.
 
     Args:
-        channels: Channels of each stage, multiples of 8. The first stage sees patches, every
+        channels: Channels of each stage, multiples of 8. The first stage has patches, every
             further one halves height and width.
         patch: Height and width of the patches, in pixels.
-        blocks: Residual blocks a stage.
+        blocks: Residual blocks per stage.
     """
 
     CONTRACT = EncoderContract(side="image", reads="pixels", width="channels", batch_norm=True)
@@ -61,8 +61,8 @@ class SmallCNN(Encoder):
             )(x)
             for block in range(self.blocks):
                 x = _residual(x, channels, f"stage_{stage}_block_{block}")
-        # New weights see all pictures nearly alike. Batch normalisation takes away what they share,
-        # which training would need its first epochs for.
+        # New weights map all pictures to similar features. Batch normalisation removes the common
+        # part, which training would need its first epochs for.
         x = batch_normalization(name="normalize")(x)
         x = layers.Activation("relu", name="relu")(x)
         return keras.Model(inputs, layers.Reshape((-1, self.channels[-1]))(x), name="encoder")
@@ -86,8 +86,8 @@ class _Coordinates(keras.layers.Layer):
         rows = ops.linspace(-1.0, 1.0, height)[:, None]
         columns = ops.linspace(-1.0, 1.0, width)[None, :]
         grid = [ops.broadcast_to(axis, (height, width)) for axis in (rows, columns)]
-        beside = ops.pad(ops.stack(grid, axis=-1), ((0, 0), (0, 0), (channels, 0)))
+        coordinates = ops.pad(ops.stack(grid, axis=-1), ((0, 0), (0, 0), (channels, 0)))
         # TensorFlow joins a handful of channels one pixel at a time; a product with ones and zeros
         # puts the same numbers there in less than half of the time.
         places = ops.eye(channels, channels + 2, dtype=pixels.dtype)
-        return ops.matmul(pixels, places) + ops.cast(beside, pixels.dtype)
+        return ops.matmul(pixels, places) + ops.cast(coordinates, pixels.dtype)

@@ -17,14 +17,14 @@ class VSRN(Encoder):
 
     A linear layer, blocks of graph reasoning, and a projection on the unit sphere. The second
     half, a GRU over the regions, is the pooling `gru`; the caption decoder that Li et al. train
-    beside the matching is the loss `captioning`, which Bleeker and de Rijke 2022 leave out.
+    in addition is the loss `captioning`, which Bleeker and de Rijke 2022 do not use.
 
     Args:
         dimension: Width of the regions; that of the joint space in the paper.
         blocks: Blocks of graph reasoning.
         normalize_first: Whether the outputs of the linear layer are divided by their norms before
             the graph: the released code does so on COCO, not on Flickr30K.
-        normalize_over: What a norm is taken over. "features" makes every region a unit vector.
+        normalize_over: The axis of the norms. "features" makes every region a unit vector.
             "regions" is the axis of the released code: each feature is divided by its norm over
             the regions of the image.
     """

@@ -14,7 +14,7 @@ from keras_xmr.encoders.pretrained.word_vectors import WordVectorsError, initial
 
 
 class WordEmbedding(Encoder):
-    """One learned vector a word, from GloVe vectors if a file of them is given.
+    """One learned vector per word, initialised by GloVe vectors if a file is named.
 
     Args:
         dimension: Width of the vectors.
@@ -46,12 +46,12 @@ class WordEmbedding(Encoder):
         features = layer(inputs)
         if self.vectors is not None and spec.pretrained:
             try:
-                found = initial_vectors(
+                vectors = initial_vectors(
                     Path(self.vectors), spec.vocabulary, self.dimension, spec.seed
                 )
             except WordVectorsError as error:
                 raise EncoderError(f"model.text.encoder.vectors: {error}") from None
-            layer.set_weights([found])
+            layer.set_weights([vectors])
         if self.dropout:
             features = keras.layers.Dropout(self.dropout, seed=spec.seed, name="dropout")(features)
         return features, keras.ops.not_equal(inputs, 0)

@@ -53,7 +53,7 @@ def evaluate(
     if not isinstance(model, Retriever):
         raise ArgumentError(f"a keras_xmr.Retriever is evaluated, not {type(model).__name__}")
     x = {"image": images, "caption": captions}
-    sizes = check_sides(x, model.entrances())
+    sizes = check_sides(x, model.input_models())
     if judgements is None:
         rows = check_image_ids(image_ids, sizes["image"], sizes["caption"])
         judgements = Judgements.from_pairs(rows, sizes["image"])
@@ -63,7 +63,7 @@ def evaluate(
         )
     embeddings = {
         side: _embed(tower, x[side], f"{side}s", sizes[side], batch_size)
-        for side, tower in model.entrances().items()
+        for side, tower in model.input_models().items()
     }
     scores = score_tiles(model.matcher, embeddings["image"], embeddings["caption"], TILE)
     needed = score_bytes((sizes["image"], sizes["caption"]), 1 + model.matcher.contract.directed)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy.sparse
 
+from keras_xmr.evaluation.results import Arrays
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import evaluate_direction, positive_ranks
 from keras_xmr.metrics.names import METRICS
@@ -155,3 +156,18 @@ def set_correlation(points: np.ndarray) -> np.ndarray:
     unit = points / np.maximum(norms, 1e-12)
     cosines: np.ndarray = np.einsum("nkd,nld->kl", unit, unit, dtype=np.float64) / len(points)
     return cosines
+
+
+def set_similarity(embedding: Arrays) -> float | None:
+    """Mean cosine between two different embeddings of one item's set; 1 is a collapsed set.
+
+    Args:
+        embedding: The embedding of many items, with `points` (items, K, D).
+
+    Returns:
+        The mean over items and pairs; None without sets, or with a K of 1.
+    """
+    points = embedding.get("points")
+    if points is None or (size := points.shape[1]) == 1:
+        return None
+    return float((set_correlation(points).sum() - size) / (size * (size - 1)))

@@ -17,11 +17,11 @@ from keras_xmr.config.registry import Choice, build, components
 from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
 from keras_xmr.evaluation.chosen_metrics import build_metrics
 from keras_xmr.evaluation.core import evaluate_split_scores
+from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
 from keras_xmr.evaluation.plan import check_time, fits_in_memory
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.evaluation.scoring import score_tiles
-from keras_xmr.evaluation.sets import set_similarity
 from keras_xmr.judgements import (
     TRUTH,
     GroundTruth,
@@ -207,7 +207,7 @@ def further_matcher(choice: Choice, trained: Matcher, losses: Sequence[Loss]) ->
         losses: The losses of the model.
     """
     matcher: Matcher = build("matcher", choice)
-    matcher.follow(losses)
+    matcher.share_parameters_with(losses)
     if isinstance(matcher, LogitMatcher) and isinstance(trained, LogitMatcher):
         matcher.scale.assign(trained.scale)
         matcher.shift.assign(trained.shift)

@@ -16,17 +16,17 @@ import tensorflow as tf
 from data_pipelines.errors import UserError
 from data_pipelines.files import replace_atomically
 from keras_xmr.export.saved_model import ExportError
-from keras_xmr.layers.gru import loops_of_keras
+from keras_xmr.layers.gru import disable_packed_gru
 from keras_xmr.model.retriever import Retriever
 
 INPUTS = {"image": "images", "text": "captions"}
-"""The towers, and what each calls its input."""
+"""The towers, and the name of the input of each."""
 
 _TOLERANCE = 1e-4
 
 
 def check_packages() -> None:
-    """Checks that what ONNX needs is there, before anything is loaded.
+    """Checks that the packages for ONNX are installed, before anything is loaded.
 
     Raises:
         UserError: If a package is missing.
@@ -42,20 +42,20 @@ def check_packages() -> None:
 def export_onnx(model: Retriever, samples: Mapping[str, np.ndarray], folder: Path) -> list[Path]:
     """Writes `image_tower.onnx` and `text_tower.onnx`, each compared with its tower.
 
-    They take what the towers take: `images`, pixels uint8 (N, size, size, 3) or regions float32
+    Their inputs: `images`, pixels uint8 (N, size, size, 3) or regions float32
     (N, R, F), and `captions`, word ids int32 (N, L); and give the tensors of the embedding.
 
     Args:
         model: The model, in float32.
-        samples: By "image" and "text", some inputs of which both must make the same.
-        folder: Where the files go; each appears whole or not at all.
+        samples: Some inputs by "image" and "text", for the comparison.
+        folder: The folder of the files; each appears whole or not at all.
 
     Returns:
         The files.
 
     Raises:
-        ExportError: If a tower has operations that ONNX lacks, computes in half precision, or what
-            was written does not give the same numbers.
+        ExportError: If a tower has operations that ONNX lacks, computes in half precision, or the
+            file does not give the same numbers.
         UserError: If a package is missing.
     """
     check_packages()
@@ -63,9 +63,9 @@ def export_onnx(model: Retriever, samples: Mapping[str, np.ndarray], folder: Pat
     written = []
     for side, tower in (("image", model.image_tower), ("text", model.text_tower)):
         path = folder / f"{side}_tower.onnx"
-        with replace_atomically(path, ".onnx") as aside:
-            _write(tower, side, aside)
-            _compare(tower, side, samples[side], aside)
+        with replace_atomically(path, ".onnx") as temporary:
+            _write(tower, side, temporary)
+            _compare(tower, side, samples[side], temporary)
         written.append(path)
     return written
 
@@ -78,7 +78,7 @@ def _write(tower: keras.Model, side: str, path: Path) -> None:
             "train with train.precision=float32"
         )
     spec = tf.TensorSpec(tower.input.shape, tower.input.dtype, name=INPUTS[side])
-    with _quiet(), loops_of_keras():
+    with _quiet(), disable_packed_gru():
         tower.export(str(path), format="onnx", input_signature=[spec], verbose=False)
     import onnx
 
@@ -95,10 +95,10 @@ def _compare(tower: keras.Model, side: str, sample: np.ndarray, path: Path) -> N
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     for items in (sample[:1], sample):
-        found = dict(zip(names, session.run(None, {INPUTS[side]: items}), strict=True))
+        outputs = dict(zip(names, session.run(None, {INPUTS[side]: items}), strict=True))
         for name, value in tower(items, training=False).items():
             expected = np.asarray(value)
-            gap = float(np.max(np.abs(expected - found[name]), initial=0.0))
+            gap = float(np.max(np.abs(expected - outputs[name]), initial=0.0))
             if not gap <= _TOLERANCE * float(np.max(np.abs(expected), initial=1.0)):
                 raise ExportError(
                     f"the {side} tower in ONNX is not equal to the model: {name} differs by "
@@ -108,7 +108,7 @@ def _compare(tower: keras.Model, side: str, sample: np.ndarray, path: Path) -> N
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the tracebacks that tf2onnx logs before it goes on: what is wrong is told once."""
+    """Hides the tracebacks that tf2onnx logs: an error is reported once."""
     loggers = [logging.getLogger(name) for name in ("tf2onnx", "tensorflow")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,4 +1,4 @@
-"""Image files on which an exported model is compared with what training saw."""
+"""Image files on which an exported model is compared with the pixels of training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ORIENTATION = 0x0112
 
 
 def image_files() -> dict[str, bytes]:
-    """Small image files of every kind that a model is asked about, by what is odd about them."""
+    """Makes small image files of every format, by their format and property."""
     random = np.random.default_rng(0)
     photo = Image.fromarray(random.integers(0, 256, (7, 9, 3), np.uint8)).resize((131, 97))
     opacity = Image.linear_gradient("L").resize(photo.size)

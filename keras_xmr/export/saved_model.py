@@ -1,4 +1,4 @@
-"""Writes a trained model as `model.keras`, and as a SavedModel that needs none of this project."""
+"""Writes a trained model as `model.keras`, and as a SavedModel independent of this project."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tensors = dict[str, tf.Tensor]
 
 _TOLERANCE = 1e-4
 
-# How many items the requests have by which a server warms up.
+# Numbers of items in the warm-up requests.
 _WARM_UP = (1, 8)
 
 # Pillow and TensorFlow may come with versions of libjpeg that round in different ways.
@@ -56,47 +56,47 @@ def export_saved_model(
 ) -> None:
     """Writes a SavedModel with the signatures `embed_image`, `embed_text`, `match`, `embed_pixels`.
 
-    Decoding, resizing, tokenizer and vocabulary are inside. With a tokenizer of KerasHub, whoever
-    loads the SavedModel has to `import tensorflow_text` before. `embed_image` takes the bytes of
+    Decoding, resizing, tokenizer and vocabulary are inside. With a tokenizer of KerasHub, load
+    the SavedModel after `import tensorflow_text`. `embed_image` takes the bytes of
     JPEG, PNG, GIF or BMP files, string (N,), or region features, float (N, R, F). `embed_text`
     takes captions, string (M,). Both return the tensors of the embedding that are scored, and
     for Gaussian ones `log_sigma`, the uncertainty. `match` takes N images and captions for each,
     string (N, M), and returns `scores` (N, M), with `probabilities` where scores are log-odds. If
     the matcher scores by direction, the image is the query. A caption that comes more than once is
-    embedded once. `embed_pixels` is `embed_image` for who has decoded the photos already: pixels
+    embedded once. `embed_pixels` is `embed_image` for decoded photos: pixels
     uint8 (N, size, size, 3).
 
-    All have one first axis, the items, and what one item gets does not hang on the others: a server
-    may put the requests of several clients into one batch. Beside them lie requests by which a
+    All have one first axis, the items, and the result of an item does not depend on the others: a
+    server may put requests of several clients into one batch. The folder has requests by which a
     server warms up; see `keras_xmr.export.warm_up`.
 
     Args:
         model: The model.
-        tokenizer: Makes word ids of captions.
-        options: How photos become pixels.
+        tokenizer: Converts captions to word ids.
+        options: The image options of the run.
         path: The folder, which ends in a version number for TF Serving. It appears whole or
-            not at all; what a killed export left beside it is removed.
+            not at all; remains of a killed export next to it are removed.
 
     Raises:
-        ExportError: If what was written does not give the same numbers as the model, or there
-            is a version of this number.
+        ExportError: If the SavedModel does not give the same numbers as the model, or this
+            version exists.
     """
     if path.exists():
         raise ExportError(f"{path} exists; an export is never replaced by another")
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_temporaries(path.parent)
-    aside = temporary_path(path)
+    temporary = temporary_path(path)
     endpoints = _Endpoints(model, tokenizer, options)
     served = _served(endpoints)
     functions = {name: getattr(served, name) for name in endpoints.all()}
     signatures = functions | {"serving_default": functions["embed_image"]}
     try:
-        tf.saved_model.save(served, str(aside), signatures=signatures)
-        endpoints.compare(aside)
-        write_warm_up(aside, endpoints.warm_up())
-        os.replace(aside, path)
+        tf.saved_model.save(served, str(temporary), signatures=signatures)
+        endpoints.compare(temporary)
+        write_warm_up(temporary, endpoints.warm_up())
+        os.replace(temporary, path)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 class _Endpoints:
@@ -113,7 +113,7 @@ class _Endpoints:
         )
 
     def all(self) -> dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]]:
-        """Every endpoint: its function and what it takes."""
+        """Every endpoint: its function and its inputs."""
         captions = tf.TensorSpec([None], tf.string, name="captions")
         lists = tf.TensorSpec([None, None], tf.string, name="captions")
         shape = self.model.image_tower.input_shape[1:]
@@ -121,29 +121,29 @@ class _Endpoints:
             images = tf.TensorSpec([None, *shape], tf.float32, name="regions")
         else:
             images = tf.TensorSpec([None], tf.string, name="image_bytes")
-        found: dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]] = {
+        endpoints: dict[str, tuple[Callable[..., Tensors], list[tf.TensorSpec]]] = {
             "embed_image": (self.embed_image, [images]),
             "embed_text": (self.embed_text, [captions]),
             "match": (self.match, [images, lists]),
         }
         if not self.takes_regions:
             pixels = tf.TensorSpec([None, *shape], tf.uint8, name="pixels")
-            found["embed_pixels"] = (self.embed_pixels, [pixels])
-        return found
+            endpoints["embed_pixels"] = (self.embed_pixels, [pixels])
+        return endpoints
 
     def embed_image(self, images: tf.Tensor) -> Tensors:
         """Embeddings of images."""
         return self.embed_pixels(images if self.takes_regions else self.pixels(images))
 
     def embed_pixels(self, pixels: tf.Tensor) -> Tensors:
-        """Embeddings of what the image tower takes."""
-        found = _with_uncertainty(self.model.image_tower(_at_least_one(pixels), training=False))
-        return {name: value[: tf.shape(pixels)[0]] for name, value in found.items()}
+        """Embeddings of inputs of the image tower."""
+        embedding = _add_uncertainty(self.model.image_tower(_pad_empty(pixels), training=False))
+        return {name: value[: tf.shape(pixels)[0]] for name, value in embedding.items()}
 
     def embed_text(self, captions: tf.Tensor) -> Tensors:
         """Embeddings of captions."""
-        found = self._embed_some_text(captions)
-        return {name: value[: tf.size(captions)] for name, value in found.items()}
+        embedding = self._embed_some_text(captions)
+        return {name: value[: tf.size(captions)] for name, value in embedding.items()}
 
     def match(self, images: tf.Tensor, captions: tf.Tensor) -> Tensors:
         """Scores, and probabilities, of the captions (N, M) of each of N images."""
@@ -169,10 +169,10 @@ class _Endpoints:
         )
 
     def _embed_some_text(self, captions: tf.Tensor) -> Tensors:
-        """Like `embed_text`, but where there are no captions it embeds an empty one."""
+        """Like `embed_text`, but embeds an empty caption if the list is empty."""
         one = tf.constant([""])
         captions = tf.cond(tf.size(captions) > 0, lambda: captions, lambda: one)
-        return _with_uncertainty(self.model.text_tower(self.tokenizer(captions), training=False))
+        return _add_uncertainty(self.model.text_tower(self.tokenizer(captions), training=False))
 
     def compare(self, folder: Path) -> None:
         """Checks that a SavedModel gives the same numbers as the model."""
@@ -187,10 +187,10 @@ class _Endpoints:
         if not self.takes_regions:
             inputs["embed_pixels"] = [self.pixels(images)]
         for name, arguments in inputs.items():
-            ours = getattr(self, name)(*arguments)
-            theirs = getattr(loaded, name)(*arguments)
-            for key, value in ours.items():
-                gap = float(np.max(np.abs(value.numpy() - theirs[key].numpy()), initial=0.0))
+            expected = getattr(self, name)(*arguments)
+            exported = getattr(loaded, name)(*arguments)
+            for key, value in expected.items():
+                gap = float(np.max(np.abs(value.numpy() - exported[key].numpy()), initial=0.0))
                 scale = float(np.max(np.abs(value.numpy()), initial=1.0))
                 if not gap <= _TOLERANCE * scale:
                     raise ExportError(
@@ -215,46 +215,48 @@ class _Endpoints:
             return tf.constant(some_inputs(self.model.image_tower))
         files = image_files()
         seen = self.pixels(tf.constant(list(files.values()))).numpy()
-        for (name, data), found in zip(files.items(), seen, strict=True):
+        for (name, data), decoded in zip(files.items(), seen, strict=True):
             expected = crop_for_evaluation(read_pixels(data, name), self.options).numpy()
-            gap = np.abs(found.astype(int) - expected).max()
+            gap = np.abs(decoded.astype(int) - expected).max()
             if gap > _LEVELS:
                 raise ExportError(
-                    f"the exported model would not see the pixels of a {name} file that records "
-                    f"hold: they differ by up to {gap} of 255"
+                    f"the exported model decodes a {name} file differently from the records: "
+                    f"pixels differ by up to {gap} of 255"
                 )
         return tf.constant(list(files.values()))
 
 
 def _served(endpoints: _Endpoints) -> tf.Module:
-    """What a SavedModel holds: the endpoints, and the variables and tables that they read.
+    """The content of a SavedModel: the endpoints, and the variables and tables that they read.
 
     `keras.export.ExportArchive` holds the same, but traces all functions twice.
     """
     served, model = tf.Module(), endpoints.model
     parts = (model.image_tower, model.text_tower, model.matcher)
     variables = [variable for part in parts for variable in part.variables]
-    # What the matcher follows: of the losses no more, whose layers are not served.
+    # Variables of losses that the matcher shares; other layers of losses are not served.
     variables += [
-        getattr(loss, name) for loss in model.objective.losses_ for name in loss.contract.shares
+        getattr(loss, name)
+        for loss in model.objective.losses_
+        for name in loss.contract.shared_parameters
     ]
     served.read = [variable.value for variable in variables]
     tables = tf.saved_model.experimental.TrackableResource
     inside = tf.train.TrackableView(endpoints.tokenizer).descendants()
-    served.tables = [found for found in inside if isinstance(found, tables)]
+    served.tables = [resource for resource in inside if isinstance(resource, tables)]
     for name, (function, signature) in endpoints.all().items():
         setattr(served, name, tf.function(function, signature, autograph=False))
     return served
 
 
-def _with_uncertainty(embedding: Tensors) -> Tensors:
-    found = embeddings.for_matching(embedding)
+def _add_uncertainty(embedding: Tensors) -> Tensors:
+    tensors = embeddings.for_matching(embedding)
     if "log_variance" in embedding:
-        found["log_sigma"] = embeddings.log_sigma(embedding)
-    return found
+        tensors["log_sigma"] = embeddings.log_sigma(embedding)
+    return tensors
 
 
-def _at_least_one(items: tf.Tensor) -> tf.Tensor:
+def _pad_empty(items: tf.Tensor) -> tf.Tensor:
     """The items, or one of zeros: convolutions of TensorFlow refuse a batch without items."""
     shape = tf.shape(items)
     missing = tf.cast(tf.equal(shape[0], 0), tf.int32)

@@ -1,4 +1,4 @@
-"""The versions of an exported model: folders with numbers, of which a server takes the largest."""
+"""Versions of an exported model: folders with numbers, of which a server loads the largest."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from data_pipelines.files import temporary_path
 
 def versions(folder: Path) -> list[Path]:
     """The versions in a folder, the oldest first."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((p for p in found if p.name.isdecimal() and p.is_dir()), key=_number)
+    folders = folder.iterdir() if folder.is_dir() else ()
+    return sorted((p for p in folders if p.name.isdecimal() and p.is_dir()), key=_number)
 
 
 def next_version(folder: Path) -> Path:
-    """Where the next version goes."""
+    """The folder of the next version."""
     numbers = [_number(path) for path in versions(folder)]
     return folder / str(max(numbers, default=0) + 1)
 
@@ -26,13 +26,13 @@ def remove_old_versions(folder: Path, keep: int) -> None:
 
     Args:
         folder: Holds the versions.
-        keep: How many stay.
+        keep: Number of versions that stay.
     """
     for path in versions(folder)[:-keep]:
-        # A server that looks meanwhile finds it whole or not at all.
-        aside = temporary_path(path)
-        os.replace(path, aside)
-        shutil.rmtree(aside)
+        # A server sees the version whole or not at all.
+        temporary = temporary_path(path)
+        os.replace(path, temporary)
+        shutil.rmtree(temporary)
 
 
 def _number(path: Path) -> int:

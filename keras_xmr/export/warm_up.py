@@ -1,4 +1,4 @@
-"""Requests that TF Serving answers to itself before it lets clients in.
+"""Requests by which TF Serving warms up before it accepts clients.
 
 The first request of a signature is slow: tables are filled and kernels chosen. A server reads
 `assets.extra/tf_serving_warmup_requests` of a version, a TFRecord file of `PredictionLog`
@@ -16,7 +16,7 @@ from pathlib import Path
 import tensorflow as tf
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")
-"""Where the requests lie in the folder of a version."""
+"""The file of the requests in the folder of a version."""
 
 # Numbers of the fields, from prediction_log.proto, predict.proto and model.proto.
 _PREDICT_LOG, _REQUEST = 6, 1
@@ -39,11 +39,11 @@ def write_warm_up(folder: Path, requests: Iterable[tuple[str, Mapping[str, tf.Te
 
 
 def prediction_log(signature: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
-    """One request as a `PredictionLog`. It names no model: that is what the server calls it.
+    """One request as a `PredictionLog`. The name of the model is left to the server.
 
     Args:
         signature: The name of a signature.
-        inputs: What it takes.
+        inputs: The inputs of the signature.
     """
     request = _field(_MODEL_SPEC, _field(_SIGNATURE_NAME, signature.encode()))
     for name, value in inputs.items():

@@ -28,7 +28,7 @@ from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reporting.result_tables import result_tables, verdict_line
 from keras_xmr.reranking import Reranker
-from keras_xmr.run_folder import EXTERNAL
+from keras_xmr.runs.folder import EXTERNAL
 
 _SPLIT = "test"
 """Name of the split if the ground truth has none."""

@@ -22,8 +22,8 @@ class HeadError(UserError):
 class Head(Part):
     """Makes an embedding of the local features of an item.
 
-    A subclass declares in `CONTRACT` what kind of embedding it makes, and what else is to be known
-    of it; see `keras_xmr.config.contracts.HeadContract`. It implements `call(features, mask=None)`,
+    A subclass declares the kind of its embeddings and other properties in `CONTRACT`;
+    see `keras_xmr.config.contracts.HeadContract`. It implements `call(features, mask=None)`,
     where features are (B, L, F) and the mask, if there is one, is boolean (B, L). It returns an
     embedding with float32 tensors (see `keras_xmr.embeddings`). Its options are the keyword-only
     parameters of its constructor.
@@ -64,7 +64,7 @@ class Head(Part):
         return embedding
 
     def _check_embedding(self, embedding: Any) -> None:
-        """Checks what `call` has returned.
+        """Checks the output of `call`.
 
         Raises:
             HeadError: If it is not an embedding of the declared kind.
@@ -106,34 +106,34 @@ class Head(Part):
 
     @property
     def global_pooling(self) -> Pooling | None:
-        """The pooling whose vector the embedding begins with; None for a head without."""
+        """The pooling of the embedding; None for a head without."""
         return getattr(self, "pooling", None)
 
     @property
     def log_variance_layers(self) -> list[keras.layers.Layer]:
-        """What makes the log-variance, and nothing else; nothing for heads without."""
+        """The layers of the log-variance alone; empty for heads without."""
         return []
 
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        """Where the head looks: by a name, how much each position counts.
+        """Attention of the head: weights of the positions, by name.
 
         Args:
             features: Local features (B, L, F), as `call` takes them.
-            mask: True for what counts, boolean (B, L), or None.
+            mask: True for valid positions, boolean (B, L), or None.
 
         Returns:
-            Weights float32 (B, K, L) with sums of 1, K of a set; those of the pooling are named
-            so. Empty for a head that attends to nothing, with a pooling that does not either.
+            Weights float32 (B, K, L) with sums of 1, K of a set; "pooling" names those of the
+            pooling. Empty if neither head nor pooling attends.
         """
         pooling = self.global_pooling
         weights = None if pooling is None else pooling.attention_weights(features, mask=mask)
         return {} if weights is None else {"pooling": weights}
 
     def new_pooling(self, name: str) -> Pooling:
-        """A pooling of the head's own.
+        """Makes a new pooling.
 
         Raises:
-            TypeError: If the head was given none.
+            TypeError: If the head has no pooling.
         """
         if self._make_pooling is None:
             raise TypeError(f"{type(self).__name__} needs a pooling")
@@ -144,8 +144,8 @@ class Head(Part):
     def get_config(self) -> dict[str, Any]:
         pooling = None
         if self._make_pooling is not None:
-            # Keras takes two objects of one address for one shared object, and so for the same
-            # pooling that of a head before, which is gone, and whose place in memory this has.
+            # Keras takes two objects with one address for a shared object, such as this pooling
+            # and the deleted one of an earlier head that had the same place in memory.
             pooling = dict(keras.saving.serialize_keras_object(self.new_pooling("pooling")))
             pooling.pop("shared_object_id", None)
         return super().get_config() | {"pooling": pooling}

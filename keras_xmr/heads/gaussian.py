@@ -16,7 +16,6 @@ from keras_xmr.pooling import BiGRU, Pooling
 from keras_xmr.pooling.mean import masked_mean
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Gaussian(Head):
     """Mean and log-variance, each from a pooled vector and a local attention branch.
 
@@ -34,16 +33,16 @@ class Gaussian(Head):
         dimension: D.
         pooling: Makes a pooling for the mean and another for the log-variance.
         local_attention: Whether the local branch is added.
-        initial_log_variance: Where the log-variance starts, about.
-        variance: How the variance comes about: as the exponential of what the branches make, or
-            as its softplus or its ReLU, plus `variance_floor`.
+        initial_log_variance: The approximate initial log-variance.
+        variance: The variance as a function of the output of the branches: its exponential, or
+            its softplus or its ReLU, plus `variance_floor`.
         variance_floor: The least variance that a softplus or a ReLU can give.
-        normalize: Whether the mean is put on the unit sphere.
-        variance_pooling: What the log-variance is pooled by: another pooling of the same kind, or
+        normalize: Whether the mean is projected onto the unit sphere.
+        variance_pooling: The pooling of the log-variance: another pooling of the same kind, or
             a BiGRU, as the released code of Li et al. 2022 does on the tokens of BERT.
         keep_mean: Whether the mean is the mean of the local features themselves, which must be D
-            wide, with nothing that is learned: for the uncertainty of embeddings that are in use
-            already, such as the `pooled` ones of a frozen CLIP.
+            wide, without learned weights: for the uncertainty of existing
+            embeddings, such as the `pooled` ones of a frozen CLIP.
         rezero: Whether the local branch of the mean has a factor that begins at 0, in place of the
             LayerNorm, and all branches of the log-variance have one: the head begins as its
             pooling, equally sure of every item. For frozen towers with `train.start: cca`.
@@ -162,11 +161,11 @@ class Gaussian(Head):
         }
 
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        found = super().attention_maps(features, mask)
+        maps = super().attention_maps(features, mask)
         for name, part in (("mean", "mean_attention"), ("sigma", "log_variance_attention")):
             if (attention := getattr(self, part, None)) is not None:
-                found[name] = attention(features, mask=mask)[1]
-        return found
+                maps[name] = attention(features, mask=mask)[1]
+        return maps
 
     def _mean(self, features: Any, mask: Any) -> Any:
         """The mean, float32, not yet on the unit sphere."""

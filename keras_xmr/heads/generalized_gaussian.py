@@ -16,25 +16,24 @@ from keras_xmr.heads.base import Head
 from keras_xmr.layers import L2Normalize, ReZero
 from keras_xmr.pooling import Pooling
 
-# What the released code clips scale and shape to, where it makes a variance of them.
+# Bounds of scale and shape in the released code, where it computes a variance.
 _SCALES = (1e-4, 5.0)
 _SHAPES = (0.1, 5.0)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class GeneralizedGaussian(Head):
-    """A mean that stays, and a generalised Gaussian around a reconstruction of it.
+    """A fixed mean, and a generalised Gaussian around a reconstruction of it.
 
     ProbVLM, the adapter for frozen towers of Upadhyay et al. 2023, section 3.2. A network of the
     mean z makes a reconstruction of it, a scale alpha and a shape beta for every number. Their
     variance, alpha^2 Gamma(3 / beta) / Gamma(1 / beta), is the `log_variance` of the embedding.
 
     The mean is that of the pooling, on the unit sphere, and no loss moves it: the uncertainty is of
-    an embedding that is in use already, whose retrieval stays what it was. For `train.start: cca`,
+    an existing embedding, and its retrieval results do not change. For `train.start: cca`,
     with `generalized_gaussian_likelihood` as the loss.
 
     The network is that of the released code: two hidden layers and a residual connection, then one
-    hidden layer for each of the three. What it differs in: scale and shape are exponentials, which
+    hidden layer for each of the three. It differs in that scale and shape are exponentials, which
     always learn, where the code has a ReLU, and begin equal for all items; and the part of the
     uncertainty that the paper samples by dropout at test time is left out.
 
@@ -43,8 +42,8 @@ class GeneralizedGaussian(Head):
         pooling: Makes the pooling of the mean.
         hidden: Width of the hidden layers before the three branches.
         dropout: Part of the last hidden layer that is dropped in training.
-        initial_scale: Where alpha begins.
-        initial_shape: Where beta begins; 2 is a Gaussian, 1 a Laplace distribution.
+        initial_scale: Initial alpha.
+        initial_shape: Initial beta; 2 is a Gaussian, 1 a Laplace distribution.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -16,7 +15,6 @@ from keras_xmr.layers import L2Normalize
 from keras_xmr.pooling import Pooling, Projection
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class HeldOutRank(Head):
     """A point on the unit sphere, with a variance that predicts how badly it is retrieved.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -18,14 +17,14 @@ from keras_xmr.pooling import Pooling, Projection
 _LEAST = 1e-20
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Laplace(Head):
-    """A mean that stays, and how far the matrix that makes it could be another one.
+    """A fixed mean, and the posterior uncertainty of the matrix that computes it.
 
     BayesVLM (Baumann et al. 2024): the last matrix of a tower has a Gaussian posterior, a Laplace
     approximation with Kronecker factors, so an input phi has a Gaussian embedding: with variance
-    (phi^T A^-1 phi) (B^-1)_dd of number d. Items that are unlike those of the training are unsure.
-    It is computed in closed form where training starts (`train.start: cca`), by
+    (phi^T A^-1 phi) (B^-1)_dd of number d. Items unlike those of the training have a large
+    variance.
+    It is computed in closed form at the start of the training (`train.start: cca`), by
     `keras_xmr.training.laplace`; nothing of it is trained, and no loss moves the mean.
 
     The mean is put on the unit sphere, and variances are divided by the square of its norm, which
@@ -34,7 +33,7 @@ class Laplace(Head):
     Args:
         dimension: D.
         pooling: Makes the pooling, a `projection`.
-        temperature: Of the InfoNCE loss whose curvature is taken.
+        temperature: Temperature of the InfoNCE loss that defines the curvature.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

@@ -1,4 +1,4 @@
-"""The head of point embeddings."""
+"""Heads of point embeddings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from keras_xmr.layers import L2Normalize
 from keras_xmr.pooling import Pooling
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Point(Head):
     """A pooled vector on the unit sphere, as VSE++ has it (Faghri et al. 2018).
 
@@ -49,3 +48,19 @@ class Point(Head):
         mean = keras.ops.cast(self.pooling(features, mask=mask), "float32")
         mean = self.l2(mean) if self.normalize else mean
         return {"mean": keras.ops.abs(mean) if self.absolute else mean}
+
+
+class PointWithFeatures(Point):
+    """`Point` with the local features of the encoder, which the loss `captioning` needs.
+
+    They are `features`, float32 (B, L, F), with zeros outside the mask. They are neither
+    stored nor exported.
+    """
+
+    CONTRACT = HeadContract(keys=("features",))
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        kept = keras.ops.cast(features, "float32")
+        if mask is not None:
+            kept = kept * keras.ops.cast(mask, "float32")[..., None]
+        return super().call(features, mask=mask) | {"features": kept}

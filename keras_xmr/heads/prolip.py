@@ -11,16 +11,15 @@ from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.layers import L2Normalize
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Prolip(Head):
     """A Gaussian of two positions: the mean, put on the unit sphere, and the log-variance.
 
-    They are what the encoders of ProLIP make of their [CLS] and [UNC] tokens, and what the released
-    code calls "mean" and "std" (Chun et al. 2025, section 3.1). Nothing is learned here.
+    They are the outputs of the encoders of ProLIP for their [CLS] and [UNC] tokens; the released
+    code calls them "mean" and "std" (Chun et al. 2025, section 3.1). Nothing is learned here.
 
     Args:
         dimension: D, which the positions have already.
-        pooling: None: nothing is pooled.
+        pooling: None; there is no pooling.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

@@ -15,12 +15,11 @@ from keras_xmr.layers import L2Normalize, ReZero, sine_positions
 from keras_xmr.pooling import Pooling
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SlotAttention(Head):
     """A set of K embeddings from slots that compete for the local features: DiVE.
 
-    K learned slots ask for features by attention that is normalised over the slots first and over
-    the positions then, so that what one slot takes the others do not (Locatello et al. 2020). The
+    K learned slots query the features by attention that is normalised over the slots first and over
+    the positions then, so that slots take different features (Locatello et al. 2020). The
     same block is applied several times; an embedding is LayerNorm(slot) + LayerNorm(pooled) on
     the unit sphere (Kim et al. 2023, section 3.3). The residuals are the slots. Iterations, heads
     and widths are those of the released code.
@@ -29,12 +28,12 @@ class SlotAttention(Head):
         dimension: D.
         pooling: Makes the pooling.
         set_size: K.
-        iterations: How often the block is applied.
+        iterations: Number of applications of the block.
         heads: Heads of the attention.
         head_dimension: Width of a head.
-        expansion: How much wider than D the hidden layer after the attention is.
-        positions: What is added to the features that slots choose by: nothing, or sines of the
-            places in a sequence, for words.
+        expansion: Width of the hidden layer after the attention, as a multiple of D.
+        positions: Position encoding of the attention keys: none, or sines of the positions in a
+            sequence, for words.
         rezero: Whether LayerNorm(slot) has a factor that begins at 0, and the pooled vector no
             LayerNorm: the head begins as its pooling. For frozen towers with `train.start: cca`.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -145,13 +144,13 @@ class SlotAttention(Head):
         return slots, weights
 
     def _attend(self, queries: Any, keys: Any, values: Any, mask: Any) -> tuple[Any, Any]:
-        """What each slot takes, and the weights of this.
+        """Attends from slots to features.
 
         Returns:
             In each head, a weighted mean (B, K, W) of the values (B, L, W); and the weights
             (B, heads, K, L).
         """
-        queries, keys, values = map(self._by_head, (queries, keys, values))
+        queries, keys, values = map(self._split_heads, (queries, keys, values))
         logits = ops.matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
         weights = ops.softmax(ops.cast(logits, "float32") / self.head_dimension**0.5, axis=2)
         if mask is not None:
@@ -160,7 +159,7 @@ class SlotAttention(Head):
         taken = ops.transpose(ops.matmul(ops.cast(weights, values.dtype), values), (0, 2, 1, 3))
         return ops.reshape(taken, (-1, self.set_size, self.heads * self.head_dimension)), weights
 
-    def _by_head(self, vectors: Any) -> Any:
+    def _split_heads(self, vectors: Any) -> Any:
         """From (B, N, heads * width) to (B, heads, N, width)."""
         shape = (-1, ops.shape(vectors)[1], self.heads, self.head_dimension)
         return ops.transpose(ops.reshape(vectors, shape), (0, 2, 1, 3))

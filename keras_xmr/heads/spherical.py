@@ -19,25 +19,24 @@ from keras_xmr.pooling import Pooling
 _LARGEST = 12.0
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Spherical(Head):
-    """A direction that stays, and how concentrated a distribution on the sphere is around it.
+    """A fixed direction, and the concentration of a distribution on the sphere around it.
 
     AsymVLM (Ju et al. 2025): a caption is a distribution on the unit sphere, an image a point, as
     captions say less than images. A network of the direction makes its concentration kappa. The
     embedding has -log kappa as the `log_variance` of each number: where kappa is large, that is its
     variance along the sphere.
 
-    The direction is that of the pooling, and no loss moves it: the uncertainty is of an embedding
-    that is in use already, whose retrieval stays what it was. In the paper the network makes both,
-    kappa as the norm of its output. For `train.start: cca`, with the loss `spherical_likelihood`.
+    The direction is that of the pooling, and no loss moves it: the uncertainty is of an existing
+    embedding, and its retrieval results do not change. In the paper the network makes both, kappa
+    as the norm of its output. For `train.start: cca`, with the loss `spherical_likelihood`.
 
     Args:
         dimension: D.
         pooling: Makes the pooling of the direction.
         hidden: Width of the hidden layers; 1024 in the released code.
-        hidden_layers: How many of them there are; 3 in the released code.
-        initial_concentration: Where kappa begins, for all items.
+        hidden_layers: Number of hidden layers; 3 in the released code.
+        initial_concentration: Initial kappa of all items.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

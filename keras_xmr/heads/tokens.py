@@ -12,7 +12,6 @@ from keras_xmr.heads.base import Head
 from keras_xmr.layers import GRU, L2Normalize
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Tokens(Head):
     """One vector for every region, position or word, for matchers that compare them one by one.
 
@@ -21,8 +20,8 @@ class Tokens(Head):
 
     Args:
         dimension: D.
-        pooling: None: nothing is pooled.
-        context: What a token knows of its neighbours. "none": it passes a linear layer alone.
+        pooling: None; there is no pooling.
+        context: The context of a token. "none": it passes a linear layer alone.
             "bi_gru": the states of a bidirectional GRU at the token, its directions averaged.
         normalize: Whether every token is divided by its norm.
         **kwargs: Passed on to `keras.layers.Layer`.

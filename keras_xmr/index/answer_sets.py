@@ -1,19 +1,19 @@
-"""How many of the photos that a search finds are to be believed, with a promise.
+"""Conformal prediction sets of the results of a search, with a coverage guarantee.
 
 Split conformal prediction (Vovk et al. 2005; Angelopoulos and Bates 2023), calibrated on captions
-of the validation split. Every score is first held against those of a fixed set of other photos,
-the reference: how many of their standard deviations it lies above their mean. That does not
+of the validation split. Every score is first standardised by those of a fixed
+set of other photos, the reference: in their standard deviations above their mean. That does not
 change how photos of one query are ranked, and makes scores of different queries comparable.
 
-**The answer set.** Of a validation caption, take the score down to which at least `SHARE` of its
-right photos lie. The cut-off is a low quantile of these. A new caption has at least that share of
+**The answer set.** Of a validation caption, take the score that at least `SHARE` of its right
+photos reach. The cut-off is a low quantile of these. A new caption has at least that share of
 its right photos above the cut-off with probability `CONFIDENCE`. Whether a right photo lies above
-the cut-off depends on it, the caption and the reference alone, not on what else is in the
-gallery: so the promise does not hang on the size of the gallery. How many photos the set has
+the cut-off depends on it, the caption and the reference alone, not on other photos of the
+gallery: the coverage guarantee does not depend on the size of the gallery. The size of the set
 does.
 
 Captions of one photo are not independent. They share one weight (hierarchical conformal
-prediction, Lee, Barber and Willett 2023, section 3), and what counts is the number of photos.
+prediction, Lee, Barber and Willett 2023, section 3), and the number of photos is the sample size.
 
 All of this is marginal: it holds on the average over captions like those of the validation split
 and over validation splits, not for a single caption nor for every kind of them; and exchangeable:
@@ -25,7 +25,7 @@ was measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,10 @@ class AnswerSets:
 
     Attributes:
         cutoff: Above it lies at least `share` of the right photos; in deviations of the reference.
-        queries: How many captions calibrated.
-        groups: How many photos these captions were written for.
-        share: The part of the right photos that is promised.
-        confidence: For what part of the captions.
+        queries: Number of captions in the calibration.
+        groups: Number of photos of these captions.
+        share: The guaranteed share of the right photos.
+        confidence: The share of captions with that guarantee.
     """
 
     cutoff: float
@@ -51,13 +51,9 @@ class AnswerSets:
     share: float = SHARE
     confidence: float = CONFIDENCE
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> AnswerSets:
-        """From what `as_dict` gave."""
+        """Restores it from the result of `dataclasses.asdict`."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in content.items() if name in names})
 
@@ -74,13 +70,13 @@ def calibrate(
     Args:
         scores: Standardised scores (queries, photos).
         right: Bool (queries, photos); queries without a right photo are left out.
-        groups: What is not independent has the same number: the photo that each query was
-            written for, int (queries,).
-        share: The part of the right photos of a query that is promised.
-        confidence: For what part of the queries.
+        groups: The photo that each query was written for, int (queries,): queries with the same
+            number are not independent.
+        share: The guaranteed share of the right photos of a query.
+        confidence: The share of queries with that guarantee.
     """
-    asked = right.any(axis=1)
-    scores, right, groups = scores[asked], right[asked], groups[asked]
+    answerable = right.any(axis=1)
+    scores, right, groups = scores[answerable], right[answerable], groups[answerable]
     weights = group_weights(groups)
     ranked = -np.sort(np.where(right, -scores, np.inf), axis=1)
     last = np.ceil(share * right.sum(axis=1) - 1e-9).astype(int) - 1
@@ -95,7 +91,7 @@ def calibrate(
 
 
 def group_weights(groups: np.ndarray) -> np.ndarray:
-    """1 / (groups + 1), shared by the members of each group; what is left is that of a new one."""
+    """1 / (groups + 1), shared by the members of a group; the rest is the weight of a new one."""
     _, number, counts = np.unique(groups, return_inverse=True, return_counts=True)
     return 1.0 / (len(counts) + 1) / counts[number]
 
@@ -103,8 +99,8 @@ def group_weights(groups: np.ndarray) -> np.ndarray:
 def low_quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
     """The largest cut-off below which a new value lies with at most a probability of `level`.
 
-    The new value may be as low as it likes: its own weight is counted below all others. Where
-    that alone is more than the level, too few calibrate, and the cut-off is -inf.
+    The new value may be arbitrarily low: its weight is counted below all others. If that alone
+    exceeds the level, there are too few queries, and the cut-off is -inf.
     """
     order = np.argsort(values)
     below = 1.0 - weights.sum() + np.concatenate([[0.0], np.cumsum(weights[order])])[:-1]

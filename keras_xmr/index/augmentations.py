@@ -2,9 +2,9 @@
 
 A search by a matcher is one search for the largest inner products where its score, for a fixed
 query, grows with an inner product of something of the image alone and something of the query
-alone. A matcher names its augmentation in `SEARCH`, and says there whether that ranks exactly as
-the matcher does; where it does not, what the augmentation finds are candidates. Images are what is
-searched; the query is a caption, or an image in its place.
+alone. A matcher declares its augmentation, and whether that ranks exactly as the matcher
+does; otherwise the results of the augmentation are candidates. The gallery is of images; the query
+is a caption or an image.
 
 With mean mu, variances v = sigma^2 and D dimensions, G of the gallery and Q of the query:
 
@@ -44,7 +44,7 @@ from keras_xmr.index.embedding_arrays import Arrays
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What an augmentation may know beside the query.
+    """Context of an augmentation in addition to the query.
 
     Attributes:
         constants: Numbers of the matcher, by name, such as its temperature.
@@ -57,12 +57,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How embeddings become vectors.
+    """A conversion of embeddings to vectors.
 
     Attributes:
-        gallery: From embeddings of N items to vectors (N, D'), or (N, K, D') for K rows an item,
+        gallery: From embeddings of N items to vectors (N, D'), or (N, K, D') for K rows per item,
             of which the best counts.
-        query: The same of queries, which may use what a `Reference` knows.
+        query: The same for queries, which may use a `Reference`.
     """
 
     gallery: Callable[[Arrays], np.ndarray]
@@ -78,7 +78,7 @@ class Augmentation:
 
 
 def _double(embedding: Arrays) -> Arrays:
-    # The squares and logarithms are summed without losing what is rounded at the very end.
+    # Squares and logarithms are summed in float64, and rounded at the end.
     return {name: np.asarray(values, np.float64) for name, values in embedding.items()}
 
 
@@ -99,7 +99,7 @@ def _join(*parts: np.ndarray) -> np.ndarray:
     return np.concatenate(parts, axis=-1)
 
 
-def _with_one(vectors: np.ndarray, one: float = 1.0) -> np.ndarray:
+def _add_one(vectors: np.ndarray, one: float = 1.0) -> np.ndarray:
     return _join(vectors, np.full((len(vectors), 1), one))
 
 
@@ -112,7 +112,7 @@ def _mean_and_sigma(embedding: Arrays) -> np.ndarray:
 
 
 def _near(vectors: np.ndarray) -> np.ndarray:
-    """What is near in Euclidean distance has a large inner product with `_with_one`."""
+    """Vectors whose inner product with `_add_one` decreases with Euclidean distance."""
     return _join(vectors, -0.5 * _squares(vectors))
 
 
@@ -145,20 +145,20 @@ def _kl_to_query(embedding: Arrays) -> np.ndarray:
 
 
 def _kl_from_query(embedding: Arrays) -> np.ndarray:
-    own = embedding["log_variance"] + embedding["mean"] ** 2 / _variance(embedding)
-    return _join(_precisions(embedding), own.sum(axis=-1, keepdims=True))
+    terms = embedding["log_variance"] + embedding["mean"] ** 2 / _variance(embedding)
+    return _join(_precisions(embedding), terms.sum(axis=-1, keepdims=True))
 
 
 def _kl_both(embedding: Arrays) -> np.ndarray:
-    own = np.sum(embedding["mean"] ** 2 / _variance(embedding), axis=-1, keepdims=True)
-    return _join(_moments(embedding), _precisions(embedding), own)
+    terms = np.sum(embedding["mean"] ** 2 / _variance(embedding), axis=-1, keepdims=True)
+    return _join(_moments(embedding), _precisions(embedding), terms)
 
 
 def _square_and_mean(embedding: Arrays) -> np.ndarray:
     return _join(embedding["mean"] ** 2, embedding["mean"])
 
 
-def _cosine_beside_mahalanobis(embedding: Arrays, reference: Reference) -> np.ndarray:
+def _mahalanobis_with_cosine(embedding: Arrays, reference: Reference) -> np.ndarray:
     temperature, scale = (reference.constants[n] for n in ("temperature", "cosine_scale"))
     distance = temperature * _signs(_precisions(embedding))
     return _join(distance, scale * _unit(embedding["mean"]))
@@ -176,12 +176,12 @@ def _below(embedding: Arrays, reference: Reference) -> np.ndarray:
     """
     mean = embedding["mean"]
     spread = np.mean(reference.sample["mean"] ** 2) + np.mean(mean**2, axis=1, keepdims=True)
-    return _join(_with_one(mean), 0.5 * np.sqrt(8.0 / np.pi * spread))
+    return _join(_add_one(mean), 0.5 * np.sqrt(8.0 / np.pi * spread))
 
 
 def _points(embedding: Arrays) -> np.ndarray:
-    found = embedding["points"] if "points" in embedding else embedding["mean"][:, None]
-    return _unit(found)
+    points = embedding["points"] if "points" in embedding else embedding["mean"][:, None]
+    return _unit(points)
 
 
 def _token_means(embedding: Arrays) -> np.ndarray:
@@ -200,29 +200,29 @@ def _squared_samples(embedding: Arrays) -> np.ndarray:
 
 AUGMENTATIONS: Mapping[str, Augmentation] = {
     "mean_cosine": Augmentation(lambda g: _unit(g["mean"]), lambda q, _: _unit(q["mean"])),
-    "mean_l2": Augmentation(lambda g: _near(g["mean"]), lambda q, _: _with_one(q["mean"])),
+    "mean_l2": Augmentation(lambda g: _near(g["mean"]), lambda q, _: _add_one(q["mean"])),
     "order": Augmentation(
         lambda g: _join(_near(g["mean"]), g["mean"].sum(axis=-1, keepdims=True)), _below
     ),
-    "closed_form_sampled": Augmentation(_closed_form, lambda q, _: _with_one(q["mean"])),
+    "closed_form_sampled": Augmentation(_closed_form, lambda q, _: _add_one(q["mean"])),
     "wasserstein": Augmentation(
-        lambda g: _near(_mean_and_sigma(g)), lambda q, _: _with_one(_mean_and_sigma(q))
+        lambda g: _near(_mean_and_sigma(g)), lambda q, _: _add_one(_mean_and_sigma(q))
     ),
-    "kl_to_query": Augmentation(_kl_to_query, lambda q, _: _with_one(_signs(_precisions(q)))),
-    "kl_from_query": Augmentation(_kl_from_query, lambda q, _: _with_one(_signs(_moments(q)), -1)),
+    "kl_to_query": Augmentation(_kl_to_query, lambda q, _: _add_one(_signs(_precisions(q)))),
+    "kl_from_query": Augmentation(_kl_from_query, lambda q, _: _add_one(_signs(_moments(q)), -1)),
     "kl_both": Augmentation(
         _kl_both,
-        lambda q, _: _with_one(_join(_signs(_precisions(q)), _signs(_moments(q))), -1),
+        lambda q, _: _add_one(_join(_signs(_precisions(q)), _signs(_moments(q))), -1),
     ),
     "mahalanobis": Augmentation(_square_and_mean, lambda q, _: _signs(_precisions(q))),
     "mahalanobis_cosine": Augmentation(
-        lambda g: _join(_square_and_mean(g), _unit(g["mean"])), _cosine_beside_mahalanobis
+        lambda g: _join(_square_and_mean(g), _unit(g["mean"])), _mahalanobis_with_cosine
     ),
     "smoothed_mahalanobis": Augmentation(_square_and_mean, _smoothed),
     "sample_means": Augmentation(
-        lambda g: _near(_sample_means(g)), lambda q, _: _with_one(_sample_means(q))
+        lambda g: _near(_sample_means(g)), lambda q, _: _add_one(_sample_means(q))
     ),
-    "squared_samples": Augmentation(_squared_samples, lambda q, _: _with_one(_sample_means(q))),
+    "squared_samples": Augmentation(_squared_samples, lambda q, _: _add_one(_sample_means(q))),
     "set_points": Augmentation(_points, lambda q, _: _points(q)),
     "set_means": Augmentation(
         lambda g: _points(g).mean(axis=1), lambda q, _: _points(q).mean(axis=1)

@@ -1,4 +1,4 @@
-"""Embeds the photos of a folder, or what has changed of them since."""
+"""Builds and updates the index of a folder of photos."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,31 +49,31 @@ from keras_xmr.program import update_hint
 _LOGGER = logging.getLogger(__name__)
 
 _PART = 512
-"""So many photos are kept at once: what a kill costs at most."""
+"""Number of photos per part, the maximum loss by a kill."""
 
 _SMALL_PARTS = 16
-"""More parts than this that are not half full are written as full ones."""
+"""Maximum number of parts that are less than half full; more are joined."""
 
 
 @dataclass
 class Report:
-    """What building an index did.
+    """Summary of a build of an index.
 
     Attributes:
         path: The folder of the index.
-        photos: How many photos it has now.
-        added: How many are new.
-        changed: How many were embedded again because their files changed.
-        removed: How many are gone.
-        kept: How many were there already.
-        duplicates: How many look like an earlier one.
-        broken: Photos that could not be read, and why, by path.
-        damaged: Files and folders of the index that were damaged. They have been made again;
-            a calibration only where calibrating was wanted, and is gone otherwise.
-        tagged: Paths that have tags, and are none of a photo of the index.
-        example: A caption that the model was trained with, to try a search; empty where the
-            records of the run are not there.
-        seconds: How long it took.
+        photos: Number of photos in the index.
+        added: Number of new photos.
+        changed: Number of photos with changed files, which were embedded again.
+        removed: Number of photos whose files are gone.
+        kept: Number of unchanged photos.
+        duplicates: Number of near-duplicates of earlier photos.
+        broken: Reasons for photos that could not be read, by path.
+        damaged: Files and folders of the index that were damaged, and rebuilt. A calibration is
+            rebuilt only if calibration was requested, and removed otherwise.
+        tagged: Paths with tags that are not in the index.
+        example: A caption of training, as a query to try; empty without the records of the
+            run.
+        seconds: Time of the build.
     """
 
     path: Path
@@ -99,19 +99,19 @@ def build_index(
     calibrate: bool = True,
     uri: str = "",
 ) -> Report:
-    """Builds an index of a folder of photos, or brings it up to date.
+    """Builds or updates the index of a folder of photos.
 
-    Photos are known by their path, size, time and, where these differ, their content: only new and
-    changed ones are embedded. What was finished before a kill is kept.
+    Photos are identified by their path, size, time and, if these differ, their content: only new
+    and changed ones are embedded. An interrupted build is resumed.
 
     Args:
         run: The folder of a finished run.
         images: The folder of the photos.
         path: The folder of the index; `index` in that of the run by default.
-        backend: The name of a backend; that of an index never changes.
-        tags: A CSV file with tags; see `read_tags`. None keeps those that there are.
-        calibrate: Whether answer sets are calibrated on the validation split, if they were not.
-        uri: Of a server of Milvus, for its backend and a new index.
+        backend: Name of a backend; that of an index never changes.
+        tags: A CSV file with tags; see `read_tags`. None keeps the present tags.
+        calibrate: Whether missing answer sets are calibrated on the validation split.
+        uri: Address of a server of Milvus, for its backend and a new index.
 
     Raises:
         UserError: If the run is not finished, the folder cannot be read, or the index was made by
@@ -143,14 +143,13 @@ def build_with(
 ) -> Report:
     """Builds an index by a model; see `build_index`."""
     if uri and backend != "milvus":
-        raise UserError(f"the backend {backend} asks no server; --uri goes with --backend=milvus")
+        raise UserError(f"the backend {backend} uses no server: use --uri with --backend=milvus")
     with locked(path):
         return _Builder(model, root, path, backend, uri).build(calibrate, tags)
 
 
 class _Builder:
-    """Writes an index. Its manifest is written last, part by part; what it does not name is not
-    there."""
+    """Writes an index. Only files in its manifest, which is written last, belong to it."""
 
     def __init__(self, model: RunModel, root: Path, path: Path, backend: str, uri: str) -> None:
         self.model, self.root, self.path, self.uri = model, root, path, uri
@@ -203,8 +202,8 @@ class _Builder:
         }
 
     def _check(self, backend: str) -> None:
-        """Refuses to go on with an index of something else."""
-        other = f"name another folder with --index, or delete {self.path}"
+        """Refuses an index of another model, folder or backend."""
+        other = f"use another folder with --index, or delete {self.path}"
         if self.content["fingerprint"] != self.model.fingerprint:
             raise UserError(
                 f"{self.path} was made by another model than {self.model.folder.path}; {other}"
@@ -215,7 +214,7 @@ class _Builder:
             raise UserError(f"{self.path} has the backend {self.content['backend']}; {other}")
 
     def _check_calibration(self) -> None:
-        """Forgets a calibration whose files are damaged."""
+        """Removes a calibration with damaged files."""
         index = PhotoIndex(self.path, self.content)
         names = [REFERENCE] * (index.answer_sets is not None) + [CAPTIONS] * index.is_calibrated
         names += [WORDS] * ("verdict" in self.content)
@@ -229,21 +228,21 @@ class _Builder:
     def _calibrate(self) -> None:
         if not has_validation(self.model):
             _LOGGER.warning(
-                "not calibrated, so searches do not say how many photos are right: %s holds no "
+                "not calibrated, so searches do not estimate how many photos are right: %s has no "
                 "records with a validation split",
                 self.model.config.data.records,
             )
             return
-        found = calibrate_run(self.model)
-        self.content["answer_sets"] = found.answer_sets.as_dict()
-        self.content["verdict"] = None if found.verdict is None else found.verdict.as_dict()
-        self.content["log_sigma"] = found.log_sigma
-        told = found.reranking
-        self.content["reranking"] = None if told is None else told.as_dict()
+        calibration = calibrate_run(self.model)
+        self.content["answer_sets"] = asdict(calibration.answer_sets)
+        self.content["log_sigma"] = calibration.log_sigma
+        for key in ("verdict", "reranking"):
+            model = getattr(calibration, key)
+            self.content[key] = None if model is None else asdict(model)
         files = {
-            REFERENCE: found.reference,
-            CAPTIONS: found.captions,
-            WORDS: found.vocabulary.as_arrays(),
+            REFERENCE: calibration.reference,
+            CAPTIONS: calibration.captions,
+            WORDS: calibration.vocabulary.as_arrays(),
         }
         for name, arrays in files.items():
             with replace_atomically(self.path / name, ".npz") as temporary:
@@ -251,7 +250,7 @@ class _Builder:
         self.content["calibration_checksums"] = {name: checksum(self.path / name) for name in files}
 
     def _check_parts(self) -> None:
-        """Leaves out damaged parts, so that their photos are embedded again."""
+        """Removes damaged parts, so that their photos are embedded again."""
         whole = []
         for part in PhotoIndex(self.path, self.content).parts:
             try:
@@ -263,7 +262,7 @@ class _Builder:
         self._name_parts(whole)
 
     def _name_parts(self, parts: list[str]) -> None:
-        """Makes these the parts of the index."""
+        """Sets the parts of the index."""
         known = self.content.get("checksums", {})
         self.content["parts"] = parts
         self.content["checksums"] = {
@@ -271,7 +270,7 @@ class _Builder:
         }
 
     def _remove_strays(self) -> None:
-        """Removes what a killed build had begun."""
+        """Removes parts of a killed build."""
         folder = self.path / PARTS
         folder.mkdir(exist_ok=True)
         for part in folder.iterdir():
@@ -279,24 +278,24 @@ class _Builder:
                 shutil.rmtree(part)
 
     def _compare(self) -> tuple[list[tuple[str, os.stat_result]], dict[str, int]]:
-        """What is to be embedded, and the ids of what is gone or changed, by path."""
+        """The photos to embed, and the ids of removed and changed photos by path."""
         known = {photo.path: photo for photo in PhotoIndex(self.path, self.content).photos()}
-        there = dict(find_photos(self.root, self.path.resolve()))
-        if known and not there:
+        photos = dict(find_photos(self.root, self.path.resolve()))
+        if known and not photos:
             raise UserError(
-                f"{self.root} has no photo any more, and {self.path} has {len(known):,}: is the "
-                "disk there? If they are gone for good, delete the index"
+                f"{self.root} has no photos, but {self.path} has {len(known):,}: is the disk "
+                "mounted? If the photos are gone, delete the index"
             )
-        new = [(p, status) for p, status in there.items() if not self._is_known(p, status, known)]
-        self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in there}
+        new = [(p, status) for p, status in photos.items() if not self._is_known(p, status, known)]
+        self.content["broken"] = {p: b for p, b in self.content["broken"].items() if p in photos}
         changed = {p for p, _ in new} & known.keys()
-        gone = {p: photo.id for p, photo in known.items() if p not in there or p in changed}
+        gone = {p: photo.id for p, photo in known.items() if p not in photos or p in changed}
         self.report.kept = len(known) - len(gone)
         self.report.removed = len(gone) - len(changed)
         return new, gone
 
     def _is_known(self, path: str, status: os.stat_result, known: Mapping[str, Photo]) -> bool:
-        """Whether nothing has to be done for a file."""
+        """Whether a file is unchanged."""
         now = [status.st_size, status.st_mtime_ns]
         if path in self.content["broken"]:
             return bool(self.content["broken"][path]["status"] == now)
@@ -310,7 +309,7 @@ class _Builder:
         return True
 
     def _embed(self, new: list[tuple[str, os.stat_result]], gone: dict[str, int]) -> None:
-        """Embeds photos part by part. One that has changed goes when its new self comes."""
+        """Embeds photos part by part. A changed photo is removed when its new version is added."""
         paths = {path for path, _ in new}
         self.content["finished"] = False
         self._remove([number for path, number in gone.items() if path not in paths])
@@ -321,15 +320,15 @@ class _Builder:
             PhotoEmbedder(self.root, self.model) as embedder,
         ):
             for start in range(0, len(new), _PART):
-                some = new[start : start + _PART]
-                statuses = dict(some)
+                part = new[start : start + _PART]
+                statuses = dict(part)
                 items, broken, arrays = embedder.embed(
                     list(statuses), bar, partial(self._describe, statuses)
                 )
                 for path, why in broken.items():
                     status = [statuses[path].st_size, statuses[path].st_mtime_ns]
                     self.content["broken"][path] = {"why": why, "status": status}
-                old = [gone[path] for path, _ in some if path in gone]
+                old = [gone[path] for path, _ in part if path in gone]
                 self.report.changed += sum(item.path in gone for item in items)
                 self.report.added += sum(item.path not in gone for item in items)
                 self._keep(items, arrays, old)
@@ -343,28 +342,28 @@ class _Builder:
         return photo
 
     def _keep(self, items: list[Photo], arrays: dict[str, np.ndarray], old: list[int]) -> None:
-        """Writes a part, and names it in the manifest."""
+        """Writes a part, and adds it to the manifest."""
         if items:
             _refuse_non_finite(arrays, items)
             self._name_parts([*self.content["parts"], self._write_part(items, arrays)])
         self._remove(old)
 
     def _write_part(self, items: Sequence[Photo], arrays: Mapping[str, np.ndarray]) -> str:
-        """Writes a part, and gives its name."""
+        """Writes a part, and returns its name."""
         name = f"{self.content['next_part']:06d}"
-        aside = temporary_path(self.path / PARTS / name)
-        aside.mkdir()
-        (aside / ITEMS).write_text(json.dumps([item.as_dict() for item in items]), "utf-8")
+        temporary = temporary_path(self.path / PARTS / name)
+        temporary.mkdir()
+        (temporary / ITEMS).write_text(json.dumps([asdict(item) for item in items]), "utf-8")
         for key, values in arrays.items():
-            np.save(aside / f"{key}.npy", values)
-        os.replace(aside, self.path / PARTS / name)
+            np.save(temporary / f"{key}.npy", values)
+        os.replace(temporary, self.path / PARTS / name)
         self.content["next_part"] += 1
         return name
 
     def _compact(self) -> None:
-        """Writes the parts anew where many are small, or more was removed than is there.
+        """Rewrites the parts if many are small, or most photos were removed.
 
-        The old ones stay until the next build, for those who have the index open.
+        The old ones stay until the next build, for readers of the index.
         """
         index = PhotoIndex(self.path, self.content)
         small = sum(len(part.items) < _PART // 2 for part in index.parts)
@@ -372,9 +371,9 @@ class _Builder:
             return
         parts = []
         for start in range(0, len(index), _PART):
-            some = index.ids[start : start + _PART]
-            items = [index.photo(number) for number in some.tolist()]
-            parts.append(self._write_part(items, index.embeddings(some)))
+            ids = index.ids[start : start + _PART]
+            items = [index.photo(number) for number in ids.tolist()]
+            parts.append(self._write_part(items, index.embeddings(ids)))
         self._name_parts(parts)
         self.content |= {"removed": [], "touched": {}}
         write_manifest(self.path, VERSION, self.content)
@@ -384,36 +383,36 @@ class _Builder:
         write_manifest(self.path, VERSION, self.content)
 
     def _finish(self) -> None:
-        """Brings the vectors up to date with the parts, and looks for near-duplicates."""
+        """Updates the vectors and the near-duplicates."""
         self._compact()
         index = PhotoIndex(self.path, self.content)
-        self._bring_up_to_date(index)
-        found = near_duplicates(index.photos())
-        self.content["duplicates"] = {str(number): first for number, first in found.items()}
+        self._update_vectors(index)
+        duplicates = near_duplicates(index.photos())
+        self.content["duplicates"] = {str(number): first for number, first in duplicates.items()}
         self.content["finished"] = True
         write_manifest(self.path, VERSION, self.content)
-        self.report.photos, self.report.duplicates = len(index), len(found)
+        self.report.photos, self.report.duplicates = len(index), len(duplicates)
         self.report.broken = index.broken()
         paths = {photo.path for photo in index.photos()}
         self.report.tagged = [path for path in self.content["tags"] if path not in paths]
 
-    def _bring_up_to_date(self, index: PhotoIndex) -> None:
+    def _update_vectors(self, index: PhotoIndex) -> None:
         folder = self.path / VECTORS
         kind, vectors = backend_class(self.content["backend"]), None
         if (folder / MANIFEST).exists():
             vectors = self._open_vectors(kind, folder)
         if vectors is not None:
             vectors.remove(np.setdiff1d(vectors.ids, index.ids))
-        there = np.empty(0, np.int64) if vectors is None else vectors.ids
-        missing = np.setdiff1d(index.ids, there)
+        stored = np.empty(0, np.int64) if vectors is None else vectors.ids
+        missing = np.setdiff1d(index.ids, stored)
         for start in range(0, len(missing), 1 << 16):
-            some = missing[start : start + (1 << 16)]
-            added = self._vectors_of(index, some)
+            ids = missing[start : start + (1 << 16)]
+            added = self._compute_vectors(index, ids)
             if vectors is None:
                 options = {"uri": self.uri} if self.uri else {}
                 vectors = kind(folder, added.shape[1:], **options)
                 vectors.begin(len(missing), partial(self._sample, index, missing))
-            vectors.add(some, added)
+            vectors.add(ids, added)
         if vectors is not None:
             vectors.save()
             vectors.close()
@@ -429,11 +428,11 @@ class _Builder:
             return None
 
     def _sample(self, index: PhotoIndex, ids: np.ndarray, size: int) -> np.ndarray:
-        """Vectors of some photos, from all over."""
-        some = np.random.default_rng(0).choice(ids, size, replace=False)
-        return self._vectors_of(index, np.sort(some))
+        """Vectors of a random sample of photos."""
+        drawn = np.random.default_rng(0).choice(ids, size, replace=False)
+        return self._compute_vectors(index, np.sort(drawn))
 
-    def _vectors_of(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
+    def _compute_vectors(self, index: PhotoIndex, ids: np.ndarray) -> np.ndarray:
         parts = []
         for start in range(0, len(ids), 1024):
             embedded = index.embeddings(ids[start : start + 1024])
@@ -452,5 +451,5 @@ def _refuse_non_finite(arrays: Mapping[str, np.ndarray], items: list[Photo]) -> 
         if not finite.all():
             path = items[int(np.argmin(finite))].path
             raise UserError(
-                f"the model makes numbers of {path} that are not finite; train it again"
+                f"the model computes numbers for {path} that are not finite; train it again"
             )

@@ -30,35 +30,35 @@ from keras_xmr.index.verdict import (
     unit_vectors,
 )
 from keras_xmr.index.vocabulary import Vocabulary, split_words
-from keras_xmr.training.kept_features import with_features
+from keras_xmr.runs.frozen_features import with_features
 from keras_xmr.uncertainty.sigma import bins, log_sigma
 
 REFERENCE = 256
-"""So many training photos are the reference of scores."""
+"""Number of training photos in the reference of scores."""
 
 CAPTIONS = 500
-"""So many training captions are stored, against which queries are held."""
+"""Number of stored training captions, for re-ranking and uncertainty."""
 
 _MOST = 1000
-"""So many photos of the validation split are looked at, drawn with a seed."""
+"""Maximum number of photos of the validation split, drawn with a seed."""
 
 _TRIED = 20
-"""The shortest of so many captions is shown as an example."""
+"""Number of captions of which the shortest is the example."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What the validation split tells, and what of training it is told by.
+    """Results of the calibration on the validation split, and its data of the training split.
 
     Attributes:
         answer_sets: The cut-offs.
-        verdict: How many of the first photos are right, and whether any is; None where there are
-            too few photos, or nothing tells which other photos are right.
+        verdict: The model of how many results are right, and whether any is; None for too few
+            photos, or if the other right photos of captions cannot be inferred.
         vocabulary: The words of the captions of training.
         reference: Embeddings of training photos.
         captions: Embeddings of training captions.
-        log_sigma: Uncertainties of these, ascending; None where it is not informative.
-        reranking: How queries are re-ranked; None where that would take too long.
+        log_sigma: Uncertainties of these, ascending; None if they are not informative.
+        reranking: The re-ranking of queries; None if it would take too long.
     """
 
     answer_sets: AnswerSets
@@ -71,13 +71,13 @@ class Calibration:
 
 
 def has_validation(model: RunModel) -> bool:
-    """Whether the records of the run are there, with a validation split."""
+    """Whether the run has records with a validation split."""
     records = _records(model)
     return records is not None and "val" in records.splits
 
 
 def example_caption(model: RunModel) -> str:
-    """A short caption of the training split; empty where the records of the run are not there."""
+    """A short caption of the training split; empty without the records of the run."""
     records = _records(model)
     if records is None:
         return ""
@@ -103,80 +103,84 @@ def calibrate_run(model: RunModel) -> Calibration:
 
 def calibrate_split(model: RunModel, records: Records, split: Any) -> Calibration:
     """Calibrates on a split."""
-    asked = SplitQueries.embed(model, records, split)
+    queries = SplitQueries.embed(model, records, split)
     reference, captions = embed_reference(model, records), embed_stored_captions(model, records)
-    scores, right = asked.scores(model), asked.right
-    against = model.score(reference, asked.captions).T
-    found = calibrate(standardise(scores, against), right, asked.groups)
-    sigma = log_sigma(captions) if _is_informative(asked, scores) else None
+    scores, right = queries.scores(model), queries.right
+    against = model.score(reference, queries.captions).T
+    answer_sets = calibrate(standardise(scores, against), right, queries.groups)
+    sigma = log_sigma(captions) if _is_informative(queries, scores) else None
     train = records.split("train").captions
     return Calibration(
-        found,
-        calibrate_verdict_of(model, asked, scores, reference),
-        Vocabulary.of(train[number].text for number in range(len(train))),
+        answer_sets,
+        calibrate_split_verdict(model, queries, scores, reference),
+        Vocabulary.count(train[number].text for number in range(len(train))),
         reference,
         captions,
         None if sigma is None else np.sort(sigma).tolist(),
         # Regions and words are compared one by one, which takes seconds for one query.
         None
         if model.kind == "tokens"
-        else tune(scores, model.score(asked.images, captions), right),
+        else tune(scores, model.score(queries.images, captions), right),
     )
 
 
-def calibrate_verdict_of(
-    model: RunModel, asked: SplitQueries, scores: np.ndarray, reference: Arrays
+def calibrate_split_verdict(
+    model: RunModel, queries: SplitQueries, scores: np.ndarray, reference: Arrays
 ) -> VerdictModel | None:
     """Calibrates the verdict on a split.
 
     Args:
         model: The model.
-        asked: The split.
+        queries: The split.
         scores: Its scores, (captions, photos).
         reference: The photos of the reference.
     """
-    texts, own, against = asked.texts, asked.groups, model.score(reference, asked.captions).T
-    if asked.is_complete:
-        right, wrong = asked.right.astype(np.float32), ~asked.right
+    texts, photo_of, against = (
+        queries.texts,
+        queries.groups,
+        model.score(reference, queries.captions).T,
+    )
+    if queries.is_complete:
+        right, wrong = queries.right.astype(np.float32), ~queries.right
     else:
-        labels = _likely_right(asked)
+        labels = _likely_right(queries)
         if labels is None:
             return None
-        short = short_queries(texts, own)
+        short = short_queries(texts, photo_of)
         embedded = embed_texts(model, short.texts)
         scores = np.concatenate(
-            [scores, *(model.score(asked.images, p).T for p in split_items(embedded, 256))]
+            [scores, *(model.score(queries.images, p).T for p in split_items(embedded, 256))]
         )
         against = np.concatenate([against, model.score(reference, embedded).T])
         right, wrong = (
             np.concatenate([labels[0], short.right]),
             np.concatenate([labels[1], short.wrong]),
         )
-        texts, own = [*texts, *short.texts], np.concatenate([own, short.own])
-    is_caption = np.arange(len(texts)) < len(asked.texts)
+        texts, photo_of = [*texts, *short.texts], np.concatenate([photo_of, short.photos])
+    is_caption = np.arange(len(texts)) < len(queries.texts)
     words = np.array([len(split_words(text)) for text in texts])
     return calibrate_verdict(
-        scores, against, words, right, wrong, own, is_caption, asked.is_complete
+        scores, against, words, right, wrong, photo_of, is_caption, queries.is_complete
     )
 
 
-def _likely_right(asked: SplitQueries) -> tuple[np.ndarray, np.ndarray] | None:
-    """What is right, and surely wrong, by captions; None where photos have one caption each."""
-    photos = asked.right.shape[1]
-    if photos < FEWEST or (np.bincount(asked.groups, minlength=photos) < 1).any():
+def _likely_right(queries: SplitQueries) -> tuple[np.ndarray, np.ndarray] | None:
+    """Right, and surely wrong, photos by captions; None if photos have one caption each."""
+    photos = queries.right.shape[1]
+    if photos < FEWEST or (np.bincount(queries.groups, minlength=photos) < 1).any():
         return None
-    order = np.argsort(asked.groups, kind="stable")
-    vectors, photo_of = unit_vectors(_sentences(asked.captions)), asked.groups[order]
-    scale = SimilarityScale.of(vectors[order], photo_of)
+    order = np.argsort(queries.groups, kind="stable")
+    vectors, photo_of = unit_vectors(_sentences(queries.captions)), queries.groups[order]
+    scale = SimilarityScale.from_captions(vectors[order], photo_of)
     if scale is None:
         return None
     similarity = caption_similarity(vectors, vectors[order], photo_of)
     right, wrong = likely_right(similarity, scale)
-    return np.maximum(right, asked.right), wrong & ~asked.right
+    return np.maximum(right, queries.right), wrong & ~queries.right
 
 
 def _sentences(captions: Arrays) -> np.ndarray:
-    """A vector for each caption, whatever its kind of embedding."""
+    """A vector per caption, for every kind of embedding."""
     if "mean" in captions:
         return captions["mean"]
     if "points" in captions:
@@ -187,24 +191,24 @@ def _sentences(captions: Arrays) -> np.ndarray:
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of photos of the training split, drawn with a seed."""
-    images = _some(len(records.split("train")), REFERENCE)
+    images = _draw(len(records.split("train")), REFERENCE)
     return _embed_images(model, records, "train", images, "  embedding the reference")
 
 
 def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of captions of the training split, drawn with a seed."""
     train = records.split("train")
-    return _embed_captions(model, train, _some(train.num_captions, CAPTIONS))
+    return _embed_captions(model, train, _draw(train.num_captions, CAPTIONS))
 
 
 @dataclass(frozen=True, eq=False)
 class SplitQueries:
-    """Embedded photos of a split, and the captions that ask for them.
+    """Embedded photos of a split, and its captions as queries.
 
     Attributes:
         images: Embeddings of the photos.
         captions: Embeddings of the captions.
-        right: Bool (captions, photos), by the exhaustive truth where it is known.
+        right: Bool (captions, photos), by the exhaustive truth if it is known.
         annotated: The same by the judgements of the config.
         groups: The column of the photo that each caption was written for (captions,).
         texts: The captions.
@@ -227,9 +231,9 @@ class SplitQueries:
         split: Any,
         embedded: EmbeddedSplit | None = None,
     ) -> SplitQueries:
-        """Embeds a split, or a part of a large one; `embedded` is all of it, if that is there."""
+        """Embeds a split, or a part of a large one; `embedded` has its embeddings, if known."""
         part: SplitRecords = records.split(split)
-        images = _some(len(part), _MOST)
+        images = _draw(len(part), _MOST)
         captions = np.flatnonzero(np.isin(part.caption_image, images))
         known = ground_truth(records, part, model.config.data.judgements)
         truth = known.extra.get("truth", known.judgements)
@@ -243,30 +247,30 @@ class SplitQueries:
             doing = f"  embedding photos of {split}"
             photos = _embed_images(model, records, split, images, doing)
             texts = _embed_captions(model, part, captions)
-        own = np.searchsorted(images, part.caption_image[captions])
-        return cls(photos, texts, right, annotated, own, words, "truth" in known.extra)
+        groups = np.searchsorted(images, part.caption_image[captions])
+        return cls(photos, texts, right, annotated, groups, words, "truth" in known.extra)
 
     def scores(self, model: RunModel) -> np.ndarray:
         """Scores (captions, photos)."""
-        found = [model.score(self.images, p).T for p in split_items(self.captions, 256)]
-        return np.concatenate(found)
+        parts = [model.score(self.images, p).T for p in split_items(self.captions, 256)]
+        return np.concatenate(parts)
 
 
-def _is_informative(asked: SplitQueries, scores: np.ndarray) -> bool:
-    """Whether the more uncertain captions surely fail more often.
+def _is_informative(queries: SplitQueries, scores: np.ndarray) -> bool:
+    """Whether more uncertain captions fail significantly more often.
 
-    By the annotated pairs, as in reports: a vague caption is true of many photos.
+    By the annotated pairs, as in reports: a vague caption matches many photos.
     """
-    sigma = log_sigma(asked.captions)
+    sigma = log_sigma(queries.captions)
     if sigma is None:
         return False
     first = np.argmax(scores, axis=1)
-    hit = asked.annotated[np.arange(len(first)), first].astype(float)
-    return bins(sigma, hit, independent=len(np.unique(asked.groups))).is_informative
+    hit = queries.annotated[np.arange(len(first)), first].astype(float)
+    return bins(sigma, hit, independent=len(np.unique(queries.groups))).is_informative
 
 
-def _some(count: int, most: int) -> np.ndarray:
-    """All numbers below a count, or so many drawn with a seed, ascending."""
+def _draw(count: int, most: int) -> np.ndarray:
+    """All numbers below a count, or `most` of them drawn with a seed, ascending."""
     return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
 
@@ -274,7 +278,9 @@ def _embed_images(
     model: RunModel, records: Records, split: str, images: np.ndarray, description: str
 ) -> dict[str, np.ndarray]:
     part = records.split(split)  # type: ignore[arg-type]
-    return in_batches(partial(model.embed_records, part), images, model, description, "photos")
+    return embed_in_batches(
+        partial(model.embed_records, part), images, model, description, "photos"
+    )
 
 
 def embed_split_images(model: RunModel, records: Records, split: str) -> dict[str, np.ndarray]:
@@ -286,21 +292,21 @@ def embed_split_images(model: RunModel, records: Records, split: str) -> dict[st
 def _embed_captions(
     model: RunModel, part: SplitRecords, captions: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Embeddings of captions of a split, by their features where they are kept."""
+    """Embeddings of captions of a split, by stored features if there are any."""
     features = part.caption_features
     if features is None:
         return embed_texts(model, [part.texts[int(caption)] for caption in captions])
-    return in_batches(
-        lambda some: model.embed_caption_features(features.read(some)), captions, model
+    return embed_in_batches(
+        lambda batch: model.embed_caption_features(features.read(batch)), captions, model
     )
 
 
 def embed_texts(model: RunModel, texts: list[str]) -> dict[str, np.ndarray]:
     """Embeds texts, with a row per text."""
-    return in_batches(model.embed_texts, texts, model, "  embedding captions", "captions")
+    return embed_in_batches(model.embed_texts, texts, model, "  embedding captions", "captions")
 
 
-def in_batches(
+def embed_in_batches(
     embed: Callable[[Any], dict[str, np.ndarray]],
     items: Any,
     model: RunModel,
@@ -311,8 +317,8 @@ def in_batches(
     size, parts = model.config.evaluation.batch_size, []
     with Progress(description, len(items), unit) if description else nullcontext() as bar:
         for start in range(0, len(items), size):
-            some = items[start : start + size]
-            parts.append(embed(some))
+            batch = items[start : start + size]
+            parts.append(embed(batch))
             if bar is not None:
-                bar.update(len(some))
+                bar.update(len(batch))
     return concatenate(parts)

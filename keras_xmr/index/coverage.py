@@ -1,4 +1,4 @@
-"""Whether answer sets hold on another split what was promised on the validation split."""
+"""Coverage of answer sets, calibrated on the validation split, on another split."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class ScoredSplit:
         Args:
             model: The model.
             records: The records.
-            split: Which split.
-            reference: Of `embed_reference`, if it is there.
-            embedded: The embeddings of the whole split, if they are there.
+            split: The split.
+            reference: The result of `embed_reference`, if known.
+            embedded: The embeddings of the whole split, if known.
         """
         reference = embed_reference(model, records) if reference is None else reference
-        asked = SplitQueries.embed(model, records, split, embedded)
-        scores = standardise(asked.scores(model), model.score(reference, asked.captions).T)
-        return cls.of(scores, asked.right, asked.groups)
+        queries = SplitQueries.embed(model, records, split, embedded)
+        scores = standardise(queries.scores(model), model.score(reference, queries.captions).T)
+        return cls.answerable(scores, queries.right, queries.groups)
 
     @classmethod
-    def of(cls, scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> ScoredSplit:
-        """Leaves out captions without a right photo."""
+    def answerable(cls, scores: np.ndarray, right: np.ndarray, groups: np.ndarray) -> ScoredSplit:
+        """Selects the captions with a right photo."""
         answered = right.any(axis=1)
         return cls(scores[answered], right[answered], groups[answered])
 
@@ -62,60 +62,60 @@ class ScoredSplit:
         """The cut-offs by this split."""
         return calibrate(self.scores, self.right, self.groups)
 
-    def by_photo(self, happened: np.ndarray) -> np.ndarray:
-        """Of the captions of each photo, the part for which something happened (photos,).
+    def mean_per_photo(self, happened: np.ndarray) -> np.ndarray:
+        """The share of the captions of each photo for which something happened (photos,).
 
-        Captions of one photo are not independent; what is said of them is a mean over photos.
+        Captions of one photo are not independent; statistics are means over photos.
         """
         return np.array([happened[self.groups == g].mean() for g in np.unique(self.groups)])
 
 
 @dataclass(frozen=True, eq=False)
 class Coverage:
-    """What answer sets hold.
+    """Coverage of answer sets on a split.
 
     Attributes:
-        promised: The part of the captions whose set should hold `share` of their right photos.
-        kept_by_photo: The part of those whose set does, of the captions of each photo (photos,).
-        share: The part of the right photos that is promised.
-        found: Of each caption, the part of its right photos in its set (captions,).
-        sizes: How many photos its set has (captions,).
-        gallery: Of how many.
+        confidence: The guaranteed share of captions whose set has `share` of their right photos.
+        kept_by_photo: The share of captions whose set has it, per photo (photos,).
+        share: The guaranteed share of the right photos.
+        recalls: The share of the right photos of each caption in its set (captions,).
+        sizes: The number of photos in the set of each caption (captions,).
+        gallery: The number of photos of the split.
     """
 
-    promised: float
+    confidence: float
     kept_by_photo: np.ndarray
     share: float
-    found: np.ndarray
+    recalls: np.ndarray
     sizes: np.ndarray
     gallery: int
 
     @property
     def kept(self) -> float:
-        """The part of the captions whose set holds what it should, as a mean over photos."""
+        """The share of captions whose set has the guaranteed share, as a mean over photos."""
         return float(self.kept_by_photo.mean())
 
 
 def measure_coverage(
     model: RunModel, records: Records, split: Any, embedded: EmbeddedSplit | None = None
 ) -> Coverage:
-    """Calibrates on val, and looks at the answer sets of a split.
+    """Calibrates on val, and measures the coverage on a split.
 
     Args:
         model: The model.
         records: The records that it was trained on.
-        split: Which split's captions ask.
-        embedded: The embeddings of that split, if they are there.
+        split: The split of the queries.
+        embedded: The embeddings of that split, if known.
     """
     reference = embed_reference(model, records)
     sets = ScoredSplit.embed(model, records, "val", reference).calibrated()
     return coverage(sets, ScoredSplit.embed(model, records, split, reference, embedded))
 
 
-def coverage(sets: AnswerSets, asked: ScoredSplit) -> Coverage:
-    """What answer sets hold of the captions of a split."""
-    within = asked.scores >= sets.cutoff
-    found = (within & asked.right).sum(axis=1) / asked.right.sum(axis=1)
-    kept = asked.by_photo(found >= sets.share - 1e-9)
-    gallery = asked.scores.shape[1]
-    return Coverage(sets.confidence, kept, sets.share, found, within.sum(axis=1), gallery)
+def coverage(sets: AnswerSets, queries: ScoredSplit) -> Coverage:
+    """Measures the coverage of answer sets on the captions of a split."""
+    within = queries.scores >= sets.cutoff
+    recalls = (within & queries.right).sum(axis=1) / queries.right.sum(axis=1)
+    kept = queries.mean_per_photo(recalls >= sets.share - 1e-9)
+    gallery = queries.scores.shape[1]
+    return Coverage(sets.confidence, kept, sets.share, recalls, within.sum(axis=1), gallery)

@@ -1,4 +1,4 @@
-"""Photos that look alike."""
+"""Detection of near-duplicates."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from keras_xmr.index.photos import Photo
 
 _DIFFERENT = 7
-"""So many of the 128 bits of two near-duplicates may differ. Then at least one of their 8 pieces of
-16 bits is the same."""
+"""Maximum number of the 128 bits by which near-duplicates differ. Then at least one of their 8
+pieces of 16 bits is the same."""
 
 _PLAIN = 16
-"""A photo whose look has fewer bits set, or not set, is a plain area: it is like any other."""
+"""Minimum number of bits set, and not set: photos with fewer are plain areas, which all match."""
 
 
 def near_duplicates(photos: Iterable[Photo]) -> dict[int, int]:
-    """Photos that look like one with a smaller id, and the first of those that they look like.
+    """Finds near-duplicates of photos with smaller ids, and the first of these.
 
     Args:
         photos: Photos in the order of their ids.
@@ -26,7 +26,7 @@ def near_duplicates(photos: Iterable[Photo]) -> dict[int, int]:
     photos = list(photos)
     looks = np.array([np.frombuffer(bytes.fromhex(p.look), np.uint8) for p in photos], np.uint8)
     bits = np.unpackbits(looks.reshape(-1, 16), axis=1)
-    found: dict[int, int] = {}
+    duplicates: dict[int, int] = {}
     by_piece: dict[tuple[int, int], list[int]] = defaultdict(list)
     by_sum: dict[str, int] = {}
     for row, photo in enumerate(photos):
@@ -39,5 +39,5 @@ def near_duplicates(photos: Iterable[Photo]) -> dict[int, int]:
             for piece in pieces if first == row else ():
                 by_piece[piece].append(row)
         if first != row:
-            found[photo.id] = found.get(photos[first].id, photos[first].id)
-    return found
+            duplicates[photo.id] = duplicates.get(photos[first].id, photos[first].id)
+    return duplicates

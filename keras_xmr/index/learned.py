@@ -1,4 +1,4 @@
-"""What an index has learned from marks: a file beside its manifest, which may be removed."""
+"""The file of an index with changes of queries that were learned from relevance feedback."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What was learned from marks, and by which model they were embedded.
+    """A learned change of queries, and the model of its embeddings.
 
     Attributes:
-        change: How queries are changed.
-        fingerprint: Of the model.
-        marks: How many marks it was learned from.
+        change: The change of queries.
+        fingerprint: The fingerprint of the model.
+        marks: Number of marks in training.
     """
 
     change: Change
@@ -36,10 +36,10 @@ class Learned:
     marks: int
 
     def sentence(self, is_calibrated: bool) -> str:
-        """What to say beside a search.
+        """A sentence for the notes of a search.
 
         Args:
-            is_calibrated: Whether it is said how many photos are right.
+            is_calibrated: Whether the number of right photos is estimated.
         """
         marks = "1 mark" if self.marks == 1 else f"{self.marks:,} marks"
         but = ", but how many are right was calibrated without them" if is_calibrated else ""
@@ -47,7 +47,7 @@ class Learned:
 
     @classmethod
     def open(cls, folder: Path) -> Learned | None:
-        """Reads what an index has learned; None if it has learned nothing.
+        """Reads the file of an index; None if it is missing.
 
         Args:
             folder: The folder of the index.
@@ -75,7 +75,7 @@ class Learned:
         return cls(change, about["fingerprint"], about["marks"])
 
     def save(self, folder: Path) -> None:
-        """Writes the file of an index, whole or not at all.
+        """Writes the file of an index atomically.
 
         Raises:
             UserError: If another process writes into the folder.
@@ -87,9 +87,9 @@ class Learned:
             "fingerprint": self.fingerprint,
             "marks": self.marks,
         }
-        with locked(folder), replace_atomically(folder / LEARNED, ".npz") as aside:
+        with locked(folder), replace_atomically(folder / LEARNED, ".npz") as temporary:
             np.savez(
-                aside,
+                temporary,
                 queries=change.queries,
                 directions=change.directions,
                 about=json.dumps(about),
@@ -98,7 +98,7 @@ class Learned:
 
 
 def forget(folder: Path) -> bool:
-    """Removes what an index has learned, and says whether there was anything."""
+    """Removes the file of an index, and returns whether it existed."""
     path = folder / LEARNED
     was_there = path.exists()
     path.unlink(missing_ok=True)
@@ -106,16 +106,16 @@ def forget(folder: Path) -> bool:
 
 
 def status(folder: Path) -> tuple[int, int] | None:
-    """What changes when an index learns or forgets."""
+    """Size and time of the file, which change with it; None if it is missing."""
     try:
-        found = (folder / LEARNED).stat()
+        file = (folder / LEARNED).stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return file.st_size, file.st_mtime_ns
 
 
 def _digest(queries: np.ndarray, directions: np.ndarray, about: Mapping[str, Any]) -> str:
-    found = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for array in (queries, directions):
-        found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
-    return found.hexdigest()
+        digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Learns from marks of right and wrong photos how queries are to be changed.
+"""Learns a change of queries from relevance feedback: photos marked as right or wrong.
 
 Photos keep their embeddings. A query of unit length q becomes
 
@@ -6,33 +6,33 @@ Photos keep their embeddings. A query of unit length q becomes
 
 at its former length, where d_i is a sum of embeddings of the photos marked for the query i. This is
 kernel logistic regression of the marks whose kernel is k(q, q') <v, v'>, for photos v, and which is
-penalised for leaving the scores that the model gives: no marks, or an infinite penalty, are the
-model as it is. One step of Newton's method from there has a closed form, which is taken.
+penalised for its distance from the scores of the model: no marks, or an infinite penalty, leave the
+model unchanged. It is fitted by one step of Newton's method, which has a closed form.
 
-How sharp k is and how large the penalty is are chosen by cross-validation over the marked queries,
-with the model as it is among the choices.
+The sharpness of k and the penalty are chosen by cross-validation over the marked queries, with the
+unchanged model among the choices.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-Arrays = Mapping[str, np.ndarray]
+from keras_xmr.index.embedding_arrays import Arrays
 
 PENALTIES = (1.0, 3.0, 10.0)
 SHARPNESSES = (1.0, 2.0, 4.0)
 
 FOLDS = 10
-"""Marked queries are cut into so many parts, or into single ones where there are fewer."""
+"""Number of folds of marked queries; with fewer queries, their number."""
 
 MOST = 2000
-"""So many marks are learned from at most, the last ones."""
+"""Maximum number of marks; the last ones are used."""
 
 _FIRST_SCALE, _FIRST_SHIFT, _PRIOR = 12.0, -6.0, 1e-2
 """The log-odds of a mark are about 12 cosine - 6 until marks say otherwise."""
@@ -40,14 +40,14 @@ _FIRST_SCALE, _FIRST_SHIFT, _PRIOR = 12.0, -6.0, 1e-2
 
 @dataclass(frozen=True, eq=False)
 class Marked:
-    """Marks with the embeddings of what was marked.
+    """Marks with the embeddings of their queries and photos.
 
     Attributes:
         queries: Unit vectors of the queries (M, D), float64.
         photos: Unit vectors of the photos (P, D), float64.
         query_of: The row of the query of each mark, int (N,).
         photo_of: The row of its photo, int (N,).
-        right: Whether each is right, bool (N,).
+        right: Whether the photo is right, bool (N,).
     """
 
     queries: np.ndarray
@@ -57,19 +57,19 @@ class Marked:
     right: np.ndarray
 
     def part(self, kept: np.ndarray) -> Marked:
-        """Some of the marks, bool (N,)."""
+        """Selects marks, by bool (N,)."""
         pairs = self.query_of[kept], self.photo_of[kept], self.right[kept]
         return Marked(self.queries, self.photos, *pairs)
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """How queries are changed.
+    """A change of queries.
 
     Attributes:
         queries: Unit vectors of marked queries (M, D), float32.
-        directions: Where queries like each of them move (M, D), float32.
-        sharpness: How much nearer queries move further.
+        directions: The shift of queries that are similar to each of them (M, D), float32.
+        sharpness: The exponent by which similar queries move further.
     """
 
     queries: np.ndarray
@@ -77,10 +77,10 @@ class Change:
     sharpness: float
 
     def apply(self, embedding: Arrays) -> dict[str, np.ndarray]:
-        """Embeddings of texts, changed.
+        """Applies the change to embeddings of texts.
 
         Args:
-            embedding: Points or Gaussians, with `mean` (N, D). All but the means stay.
+            embedding: Points or Gaussians, with `mean` (N, D). Only the means change.
         """
         mean = np.asarray(embedding["mean"])
         length = np.linalg.norm(mean.astype(np.float64), axis=1, keepdims=True)
@@ -91,17 +91,17 @@ class Change:
 
 @dataclass(frozen=True)
 class Choice:
-    """What cross-validation has chosen.
+    """The choice of cross-validation.
 
     Shares are of pairs of a right and a wrong photo of one query, in the right order; means over
     the queries that have both.
 
     Attributes:
-        penalty: Of leaving the model; None leaves it as it is.
+        penalty: Penalty of the change; None for no change.
         sharpness: See `Change`.
-        before: The share by the model; NaN where no query has both kinds.
-        after: The share with what was learned from the marks of other queries.
-        queries: How many queries have both.
+        before: The share by the model; NaN if no query has both kinds.
+        after: The share with the change learned from other queries.
+        queries: Number of queries with both kinds.
     """
 
     penalty: float | None
@@ -116,11 +116,11 @@ Score = Callable[[Change | None], np.ndarray]
 
 
 def choose(marked: Marked, score: Score) -> Choice:
-    """Chooses how strongly to learn, by cross-validation over queries.
+    """Chooses sharpness and penalty by cross-validation over queries.
 
-    Something is learned only if it does surely better on queries that it was not learned from: by
-    more than a standard error over queries. Of what is within a standard error of the best, the
-    sharpest is taken, since marks do not show the harm that is done to queries unlike all of them.
+    A change is chosen only if it is better on held-out queries by more than a standard error over
+    queries. Of the changes within a standard error of the best, the sharpest is chosen, since marks
+    do not show the harm to queries that are unlike all of them.
 
     Args:
         marked: The marks.
@@ -154,11 +154,11 @@ def choose(marked: Marked, score: Score) -> Choice:
 
 
 def fit(marked: Marked, penalty: float, sharpness: float) -> Change:
-    """Learns from marks.
+    """Fits a change to marks.
 
     Args:
         marked: The marks.
-        penalty: How much the result is held to the model as it is.
+        penalty: Penalty of the change.
         sharpness: See `Change`.
     """
     queries, photos = marked.queries[marked.query_of], marked.photos[marked.photo_of]
@@ -176,18 +176,18 @@ def fit(marked: Marked, penalty: float, sharpness: float) -> Change:
 
 
 def order_shares(marked: Marked, scores: np.ndarray) -> np.ndarray:
-    """Of each query, the part of pairs of a right and a wrong photo in the right order (M,).
+    """The share of pairs of a right and a wrong photo in the right order, per query (M,).
 
-    NaN of queries that lack either; ties count half.
+    NaN for queries without both kinds; ties count half.
     """
-    found = np.full(len(marked.queries), np.nan)
+    shares = np.full(len(marked.queries), np.nan)
     for row in np.unique(marked.query_of):
-        own = marked.query_of == row
-        right, wrong = scores[own & marked.right], scores[own & ~marked.right]
+        is_row = marked.query_of == row
+        right, wrong = scores[is_row & marked.right], scores[is_row & ~marked.right]
         if len(right) and len(wrong):
             gaps = right[:, None] - wrong
-            found[row] = np.mean((gaps > 0) + 0.5 * (gaps == 0))
-    return found
+            shares[row] = np.mean((gaps > 0) + 0.5 * (gaps == 0))
+    return shares
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

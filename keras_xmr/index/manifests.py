@@ -1,4 +1,4 @@
-"""Manifests: the JSON file of a folder that says what belongs to it, written last."""
+"""Manifests: JSON files that list the content of a folder, written last."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def write_manifest(folder: Path, version: int, content: Mapping[str, Any]) -> No
     """Writes a manifest, whole or not at all, with a checksum of itself.
 
     Args:
-        folder: The folder, which is there.
+        folder: The folder, which exists.
         version: Of the format of the folder.
         content: Plain data.
     """
     text = json.dumps(content, ensure_ascii=False)
-    told = {"version": version, "sha256": _digest(text), "content": content}
+    manifest = {"version": version, "sha256": _digest(text), "content": content}
     atomic_write(
-        folder / MANIFEST, json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        folder / MANIFEST, json.dumps(manifest, ensure_ascii=False).encode("utf-8", "surrogatepass")
     )
 
 
@@ -37,26 +37,26 @@ def read_manifest(folder: Path, version: int, key: str) -> dict[str, Any]:
     Args:
         folder: The folder.
         version: The expected version of its format.
-        key: A key of the content that manifests of other folders do not have.
+        key: A key of the content by which this kind of manifest is recognised.
 
     Raises:
-        UserError: If there is none, or it was damaged, or is of another version.
+        UserError: If it is missing or damaged, or has another version.
     """
     path = folder / MANIFEST
     try:
-        told = json.loads(path.read_bytes())
-        content: dict[str, Any] = told["content"]
-        is_whole = told["sha256"] == _digest(json.dumps(content, ensure_ascii=False))
-        of_version = told["version"]
-        is_whole = is_whole and (key in content or of_version != version)
+        manifest = json.loads(path.read_bytes())
+        content: dict[str, Any] = manifest["content"]
+        is_whole = manifest["sha256"] == _digest(json.dumps(content, ensure_ascii=False))
+        actual_version = manifest["version"]
+        is_whole = is_whole and (key in content or actual_version != version)
     except FileNotFoundError:
         raise UserError(f"{folder} holds no index (no {MANIFEST}); `index` builds one") from None
     except (OSError, ValueError, TypeError, KeyError):  # A folder, or a loop of links.
         is_whole = False
     if not is_whole:
         raise UserError(f"{path} is damaged; {_AGAIN}")
-    if of_version != version:
-        raise UserError(f"{folder} has version {of_version}, not {version}; {_AGAIN}")
+    if actual_version != version:
+        raise UserError(f"{folder} has version {actual_version}, not {version}; {_AGAIN}")
     return content
 
 

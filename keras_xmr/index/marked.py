@@ -1,4 +1,4 @@
-"""Marks of photos of an index, as what is learned from them needs them."""
+"""Learning from the marks of photos of an index."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from data_pipelines.errors import UserError
+from keras_xmr.index.embedding_arrays import concatenate
 from keras_xmr.index.learned import Learned, forget
 from keras_xmr.index.learning import MOST, Change, Choice, Marked, choose, fit, unit_rows
 from keras_xmr.index.photo_index import PhotoIndex
@@ -20,14 +21,14 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class Report:
-    """What was learned.
+    """Summary of learning from marks.
 
     Attributes:
-        marks: How many marks were used.
-        right: How many of them say right.
-        queries: How many queries they are of.
+        marks: Number of marks.
+        right: Number of marks as right.
+        queries: Number of marked queries.
         unknown: Names of marked photos that the index does not have.
-        choice: What cross-validation has chosen; None without marks.
+        choice: The choice of cross-validation; None without marks.
     """
 
     marks: int
@@ -43,9 +44,9 @@ class Report:
 
 
 def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
-    """Learns from a file of marks, in the place of all that was learned before.
+    """Learns from a file of marks, and replaces an earlier result.
 
-    Where nothing can be learned that does better on marks held out, the index has learned nothing.
+    Without an improvement on held-out marks, searches are those of the model.
 
     Args:
         index: The index.
@@ -90,7 +91,7 @@ def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
 def _read(
     path: Path, known: dict[str, int]
 ) -> tuple[dict[tuple[int, str], float], tuple[str, ...]]:
-    """Grades by photo and query, the last of each pair, and names of photos that are not known."""
+    """Reads the last grade of each pair of a photo and a query, and the names of unknown photos."""
     marks: dict[tuple[int, str], float] = {}
     unknown: dict[str, None] = {}
     for _, (image, text), grade in read_csv(path):
@@ -105,6 +106,6 @@ def _read(
 
 
 def embed_texts(model: Any, texts: list[str]) -> dict[str, np.ndarray]:
-    """The embeddings of texts, a row each, some at once."""
-    parts = [model.embed_texts(texts[at : at + _BATCH]) for at in range(0, len(texts), _BATCH)]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """Embeddings of texts, computed in batches."""
+    starts = range(0, len(texts), _BATCH)
+    return concatenate([model.embed_texts(texts[start : start + _BATCH]) for start in starts])

@@ -1,4 +1,4 @@
-"""Parts of a trained model, each built and loaded without the others."""
+"""Parts of a trained model, built and loaded independently."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
 from keras_xmr.matchers import Matcher
 from keras_xmr.model.towers import image_tower, text_tower
-from keras_xmr.run_folder import RunFolder
-from keras_xmr.training.train import load_trained
+from keras_xmr.runs.folder import RunFolder
+from keras_xmr.runs.loading import load_trained
 
 
 @waiting("loading the model")
 def load_image_tower(config: Config, folder: RunFolder) -> keras.Model:
-    """The trained image tower of a run that looks at photos.
+    """Loads the trained image tower of a run on photos.
 
     Raises:
         UserError: If its weights are missing or damaged.
@@ -31,7 +31,7 @@ def load_image_tower(config: Config, folder: RunFolder) -> keras.Model:
 
 @waiting("loading the model")
 def load_text_tower(config: Config, folder: RunFolder, tokenizer: Tokenizer) -> keras.Model:
-    """The trained text tower of a run.
+    """Loads the trained text tower of a run.
 
     Raises:
         UserError: If its weights are missing or damaged.
@@ -42,7 +42,7 @@ def load_text_tower(config: Config, folder: RunFolder, tokenizer: Tokenizer) -> 
 
 
 def load_matcher(config: Config, folder: RunFolder) -> Matcher:
-    """The trained matcher of a run, where it `stands_alone`.
+    """Loads the trained matcher of a run, if it `is_independent`.
 
     Raises:
         UserError: If its weights are missing or damaged.
@@ -51,11 +51,11 @@ def load_matcher(config: Config, folder: RunFolder) -> Matcher:
     return _loaded(config, folder, matcher=matcher)
 
 
-def stands_alone(config: Config) -> bool:
-    """Whether the weights of the matcher depend on nothing else of the model.
+def is_independent(config: Config) -> bool:
+    """Whether the weights of the matcher are independent of the rest of the model.
 
-    Those of matchers of tokens have shapes of the towers, others follow what losses learn, and of
-    matchers of plugins nothing is known.
+    Those of matchers of tokens have shapes of the towers, others share variables of losses, and
+    matchers of plugins may do either.
     """
     options = config.model
     heads = [components("head")[o.head.name] for o in (options.image, options.text)]
@@ -63,7 +63,7 @@ def stands_alone(config: Config) -> bool:
     return (
         components("matcher")[options.matcher.name].module.startswith("keras_xmr.")
         and all(head.contract.kind != "tokens" for head in heads)
-        and not any(loss.contract.shares for loss in losses)
+        and not any(loss.contract.shared_parameters for loss in losses)
     )
 
 
@@ -79,16 +79,16 @@ def _spec(config: Config, vocabulary: Any) -> InputSpec:
 
 
 def _loaded(config: Config, folder: RunFolder, **part: Any) -> Any:
-    """The part, with its weights."""
+    """Loads the weights of a part."""
     holder: Any = _Holder(**part)
     load_trained(holder, config, folder)
     return next(iter(part.values()))
 
 
 class _Holder(keras.Model):
-    """Has a part of a `Retriever` under the name by which Keras saves its weights.
+    """Holds a part of a `Retriever` under the name by which Keras saves its weights.
 
-    Keras goes through the attributes by name, and takes the first that holds a layer.
+    Keras sorts the attributes by name, and takes the first that has a layer.
     """
 
     def __init__(self, **part: Any) -> None:
@@ -98,5 +98,5 @@ class _Holder(keras.Model):
         self.built = True
 
     def load_own_variables(self, store: Any) -> None:
-        """Takes none: those of a `Retriever` are notes of its training."""
+        """Ignores them: those of a `Retriever` are notes of its training."""
         del store

@@ -19,7 +19,7 @@ from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import SPLITS, UnreadableError
 from keras_xmr.index.embedding_arrays import concatenate
 from keras_xmr.index.photos import read_photo
-from keras_xmr.training.kept_features import kept_image_features
+from keras_xmr.runs.frozen_features import kept_image_features
 
 if TYPE_CHECKING:
     from keras_xmr.index.run_model import RunModel

@@ -1,4 +1,4 @@
-"""An index of photos, as it lies on the disk."""
+"""An index of photos on the disk."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ VERSION = 1
 PARTS, VECTORS, ITEMS = "parts", "vectors", "photos.json"
 REFERENCE, CAPTIONS, WORDS = "reference.npz", "captions.npz", "words.npz"
 
-UNFINISHED = "`index` has not come to its end: run it again unless it is still at work."
+UNFINISHED = "The index is not finished: run `index` again unless it is still running."
 
 _SAMPLE = 4096
 
 
 class PhotoIndex:
-    """Photos of a folder, embedded by a model. It is only read, and needs no TensorFlow.
+    """Photos of a folder, embedded by a model; read-only, without TensorFlow.
 
     Args:
         path: The folder of the index.
@@ -47,16 +47,16 @@ class PhotoIndex:
     Attributes:
         path: The folder of the index.
         root: The folder of the photos.
-        run: The run whose model has embedded them.
+        run: The run of the model.
         fingerprint: Of that model.
         matcher: The name of its matcher.
         kind: The kind of its embeddings of images.
         backend: The name of the backend.
         reduces: Whether the vectors rank exactly as the matcher does.
-        answer_sets: What makes answers with a promise; None if it was not calibrated.
-        verdict: How many of the first photos are right, and whether any is; None if it was not
-            calibrated.
-        reranking: How queries are re-ranked; None if it was not calibrated.
+        answer_sets: Conformal prediction sets; None without calibration.
+        verdict: Model of how many results are right, and whether any is; None without
+            calibration.
+        reranking: Re-ranking of queries; None without calibration.
     """
 
     def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
@@ -69,12 +69,12 @@ class PhotoIndex:
         self.kind: str = content["kind"]
         self.backend: str = content["backend"]
         self.reduces: bool = content["reduces"]
-        found = content["answer_sets"]
-        self.answer_sets = None if found is None else AnswerSets.from_dict(found)
+        answer_sets = content["answer_sets"]
+        self.answer_sets = None if answer_sets is None else AnswerSets.from_dict(answer_sets)
         verdict = content.get("verdict")
         self.verdict = None if verdict is None else VerdictModel.from_dict(verdict)
-        told = content.get("reranking")
-        self.reranking = None if told is None else Reranking.from_dict(told)
+        reranking = content.get("reranking")
+        self.reranking = None if reranking is None else Reranking(**reranking)
         self._learned_status = status(path)
 
     @classmethod
@@ -82,7 +82,7 @@ class PhotoIndex:
         """Opens an index.
 
         Raises:
-            UserError: If there is none yet, or it was damaged.
+            UserError: If it is missing or damaged.
         """
         if has_lock(path) and not (path / MANIFEST).exists():
             raise UserError(f"{path} has no photos yet. {UNFINISHED}")
@@ -93,7 +93,7 @@ class PhotoIndex:
 
     @property
     def augmentation(self) -> Augmentation:
-        """How its embeddings became vectors."""
+        """The conversion of its embeddings to vectors."""
         return AUGMENTATIONS[self.content["augmentation"]]
 
     @cached_property
@@ -101,19 +101,19 @@ class PhotoIndex:
         """The backend that searches.
 
         Raises:
-            UserError: If the index was never finished, so that there is none.
+            UserError: If the index was never finished.
         """
         if not self.is_finished and not (self.path / VECTORS / MANIFEST).exists():
             raise UserError(
-                f"{self.path} is not finished; run `index` again unless it is still at work: it "
-                "goes on where it stopped"
+                f"{self.path} is not finished; run `index` again unless it is still running: it "
+                "resumes the build"
             )
         opened: Backend = backend_class(self.backend).open(self.path / VECTORS)
         return opened
 
     @cached_property
     def parts(self) -> list[Part]:
-        """What the photos were added in."""
+        """The parts, in the order in which they were added."""
         # An index of an earlier version has none until `index` is run again.
         checksums = self.content.get("checksums", {})
         folder = self.path / PARTS
@@ -121,15 +121,15 @@ class PhotoIndex:
 
     @cached_property
     def _rows(self) -> dict[int, tuple[int, int, Photo]]:
-        """Of every photo that is there, by id: its part, its row in it, and what is known."""
+        """Number of the part, row in it, and description of every photo, by id."""
         removed, touched = set(self.content["removed"]), self.content["touched"]
-        found = {}
+        rows = {}
         for number, part in enumerate(self.parts):
             for row, photo in enumerate(part.items):
                 if photo.id not in removed:
                     changes = touched.get(str(photo.id))
-                    found[photo.id] = (number, row, replace(photo, **changes) if changes else photo)
-        return found
+                    rows[photo.id] = (number, row, replace(photo, **changes) if changes else photo)
+        return rows
 
     @cached_property
     def ids(self) -> np.ndarray:
@@ -144,7 +144,7 @@ class PhotoIndex:
         """A photo by its id.
 
         Raises:
-            KeyError: If there is none.
+            KeyError: If the id is unknown.
         """
         return self._rows[number][2]
 
@@ -152,24 +152,24 @@ class PhotoIndex:
         """The embeddings of some photos, in the order of the ids, float32.
 
         Raises:
-            KeyError: If there is none of an id.
+            KeyError: If an id is unknown.
         """
         places = [self._rows[int(i)][:2] for i in ids]
         numbers = np.array([part for part, _ in places], np.int64)
         rows = np.array([row for _, row in places], np.int64)
-        found: dict[str, np.ndarray] = {}
+        embedding: dict[str, np.ndarray] = {}
         for number in np.unique(numbers):
             here = numbers == number
             for name, values in self.parts[number].arrays.items():
                 empty = np.empty((len(rows), *values.shape[1:]), values.dtype)
-                found.setdefault(name, empty)[here] = values[rows[here]]
-        return found
+                embedding.setdefault(name, empty)[here] = values[rows[here]]
+        return embedding
 
     @cached_property
     def reference(self) -> dict[str, np.ndarray]:
-        """Embeddings of the photos that scores are held against.
+        """Embeddings of the reference by which scores are standardised.
 
-        Where nothing was calibrated, those of the index itself.
+        Without calibration, those of photos of the index.
         """
         if self.answer_sets is None:
             return select(self.sample, slice(256))
@@ -177,17 +177,17 @@ class PhotoIndex:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the vectors are those of all photos: `index` came to its end."""
+        """Whether the build was completed: all photos have vectors."""
         return bool(self.content.get("finished", True))
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether it has all that validation tells; an older index may have answer sets alone."""
+        """Whether it has a full calibration; an older index may have answer sets alone."""
         return "reranking" in self.content
 
     @property
     def has_vocabulary(self) -> bool:
-        """Whether it knows the words of the captions of training."""
+        """Whether it has the words of the captions of training."""
         return WORDS in self.content.get("calibration_checksums", {})
 
     @cached_property
@@ -201,11 +201,11 @@ class PhotoIndex:
 
     @cached_property
     def captions(self) -> dict[str, np.ndarray]:
-        """Embeddings of training captions; none where nothing was calibrated."""
+        """Embeddings of training captions; empty without calibration."""
         return self._calibrated(CAPTIONS) if self.is_calibrated else {}
 
     def has_calibration(self, name: str) -> bool:
-        """Whether a file that calibration has written is there and whole."""
+        """Whether a file of the calibration exists and is intact."""
         try:
             self._calibrated(name)
         except UserError:
@@ -213,7 +213,7 @@ class PhotoIndex:
         return True
 
     def _calibrated(self, name: str) -> dict[str, np.ndarray]:
-        """The embeddings of a file that calibration has written.
+        """The embeddings in a file of the calibration.
 
         Raises:
             UserError: If it is damaged.
@@ -243,13 +243,13 @@ class PhotoIndex:
 
     @property
     def log_sigma(self) -> np.ndarray | None:
-        """Uncertainties of training captions, ascending; None where they are not informative."""
-        told = self.content["log_sigma"] if self.is_calibrated else None
-        return None if told is None else np.array(told)
+        """Uncertainties of training captions, ascending; None if they are not informative."""
+        log_sigma = self.content["log_sigma"] if self.is_calibrated else None
+        return None if log_sigma is None else np.array(log_sigma)
 
     @cached_property
     def sample(self) -> dict[str, np.ndarray]:
-        """The embeddings of some photos, the same in every search."""
+        """The embeddings of a fixed sample of photos."""
         step = max(1, len(self.ids) // _SAMPLE)
         return self.embeddings(self.ids[::step])
 
@@ -257,15 +257,15 @@ class PhotoIndex:
         """The file of a photo.
 
         Raises:
-            KeyError: If there is none of this id.
-            UserError: If it is not there any more, or lies outside of the root.
+            KeyError: If the id is unknown.
+            UserError: If it is missing, or outside of the root.
         """
         try:
             path = inside(self.root, self.photo(number).path)
         except UnreadableError as error:
             raise UserError(str(error)) from None
         if not path.is_file():
-            raise UserError(f"{path} is not there any more; run `index` again")
+            raise UserError(f"{path} is missing; run `index` again")
         return path
 
     def thumbnail(self, number: int, size: int = 256) -> bytes:
@@ -276,8 +276,8 @@ class PhotoIndex:
             size: The longer side, in pixels.
 
         Raises:
-            KeyError: If there is none of this id.
-            UserError: If its file cannot be read any more.
+            KeyError: If the id is unknown.
+            UserError: If its file cannot be read.
         """
         path = self.photo(number).path
         try:
@@ -286,21 +286,21 @@ class PhotoIndex:
             raise UserError(f"{error}; run `index` again") from None
 
     def duplicate_of(self, number: int) -> int | None:
-        """The id of the first photo that a photo looks like, or None."""
-        found: int | None = self.content["duplicates"].get(str(number))
-        return found
+        """The id of the first near-duplicate of a photo, or None."""
+        first: int | None = self.content["duplicates"].get(str(number))
+        return first
 
     def tags_of(self, number: int) -> tuple[str, ...]:
         """The tags of a photo."""
         return tuple(self.content["tags"].get(self.photo(number).path, ()))
 
     def tags(self) -> list[str]:
-        """All tags that a photo has."""
+        """All tags of photos of the index."""
         tagged = self.content["tags"]
         return sorted({t for p in self.photos() for t in tagged.get(p.path, ())} if tagged else ())
 
     def folders(self) -> list[str]:
-        """All folders that a photo is in, under the root."""
+        """All folders of photos, relative to the root."""
         return list(self._folders)
 
     @cached_property
@@ -308,21 +308,21 @@ class PhotoIndex:
         return sorted({photo.folder for _, _, photo in self._rows.values()})
 
     def broken(self) -> dict[str, str]:
-        """Photos that could not be read, and why, by path."""
-        return {path: told["why"] for path, told in self.content["broken"].items()}
+        """Reasons for photos that could not be read, by path."""
+        return {path: entry["why"] for path, entry in self.content["broken"].items()}
 
     def changes(self) -> str:
-        """How the folder of the photos differs from the index, in a sentence; empty if not.
+        """A sentence on changes of the folder of photos since the build; empty without changes.
 
-        Files are compared by their size and time; nothing of them is read. Of a folder that is not
-        there, nothing is said.
+        Files are compared by size and time, without reading them. A missing folder counts as
+        unchanged.
         """
         if not self.root.is_dir():
             return ""
-        there = dict(find_photos(self.root, self.path.resolve()))
+        photos = dict(find_photos(self.root, self.path.resolve()))
         known = {photo.path: (photo.bytes, photo.modified) for photo in self.photos()}
-        known |= {path: tuple(told["status"]) for path, told in self.content["broken"].items()}
-        now = {path: (status.st_size, status.st_mtime_ns) for path, status in there.items()}
+        known |= {path: tuple(entry["status"]) for path, entry in self.content["broken"].items()}
+        now = {path: (status.st_size, status.st_mtime_ns) for path, status in photos.items()}
         counts = {
             "new": len(now.keys() - known.keys()),
             "changed": sum(known[path] != now[path] for path in now.keys() & known.keys()),
@@ -332,7 +332,7 @@ class PhotoIndex:
         return changed and f"Photos of {self.root} since the index was made: {changed}."
 
     def is_current(self) -> bool:
-        """Whether nothing newer was written since it was opened."""
+        """Whether the index on the disk is the one that was opened."""
         try:
             content = read_manifest(self.path, VERSION, "parts")
         except UserError:
@@ -340,7 +340,7 @@ class PhotoIndex:
         return content == self.content and status(self.path) == self._learned_status
 
     def load(self) -> None:
-        """Opens every file that searches read, so that a later build takes none of them away.
+        """Opens every file that searches read, so that a later build does not remove them.
 
         Raises:
             UserError: If one is damaged.
@@ -352,17 +352,17 @@ class PhotoIndex:
             _ = self.vectors
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Closes the files."""
         if "vectors" in self.__dict__:
             self.vectors.close()
 
 
 class Part:
-    """Photos that were added together: what is known of them, and their embeddings.
+    """Descriptions and embeddings of photos that were added together.
 
     Args:
         folder: Holds `photos.json` and an array for each tensor of the embedding.
-        checksums: The SHA-256 of these files by name; empty if they are not known.
+        checksums: The SHA-256 of these files by name; empty if unknown.
     """
 
     def __init__(self, folder: Path, checksums: Mapping[str, str]) -> None:
@@ -371,7 +371,7 @@ class Part:
 
     @cached_property
     def items(self) -> list[Photo]:
-        """What is known of each photo.
+        """Descriptions of the photos.
 
         Raises:
             UserError: If the file is damaged.
@@ -384,20 +384,20 @@ class Part:
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The tensors of the embedding by name, memory-mapped, with a row for each photo.
+        """The tensors of the embedding by name, memory-mapped, with a row per photo.
 
         Raises:
             UserError: If a file is damaged.
         """
-        there = {path.name for path in self.folder.glob("*.npy")}
-        names = sorted(there | self._checksums.keys() - {ITEMS})
+        files = {path.name for path in self.folder.glob("*.npy")}
+        names = sorted(files | self._checksums.keys() - {ITEMS})
         self._check(*names)
         try:
             arrays = {name: np.load(self.folder / name, mmap_mode="r") for name in names}
         except NO_ARRAY as error:
             raise self._damaged(error) from None
         if {len(values) for values in arrays.values()} != {len(self.items)}:
-            raise self._damaged(f"it has no embeddings of its {len(self.items):,} photos")
+            raise self._damaged(f"its {len(self.items):,} photos have no embeddings")
         return {name.removesuffix(".npy"): values for name, values in arrays.items()}
 
     def verify(self) -> None:
@@ -409,7 +409,7 @@ class Part:
         _ = self.items, self.arrays
 
     def _check(self, *names: str) -> None:
-        """Compares files with their checksums, where these are known."""
+        """Compares files with their checksums, if these are known."""
         for name in names if self._checksums else ():
             try:
                 is_whole = checksum(self.folder / name) == self._checksums.get(name)

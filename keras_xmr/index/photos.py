@@ -1,4 +1,4 @@
-"""The photos of a folder: which there are, what is known of each, and small versions of them."""
+"""The photos of a folder: paths, descriptions and thumbnails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,15 @@ class Photo:
     """A photo of an index.
 
     Attributes:
-        id: Its number, which no other photo of the index will ever have.
-        path: Under the root of the photos, with `/`.
+        id: Its number, which is unique in the index for all time.
+        path: Path relative to the root of the photos, with `/`.
         bytes: Length of its file.
         modified: When its file was changed, in nanoseconds.
         sha256: Of its file.
-        taken: When it was taken, as EXIF data have it, ISO; empty where they do not.
+        taken: Time of the shot by its EXIF data, ISO; empty if unknown.
         width: Of the photo the right way up, in pixels.
         height: Likewise.
-        look: What it looks like, for near-duplicates: 128 bits in hexadecimal digits.
+        look: Perceptual hash for near-duplicates: 128 bits in hexadecimal digits.
     """
 
     id: int
@@ -52,25 +52,21 @@ class Photo:
 
     @property
     def folder(self) -> str:
-        """The folder that it is in, under the root; empty for the root itself."""
+        """Its folder relative to the root; empty for the root."""
         return self.path.rpartition("/")[0]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, os.stat_result]]:
-    """The photos under a folder, in the order of their names, with what the disk says of them.
+    """Finds the photos below a folder, in the order of their names, with their status.
 
-    Hidden files and folders are passed over, and links to folders are not followed.
+    Hidden files and folders are skipped, and links to folders are not followed.
 
     Args:
         root: The folder.
-        without: A folder that is passed over, such as that of the index.
+        without: A folder to skip, such as that of the index.
 
     Yields:
-        The path under the root, with `/`, and its status.
+        The path relative to the root, with `/`, and its status.
     """
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(
@@ -85,23 +81,23 @@ def find_photos(root: Path, without: Path | None = None) -> Iterator[tuple[str, 
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """What the disk says of a file, or, of a link to nothing, of the link; None if it is gone."""
-    for ask in (path.stat, path.lstat):
+    """The status of a file, or of a dangling link; None if it is gone."""
+    for read_status in (path.stat, path.lstat):
         with suppress(OSError):
-            return ask()
+            return read_status()
     return None
 
 
 def check_root(root: Path) -> Path:
-    """The folder of photos, absolute.
+    """Checks the folder of photos, and returns its absolute path.
 
     Raises:
-        UserError: If it is no folder, or cannot be read.
+        UserError: If it is not a folder, or cannot be read.
     """
     if not root.is_dir():
-        raise UserError(f"{root} is no folder; name the folder of your photos")
+        raise UserError(f"{root} is not a folder; use the folder of your photos")
     if not os.access(root, os.R_OK | os.X_OK):
-        raise UserError(f"{root} cannot be read; permit it")
+        raise UserError(f"{root} cannot be read; change its permissions")
     return root.resolve()
 
 
@@ -109,8 +105,8 @@ def read_photo(root: Path, path: str) -> bytes:
     """The bytes of a photo.
 
     Raises:
-        UnreadableError: If it lies outside of the root, cannot be read, or no file of text and no
-            answer of a server could hold its name.
+        UnreadableError: If it is outside of the root, cannot be read, or its name is not valid
+            UTF-8.
     """
     if not is_text(path):
         raise UnreadableError(f"{path!a} has a name that is not UTF-8; rename it")
@@ -122,14 +118,14 @@ def read_photo(root: Path, path: str) -> bytes:
 
 
 def describe(number: int, path: str, data: bytes, status: os.stat_result, pixels: Any) -> Photo:
-    """What an index knows of a photo.
+    """Describes a photo for an index.
 
     Args:
         number: Its id.
-        path: Under the root.
+        path: Path relative to the root.
         data: The bytes of its file.
-        status: What the disk says of it.
-        pixels: What a model sees of it, uint8 (H, W, 3).
+        status: The status of its file.
+        pixels: Its pixels, uint8 (H, W, 3).
 
     Raises:
         UnreadableError: If its header cannot be read.
@@ -152,7 +148,7 @@ def describe(number: int, path: str, data: bytes, status: os.stat_result, pixels
 
 
 def look(pixels: np.ndarray) -> str:
-    """128 bits that tell which neighbours of a small grey version are brighter, left and above."""
+    """Perceptual hash: which pixels of a small grey version are brighter than left and above."""
     small = Image.fromarray(np.asarray(pixels)).convert("L").resize((9, 9), Image.Resampling.BOX)
     grey = np.asarray(small, np.int16)
     across, down = np.diff(grey, axis=1)[:8] > 0, np.diff(grey, axis=0)[:, :8] > 0
@@ -183,12 +179,12 @@ def thumbnail(data: bytes, name: str, size: int) -> bytes:
 
 
 def _taken(image: Image.Image) -> str:
-    """When a photo was taken, by its EXIF data, ISO; empty where they do not say so.
+    """The time of the shot by its EXIF data, ISO; empty if unknown.
 
-    The time of the file, and the one at which a program changed the photo, are other times.
+    The times of the file and of later edits differ from it.
     """
     try:
         text = str(image.getexif().get_ifd(_EXIF)[_TAKEN]).strip("\0 ")
         return datetime.strptime(text, "%Y:%m:%d %H:%M:%S").isoformat(timespec="seconds")
-    except Exception:  # Of EXIF data anything may be broken, and nothing of it is needed.
+    except Exception:  # Any EXIF data may be broken, and none are required.
         return ""

@@ -1,11 +1,11 @@
-"""What is asked of an index, and what it answers."""
+"""Queries of an index, their filters and results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from keras_xmr.index.photo_index import PhotoIndex
 
 MAX_COUNT, MAX_TEXT, MAX_PARTS = 1000, 2000, 16
-"""Most photos of an answer, characters of a text, and parts of a query."""
+"""Maximum number of photos of a result, characters of a text, and parts of a query."""
 
 
 Verdict = Literal["some", "none", "unknown"]
-"""Photos are right, probably none is, or nothing is known of such a query."""
+"""Some photos are right, probably none is, or it is unknown for such a query."""
 
 
 class QueryError(UserError):
-    """A query cannot be answered; the message says what is wrong with it."""
+    """Error of an invalid query."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """What photos should fit, and what not.
+    """A query: texts and photos that results should match, or not.
 
     Attributes:
-        texts: Texts that they should fit; of several the mean counts.
-        images: Bytes of image files that they should be like.
-        ids: Photos of the index that they should be like.
-        unlike: Texts that they should not fit.
+        texts: Texts to match; several are averaged.
+        images: Bytes of image files to match.
+        ids: Ids of photos of the index to match.
+        unlike: Texts that results should not match.
     """
 
     texts: tuple[str, ...] = ()
@@ -47,14 +47,14 @@ class Query:
     unlike: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Refuses what cannot be answered.
+        """Validates the query.
 
         Raises:
-            QueryError: If nothing is asked, or too much, or a text has no words or is no text.
+            QueryError: If the query is empty or too large, or a text is invalid or has no words.
         """
         wanted = len(self.texts) + len(self.images) + len(self.ids)
         if wanted == 0:
-            raise QueryError("nothing is asked: give a text, or a photo")
+            raise QueryError("the query is empty: use a text or a photo")
         if wanted + len(self.unlike) > MAX_PARTS:
             raise QueryError(f"a query has at most {MAX_PARTS} parts")
         for text in (*self.texts, *self.unlike):
@@ -67,19 +67,19 @@ class Query:
 
     @property
     def is_one_text(self) -> bool:
-        """Whether it is what answer sets were calibrated for."""
+        """Whether answer sets are calibrated for such a query."""
         return len(self.texts) == 1 and not (self.images or self.ids or self.unlike)
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Which photos are looked at.
+    """Filters of the photos to search.
 
     Attributes:
-        folder: A folder under the root, with all that is in it; None for all.
-        since: The first day on which they were taken; those without a day do not pass.
+        folder: A folder relative to the root, with its subfolders; None for all.
+        since: The first day of the shot; photos without a day are excluded.
         until: The last day, likewise.
-        tags: Tags that they must all have.
+        tags: Required tags.
     """
 
     folder: str | None = None
@@ -88,7 +88,7 @@ class Filters:
     tags: tuple[str, ...] = ()
 
     def allowed(self, index: PhotoIndex) -> np.ndarray | None:
-        """The ids of the photos that pass, int64 ascending; None for all."""
+        """Ids of the photos that pass, int64 ascending; None for all."""
         if self == Filters():
             return None
         folder = (self.folder or "").strip("/")
@@ -107,40 +107,40 @@ class Filters:
         return np.array(passed, np.int64)
 
     def unknown(self, index: PhotoIndex) -> list[str]:
-        """Which of a folder, days and tags no photo has, in sentences."""
+        """Sentences on the folder, days and tags without photos."""
         known, folder = index.tags() if self.tags else [], (self.folder or "").strip("/")
-        found = [
+        messages = [
             f"No photo has the tag {tag!r}.{nearest(tag, known) if known else ''}"
             for tag in self.tags
             if tag not in known
         ]
         if (self.since or self.until) and not any(photo.taken for photo in index.photos()):
-            found.append("No photo says on which day it was taken (EXIF).")
+            messages.append("No photo has the day of the shot (EXIF).")
         if folder in ("", "."):
-            return found
+            return messages
         folders = [f for f in index.folders() if f]
         if not any(f"{f}/".startswith(f"{folder}/") for f in folders):
-            others = nearest(folder, folders) if folders else " There are no folders."
-            found.append(f"No photo is in the folder {folder!r}.{others}")
-        return found
+            others = nearest(folder, folders) if folders else " The index has no folders."
+            messages.append(f"No photo is in the folder {folder!r}.{others}")
+        return messages
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A photo that was found.
+    """A photo of a result.
 
     Attributes:
         id: Of the photo.
-        path: Under the root of the photos, with `/`.
-        score: By the model's own matcher; of a query of several parts, how many deviations it lies
-            above other photos.
-        probability: Of a match, where scores are log-odds.
-        in_answer: Whether it is in the answer set; None if there is none.
-        right: The probability that it is right, if any is; None where that is not known.
-        taken: When it was taken, ISO; empty where that is not known.
+        path: Path relative to the root of the photos, with `/`.
+        score: Score by the matcher of the model; for a query of several parts, deviations above
+            other photos.
+        probability: Probability of a match, if scores are log-odds.
+        in_answer: Whether it is in the answer set; None without one.
+        right: The probability that it is right, if any is; None if unknown.
+        taken: Time of the shot, ISO; empty if unknown.
         width: In pixels, the right way up.
         height: Likewise.
-        duplicate_of: The id of the first photo that it looks like.
+        duplicate_of: The id of its first near-duplicate.
         tags: Its tags.
     """
 
@@ -159,18 +159,18 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """How many photos are to be believed.
+    """The answer set of a query, and the verdict on its results.
 
     Attributes:
-        size: How many photos are in the answer set.
-        is_least: Whether there may be more: not all were scored.
+        size: Number of photos in the answer set.
+        is_least: Whether the set may have more photos, since not all were scored.
         cutoff: The lowest score of the answer set; None if every photo is in it.
-        share: The part of the right photos that it holds.
-        confidence: For what part of the queries.
-        verdict: Whether there is a right photo at all.
-        right: How many of the hits are right; None unless the verdict is "some".
-        unfamiliar: Words that no training caption has, where they keep it from being known.
-        sentence: The verdict for people; empty where nothing is known of any query.
+        share: The guaranteed share of the right photos.
+        confidence: The share of queries with that guarantee.
+        verdict: Whether any photo is right.
+        right: Number of right hits; None unless the verdict is "some".
+        unfamiliar: Words without training captions, if they make the verdict unknown.
+        sentence: The verdict as a sentence; empty without calibration.
     """
 
     size: int
@@ -186,20 +186,19 @@ class Answer:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search has found.
+    """The result of a search.
 
     Attributes:
         hits: The photos, the best first.
-        searched: How many photos passed the filters.
-        answer: How many of them are to be believed; None without a calibration for such a query.
+        searched: Number of photos that passed the filters.
+        answer: Answer set and verdict; None without a calibration for such a query.
         unknown_words: Words that the model does not know.
-        uncertainty: How uncertain the query is, as a percentile of the captions of training;
-            None where uncertainty was not measured to tell anything.
-        certified: Whether no other photo can be among these or in the answer set, by the model's
-            own matcher; with a re-ranker, among all that were re-ranked. None where no bound is
-            known.
-        notes: What else to know, in sentences.
-        seconds: How long it took.
+        uncertainty: Uncertainty of the query, as a percentile of the captions of training; None
+            if uncertainty is not informative.
+        certified: Whether no other photo can be among these or in the answer set, by the matcher
+            of the model; with a re-ranker, among all that were re-ranked. None without a bound.
+        notes: Further sentences.
+        seconds: Time of the search.
     """
 
     hits: tuple[Hit, ...]
@@ -211,19 +210,12 @@ class SearchResult:
     notes: tuple[str, ...]
     seconds: float
 
-    def as_dict(self) -> Mapping[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
-
 
 def sentence(verdict: Verdict, right: Count | None, unfamiliar: Sequence[str]) -> str:
-    """The verdict for people."""
+    """The verdict as a sentence."""
     if unfamiliar:
         words = ", ".join(f"“{word}”" for word in unfamiliar)
-        return (
-            f"The model has learned from captions without {words}: how many photos are right is "
-            "not known."
-        )
+        return f"The captions of training lack {words}: how many photos are right is not known."
     if verdict == "none":
         return "Probably none of the photos is right."
     if right is None:
@@ -233,6 +225,6 @@ def sentence(verdict: Verdict, right: Count | None, unfamiliar: Sequence[str]) -
     if right.high == 0:
         return f"Probably none of these {right.of:,} is right."
     expected = round(right.expected)
-    many = f"About {expected:,}" if expected else "Hardly any"
-    said = f"{'All' if right.low == right.of else many} of these {right.of:,} are right"
-    return f"{said}." if right.low == right.high else f"{said} ({right.low:,} to {right.high:,})."
+    amount = f"About {expected:,}" if expected else "Hardly any"
+    text = f"{'All' if right.low == right.of else amount} of these {right.of:,} are right"
+    return f"{text}." if right.low == right.high else f"{text} ({right.low:,} to {right.high:,})."

@@ -1,4 +1,4 @@
-"""The model of a finished run, as an index needs it."""
+"""The model of a finished run, for indexing and search."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from keras_xmr.evaluation.embed import tower_graph
 from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.index.embedding_arrays import Arrays
 from keras_xmr.index.partial_loading import (
+    is_independent,
     load_image_tower,
     load_matcher,
     load_text_tower,
-    stands_alone,
 )
 from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.model.attention import ImageAttention
 from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
-from keras_xmr.run_folder import RunFolder, load_run
-from keras_xmr.training.train import load_trained
+from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.runs.loading import load_trained
 
 
 class RunModel:
     """Embeds photos and texts by the model of a finished run, and scores them.
 
-    Each tower is loaded when it is first needed, and so is the matcher: a text asks for no image
-    tower. Several threads may use it.
+    Towers and matcher are loaded when they are first needed: a text needs no image tower.
+    Thread-safe.
 
     Args:
         run: The folder of the run.
-        compiled: Whether towers and matcher are compiled, which takes longer than one query.
+        compiled: Whether towers and matcher are compiled, which pays off from the second query on.
 
     Raises:
-        UserError: If the run is not finished, or its model does not look at photos.
+        UserError: If the run is not finished, or its model does not take photos.
     """
 
     def __init__(self, run: Path, compiled: bool = True) -> None:
         self.config = load_run(run)
         self.folder = RunFolder(self.config)
         if not self.folder.done.exists():
-            raise UserError(f"{run} holds no finished training; train it first")
+            raise UserError(f"{run} has no finished training; train it first")
         if reason := why_not_indexed(self.config):
             raise UserError(f"{run}: {reason}")
         self.matcher_name: str = self.config.model.matcher.name
@@ -70,14 +70,14 @@ class RunModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What another model, other pixels or other words would change."""
+        """Hash of the weights and of the options of pixels, words and matcher."""
         self.folder.verify_tokenizer()
         weights = self.folder.trained_weights(self.config)
         if not weights.is_file():
             self.folder.verify(weights)
-        told = self.config.model_dump(mode="json")
-        seen, words = self.config.data.image.seen, told["data"]["text"]
-        kept = [told["model"]["matcher"], told["model"]["dimension"], seen, words]
+        options = self.config.model_dump(mode="json")
+        seen, words = self.config.data.image.seen, options["data"]["text"]
+        kept = [options["model"]["matcher"], options["model"]["dimension"], seen, words]
         content = json.dumps([checksum(weights), kept], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -89,26 +89,26 @@ class RunModel:
     @cached_property
     def image_tower(self) -> Any:
         """The trained image tower."""
-        if "_whole" in self.__dict__:
-            return self._whole.image_tower
+        if "_complete_model" in self.__dict__:
+            return self._complete_model.image_tower
         return load_image_tower(self.config, self.folder)
 
     @cached_property
     def text_tower(self) -> Any:
         """The trained text tower."""
-        if "_whole" in self.__dict__:
-            return self._whole.text_tower
+        if "_complete_model" in self.__dict__:
+            return self._complete_model.text_tower
         return load_text_tower(self.config, self.folder, self.tokenizer)
 
     @cached_property
     def matcher(self) -> Matcher:
         """The trained matcher."""
-        if stands_alone(self.config):
+        if is_independent(self.config):
             return load_matcher(self.config, self.folder)
-        return self._whole.matcher
+        return self._complete_model.matcher
 
     @cached_property
-    def _whole(self) -> Retriever:
+    def _complete_model(self) -> Retriever:
         model = build_model(self.config, PHOTOS, self.tokenizer, pretrained=False)
         load_trained(model.without_optimizer(), self.config, self.folder)
         return model
@@ -119,21 +119,16 @@ class RunModel:
         head = self.config.model.image.head.name
         return str(components("head")[head].contract.kind)
 
-    def load(self) -> None:
-        """Loads all that a query needs."""
-        with self._lock:
-            self.embed_texts(["a photo"])
-
     def embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        """The embeddings of texts, a row each."""
+        """Embeddings of texts, with a row per text."""
         with self._lock:
             return _arrays(self._text_graph(self._ids(tf.constant(list(texts), tf.string))))
 
     def embed_images(self, files: Sequence[bytes]) -> dict[str, np.ndarray]:
-        """The embeddings of image files, a row each.
+        """Embeddings of image files, with a row per file.
 
         Raises:
-            UnreadableError: If one is broken; they are named by their place, from 1.
+            UnreadableError: If one is broken, with its number from 1.
         """
         pixels = [self.pixels(f, f"photo {n}") for n, f in enumerate(files, start=1)]
         return self.embed_pixels(np.stack(pixels))
@@ -144,91 +139,91 @@ class RunModel:
             return _arrays(self._image_graph(tf.constant(pixels)))
 
     def embed_records(self, part: SplitRecords, images: np.ndarray) -> dict[str, np.ndarray]:
-        """The embeddings of images of a split, by their features where the split has these."""
+        """Embeddings of images of a split, by its features if it has some."""
         if part.holds == "images":
-            return self.embed_pixels(self.pixels_of(part, images))
+            return self.embed_pixels(self.decode_images(part, images))
         features = part.regions(images)
         with self._lock:
             return _arrays(self._image_feature_graph(tf.constant(features)))
 
     def embed_caption_features(self, features: np.ndarray) -> dict[str, np.ndarray]:
-        """The embeddings of captions of which the text encoder has made features (N, L, F)."""
+        """Embeddings of captions from features (N, L, F) of the text encoder."""
         with self._lock:
             return _arrays(self._caption_feature_graph(tf.constant(features)))
 
     def pixels(self, data: bytes, name: str) -> np.ndarray:
-        """What the model sees of an image file, as evaluation does: uint8 (size, size, 3).
+        """Decodes an image file as in evaluation: uint8 (size, size, 3).
 
         Raises:
             UnreadableError: If it is broken.
         """
-        found: np.ndarray = self._decode(to_jpeg(data, name)).numpy()
-        return found
+        pixels: np.ndarray = self._decode(to_jpeg(data, name)).numpy()
+        return pixels
 
-    def pixels_of(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
-        """What the model sees of some images of a split."""
+    def decode_images(self, part: SplitRecords, images: np.ndarray) -> np.ndarray:
+        """Decodes some images of a split."""
         return np.stack([self._decode(part.encoded(int(i))).numpy() for i in images])
 
     def unknown_words(self, text: str) -> tuple[str, ...]:
-        """The words of a text that the model does not know, each once."""
+        """The distinct words of a text that the model does not know."""
         if self.tokenizer.unknown is None:
             return ()
         with self._lock:
             words, are_unknown = self._words(tf.constant([text]))
-        found = (word.decode() for word in words.numpy()[are_unknown.numpy()])
-        return tuple(dict.fromkeys(found))
+        unknown = (word.decode() for word in words.numpy()[are_unknown.numpy()])
+        return tuple(dict.fromkeys(unknown))
 
     def score(self, gallery: Arrays, query: Arrays) -> np.ndarray:
-        """Scores float32 (images, queries) by the model's own matcher."""
+        """Scores float32 (images, queries) by the matcher of the model."""
         with self._lock:
             return np.asarray(self._score(_tensors(gallery), _tensors(query)))
 
     def prepare(self, embedding: Arrays, side: Side) -> dict[str, np.ndarray]:
-        """An embedding with what the matcher draws from it."""
+        """Applies `prepare` of the matcher, which may add samples."""
         with self._lock:
             return _arrays(self.matcher.prepare(_tensors(embedding), side))
 
     def with_matcher(self, name: str) -> RunModel:
-        """This model, scoring by another matcher, with what was trained of it if it has some.
+        """This model with another matcher, with trained weights if there are any.
 
         Args:
             name: One of `keras_xmr.config.abilities.further_matchers`.
         """
         with self._lock:
-            losses = () if stands_alone(self.config) else self._whole.objective.losses_
+            losses = () if is_independent(self.config) else self._complete_model.objective.losses_
             choice = components("matcher")[name].options(name=name)
             other = copy(self)
             other.__dict__.pop("_score", None)
             other.matcher = further_matcher(choice, self.matcher, losses)
-            # A scale that was learned for other distances says nothing of probabilities.
+            # A scale that was learned for other distances is not valid for probabilities.
             other.matcher_name, other.log_odds = name, False
         return other
 
     def attention(self, pixels: np.ndarray) -> dict[str, np.ndarray]:
-        """Where the image tower looks in pixels uint8 (N, size, size, 3); see `ImageAttention`."""
+        """Attention maps of pixels uint8 (N, size, size, 3); see `ImageAttention`."""
         with self._lock:
             return self._attention(tf.constant(pixels))
 
     def search_constants(self) -> dict[str, float]:
-        """The numbers of the matcher that searches need."""
+        """The constants of the matcher for searches."""
         with self._lock:
             return dict(self.matcher.search_constants())
 
     def score_bound(
         self, similarity: np.ndarray, gallery: Arrays, query: Arrays
     ) -> np.ndarray | None:
-        """The largest score of what has no larger similarity (queries,); None if none is known."""
+        """Upper bound on scores of items with at most this similarity (queries,), if known."""
         with self._lock:
             image, caption = (
-                _tensors(found)
-                for found in (self.prepare(gallery, "image"), self.prepare(query, "caption"))
+                _tensors(embedding)
+                for embedding in (self.prepare(gallery, "image"), self.prepare(query, "caption"))
             )
             similar = tf.constant(similarity, tf.float32)
             bound = self.matcher.score_bound(similar, image, caption)
             return None if bound is None else np.array(bound)
 
     def probability(self, scores: np.ndarray) -> np.ndarray | None:
-        """Probabilities of a match, where scores are their log-odds."""
+        """Probabilities of a match, if scores are log-odds."""
         if not self.log_odds:
             return None
         return np.exp(-np.logaddexp(0.0, -scores.astype(np.float64)))
@@ -245,20 +240,14 @@ class RunModel:
         return self._function(self.image_tower)
 
     @cached_property
-    def _image_rest(self) -> Any:
-        """What of the image tower comes after its encoder. A graph does not keep it."""
-        return tower_on_features(self.image_tower)
-
-    @cached_property
-    def _caption_rest(self) -> Any:
-        return tower_on_features(self.text_tower)
-
-    @cached_property
     def _image_feature_graph(self) -> Any:
+        # The graph does not keep the tower alive.
+        self._image_rest = tower_on_features(self.image_tower)
         return self._function(self._image_rest)
 
     @cached_property
     def _caption_feature_graph(self) -> Any:
+        self._caption_rest = tower_on_features(self.text_tower)
         return self._function(self._caption_rest)
 
     @cached_property
@@ -271,21 +260,21 @@ class RunModel:
 
     @cached_property
     def _ids(self) -> Any:
-        return self._of_texts(self.tokenizer)
+        return self._text_function(self.tokenizer)
 
     @cached_property
     def _words(self) -> Any:
-        """From texts to all of their words, and which of them are not known."""
+        """From texts to all of their words, and which of them are unknown."""
         tokenizer = self.tokenizer
 
         def words(texts: Any) -> Any:
-            found = split_words(texts).flat_values
-            return found, tf.reduce_any(tf.equal(tokenizer.pieces(found), tokenizer.unknown), 1)
+            words = split_words(texts).flat_values
+            return words, tf.reduce_any(tf.equal(tokenizer.pieces(words), tokenizer.unknown), 1)
 
-        return self._of_texts(words)
+        return self._text_function(words)
 
-    def _of_texts(self, function: Any) -> Any:
-        """A function of texts as a graph: operations on strings are slow one by one."""
+    def _text_function(self, function: Any) -> Any:
+        """Compiles a function of texts: eager operations on strings are slow."""
         spec = tf.TensorSpec([None], tf.string)
         return tf.function(function, input_signature=[spec]) if self._compiled else function
 
@@ -298,28 +287,28 @@ class RunModel:
             image, caption = matcher.prepare(gallery, "image"), matcher.prepare(query, "caption")
             return matcher(image, caption, **options)
 
-        return _traced_once(score) if self._compiled else score
+        return _compile_once(score) if self._compiled else score
 
     def _function(self, tower: Any) -> Any:
-        """A tower, to what is scored of its embeddings."""
+        """A function from inputs of a tower to the scored tensors of the embedding."""
         if self._compiled:
             return tower_graph(tower, tf.TensorSpec(tower.input.shape, tower.input.dtype))
         return lambda inputs: embeddings.for_matching(tower(inputs, training=False))
 
 
-def _traced_once(score: Callable[..., Any]) -> Callable[..., Any]:
-    """A graph of a score for any number of items, where each number would be traced anew."""
+def _compile_once(score: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a score once for any number of items."""
     function = tf.function(score, reduce_retracing=True)
 
     def call(gallery: Mapping[str, Any], query: Mapping[str, Any]) -> Any:
-        function.get_concrete_function(_any_number(gallery), _any_number(query))
+        function.get_concrete_function(_any_size(gallery), _any_size(query))
         return function(gallery, query)
 
     return call
 
 
-def _any_number(embedding: Mapping[str, Any]) -> dict[str, Any]:
-    """What tensors of more or fewer items look like."""
+def _any_size(embedding: Mapping[str, Any]) -> dict[str, Any]:
+    """Specifications of tensors for any number of items."""
     return {n: tf.TensorSpec([None, *t.shape[1:]], t.dtype) for n, t in embedding.items()}
 
 

@@ -1,4 +1,4 @@
-"""Searches an index: candidates by vectors, then scores by the model's own matcher."""
+"""Searches an index: candidates by vectors, then scores by the matcher of the model."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from keras_xmr.index.run_model import RunModel
 
 _FEW = 2000
-"""So many photos are all scored by the matcher. Of more, at least so many are candidates."""
+"""Minimum number of candidates; a gallery of this size is scored completely."""
 
 _MOST = 32_000
-"""So many candidates are scored at most."""
+"""Maximum number of candidates."""
 
 _TILE = 2000
 _ALL = Filters()
 
 
 class Searcher:
-    """Answers queries about an index. Several threads may use it.
+    """Answers queries on an index. Thread-safe.
 
     Args:
         index: The index.
-        run: Where the run of the index is now; None if it was not moved.
+        run: The run of the index, if it was moved.
         embedder: Embeds and scores instead of the model of the run.
         compiled: Whether the model is compiled, which is faster from the second query on.
         matcher: Another matcher, which scores the candidates of that of the index. Answer sets,
@@ -71,24 +71,24 @@ class Searcher:
         self._embedder: Any = embedder
         self._checked = False
         self._lock = Lock()
-        # The same filters are asked for again and again, as while somebody types.
+        # The same filters are used repeatedly, as while a user types.
         self._passed = lru_cache(8)(lambda filters: filters.allowed(index))
 
     def warm_up(self) -> None:
-        """Loads the model, and answers a query, so that the next one is quick.
+        """Loads the model, and answers a query, so that the next one is fast.
 
         Raises:
-            UserError: If the run is not there, or its model is not that of the index.
+            UserError: If the run is missing, or its model is not that of the index.
         """
         if len(self.index):
             self.search(Query(texts=("a photo",)), count=1)
 
     @property
     def model(self) -> RunModel:
-        """The model that has embedded the index.
+        """The model of the index.
 
         Raises:
-            UserError: If the run is not there, or its model is another.
+            UserError: If the run is missing, or its model is another.
         """
         with self._lock:
             if self._embedder is None:
@@ -106,11 +106,11 @@ class Searcher:
         return self.model.with_matcher(self._matcher) if self._matcher else self.model
 
     def _check(self) -> None:
-        """Refuses a model that has not made the index."""
+        """Refuses another model than that of the index."""
         if self._embedder.fingerprint != self.index.fingerprint:
             raise UserError(
                 f"{self.index.path} was made by another model than that of {self._run}; build it "
-                "again with this run, or name the run that made it with --run"
+                "again with this run, or use --run with the run of the index"
             )
         self._checked = True
 
@@ -121,13 +121,13 @@ class Searcher:
         filters: Filters = _ALL,
         rerank: str | None = None,
     ) -> SearchResult:
-        """Finds the photos that fit a query best.
+        """Finds the photos that match a query best.
 
         Args:
-            query: What is asked.
-            count: How many hits, at most `MAX_COUNT`.
-            filters: Which photos are looked at.
-            rerank: One of `RERANKERS`, which orders the first photos anew; None for none.
+            query: The query.
+            count: Number of hits, at most `MAX_COUNT`.
+            filters: Filters of the photos.
+            rerank: One of `RERANKERS`, which re-ranks the top photos; None for no re-ranking.
 
         Raises:
             UserError: If the query cannot be answered, or the model is another.
@@ -137,24 +137,24 @@ class Searcher:
         if rerank is not None:
             self._check_rerank(query, rerank)
         if not 1 <= count <= MAX_COUNT:
-            raise QueryError(f"a search gives 1 to {MAX_COUNT:,} photos, not {count:,}")
+            raise QueryError(f"the number of results must be 1 to {MAX_COUNT:,}, got {count:,}")
         allowed = self._allowed(query, filters)
         if not self._count(allowed):
             return self._nothing(filters, begin)
-        # What is shown of a re-ranked search comes from all that are re-ranked.
-        found = self._find(query, count if rerank is None else max(count, FIRST), allowed)
+        # All photos that are re-ranked can be among the results.
+        scored = self._find(query, count if rerank is None else max(count, FIRST), allowed)
         if rerank is not None:
-            self._rerank(found)
-        chances = self._chances(found, count)
-        answer = self._answer(query, found, chances)
+            self._rerank(scored)
+        chances = self._chances(scored, count)
+        answer = self._answer(query, scored, chances)
         return SearchResult(
-            hits=tuple(self._hits(found, answer, chances, count)),
-            searched=found.searched,
+            hits=tuple(self._hits(scored, answer, chances, count)),
+            searched=scored.searched,
             answer=answer,
             unknown_words=self._unknown(query),
-            uncertainty=self._uncertainty(found),
-            certified=found.certified,
-            notes=(*filters.unknown(self.index), *self._notes(query, found, rerank)),
+            uncertainty=self._uncertainty(scored),
+            certified=scored.certified,
+            notes=(*filters.unknown(self.index), *self._notes(query, scored, rerank)),
             seconds=time.perf_counter() - begin,
         )
 
@@ -162,7 +162,7 @@ class Searcher:
         return len(self.index) if allowed is None else len(allowed)
 
     def _nothing(self, filters: Filters, begin: float) -> SearchResult:
-        """The answer where no photo is looked at: no model is loaded for it."""
+        """The result without any photo, for which no model is loaded."""
         if len(self.index):
             why = "No photo passes the filters."
         else:
@@ -185,28 +185,30 @@ class Searcher:
                 "them without the other"
             )
         if rerank not in RERANKERS:
-            raise QueryError(f"{rerank!r} re-ranks no search; there is {', '.join(RERANKERS)}")
+            raise QueryError(
+                f"unknown re-ranker {rerank!r} of a search; use {', '.join(RERANKERS)}"
+            )
         if not query.is_one_text:
             raise QueryError(f"{rerank} is for a single text")
         if self.index.reranking is None:
             raise QueryError(
-                f"{self.index.path} keeps no captions to re-rank against: they come with answer "
-                "sets, when `index` is run, and not where regions are compared with words"
+                f"{self.index.path} has no captions for re-ranking: `index` stores them with "
+                "answer sets, except for matchers of regions and words"
             )
 
     def _rerank(self, scored: _Scored) -> None:
-        """Puts the first photos in another order."""
+        """Re-ranks the top photos."""
         first = scored.ids[:FIRST]
-        told = self.index.reranking
-        if told is None or not len(first):
+        reranking = self.index.reranking
+        if reranking is None or not len(first):
             return
-        of_sample = self._scorer.score(self.index.embeddings(first), self.index.captions)
-        order = told.order(scored.scores[:FIRST], of_sample)
+        sample_scores = self._scorer.score(self.index.embeddings(first), self.index.captions)
+        order = reranking.order(scored.scores[:FIRST], sample_scores)
         for values in (scored.ids, scored.scores, scored.standard):
             values[: len(first)] = values[:FIRST][order]
 
     def _allowed(self, query: Query, filters: Filters) -> np.ndarray | None:
-        """The photos that are looked at: those that pass, but not those that are asked about."""
+        """Ids of the photos that pass, without those of the query."""
         allowed: np.ndarray | None = self._passed(filters)
         if not query.ids:
             return allowed
@@ -224,7 +226,7 @@ class Searcher:
             wanted *= 4
 
     def _is_short(self, scored: _Scored) -> bool:
-        """Whether more candidates would tell more."""
+        """Whether more candidates are needed."""
         sets = self.index.answer_sets
         in_answer = sets is not None and scored.is_one_text and len(scored.ids) > 0
         return scored.certified is False or (
@@ -232,27 +234,27 @@ class Searcher:
         )
 
     def _parts(self, query: Query) -> dict[str, np.ndarray]:
-        """The embeddings of all parts of a query, those that are unlike last."""
+        """The embeddings of all parts of a query; texts not to match are last."""
         if self.index.kind == "tokens" and (query.images or query.ids):
             raise QueryError(
-                f"{self.index.matcher} compares regions with words, not photos with photos"
+                f"{self.index.matcher} compares regions with words, not photos: use a text"
             )
-        found = []
+        parts = []
         if query.texts:
-            found.append(self._embed_texts(query.texts))
+            parts.append(self._embed_texts(query.texts))
         if query.images:
             try:
-                found.append(self.model.embed_images(list(query.images)))
+                parts.append(self.model.embed_images(list(query.images)))
             except UnreadableError as error:
                 raise QueryError(str(error)) from None
         if query.ids:
             try:
-                found.append(self.index.embeddings(query.ids))
+                parts.append(self.index.embeddings(query.ids))
             except KeyError as error:
-                raise QueryError(f"there is no photo {error.args[0]} in the index") from None
+                raise QueryError(f"the index has no photo {error.args[0]}") from None
         if query.unlike:
-            found.append(self._embed_texts(query.unlike))
-        return _join(found)
+            parts.append(self._embed_texts(query.unlike))
+        return _join(parts)
 
     def _embed_texts(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         """Embeddings of texts, changed by what was learned from marks for this matcher."""
@@ -272,38 +274,38 @@ class Searcher:
             return self.index.ids if allowed is None else allowed, None
         known = Reference(self.model.search_constants(), self.index.sample)
         vectors = self.index.augmentation.query_vectors(self.model.prepare(parts, "caption"), known)
-        found = self.index.vectors.search(vectors, wanted, self._in_vectors(allowed))
-        return np.unique(found.ids[found.ids >= 0]), found.scores
+        nearest = self.index.vectors.search(vectors, wanted, self._indexed_ids(allowed))
+        return np.unique(nearest.ids[nearest.ids >= 0]), nearest.scores
 
-    def _in_vectors(self, allowed: np.ndarray | None) -> np.ndarray | None:
-        """What is looked at, without photos that have gone since the vectors were written."""
+    def _indexed_ids(self, allowed: np.ndarray | None) -> np.ndarray | None:
+        """The allowed ids without photos that were removed since the vectors were written."""
         if self.index.is_finished:
             return allowed
-        there = self.index.ids if allowed is None else allowed
-        return np.intersect1d(there, self.index.vectors.ids)
+        ids = self.index.ids if allowed is None else allowed
+        return np.intersect1d(ids, self.index.vectors.ids)
 
     def _score(
         self, query: Query, parts: Mapping[str, np.ndarray], ids: np.ndarray, searched: int
     ) -> _Scored:
-        """Scores some photos by all parts of a query, and puts the best first."""
+        """Scores photos by all parts of a query, the best first."""
         tiles = [self.index.embeddings(ids[i : i + _TILE]) for i in range(0, len(ids), _TILE)]
         count = len(next(iter(parts.values())))
         scores = np.concatenate(
             [np.empty((0, count), np.float32), *(self._scorer.score(t, parts) for t in tiles)]
         )
         words = np.array([len(split_words(" ".join(query.texts)))] * count)
-        background = Background.of(self._scorer.score(self.index.reference, parts).T, words)
+        background = Background.fit(self._scorer.score(self.index.reference, parts).T, words)
         standard = (scores - background.mean) / background.deviation
         unlike = len(query.unlike)
         total = standard[:, : count - unlike].mean(axis=1)
         if unlike:
-            # What fits it worse than other photos do is no better for that.
+            # A photo that matches it less than others do gets no bonus.
             total = total - np.maximum(standard[:, -unlike:], 0.0).max(axis=1)
-        own = scores[:, 0] if count == 1 else total
-        order = np.lexsort((ids, -own))
+        ranking_scores = scores[:, 0] if count == 1 else total
+        order = np.lexsort((ids, -ranking_scores))
         return _Scored(
             ids[order],
-            own[order],
+            ranking_scores[order],
             total[order],
             background,
             searched,
@@ -312,7 +314,7 @@ class Searcher:
         )
 
     def _certify(self, scored: _Scored, similarities: np.ndarray | None, count: int) -> bool | None:
-        """Whether no photo that was not scored can be among the best, or in the answer set."""
+        """Whether photos without scores cannot be among the best, or in the answer set."""
         if similarities is None:
             return True
         index = self.index
@@ -327,14 +329,14 @@ class Searcher:
         return None if bound is None else bool(scored.scores[count - 1] >= bound[0])
 
     def _set_size(self, scored: _Scored) -> int:
-        """How many of the photos that were scored are in the answer set."""
+        """The number of scored photos in the answer set."""
         sets = self.index.answer_sets
         if sets is None or not scored.is_one_text:
             return 0
         return int(np.sum(scored.standard >= sets.cutoff))
 
     def _chances(self, scored: _Scored, count: int) -> np.ndarray | None:
-        """The probability that each of the first photos is right; None where it is not known."""
+        """The probability that each of the top photos is right, if known."""
         model = self.index.verdict
         if model is None or self._matcher or not scored.is_one_text:
             return None
@@ -376,13 +378,13 @@ class Searcher:
         self, scored: _Scored, answer: Answer | None, right: np.ndarray | None, count: int
     ) -> list[Hit]:
         top = scored.scores[:count]
-        chances = self._scorer.probability(top) if len(scored.parts_of) == 1 else None
-        sets, found = self.index.answer_sets, []
+        chances = self._scorer.probability(top) if scored.num_parts == 1 else None
+        sets, hits = self.index.answer_sets, []
         cutoff = -np.inf if sets is None else sets.cutoff
         known = right is not None and answer is not None and answer.right is not None
         for rank, (number, score) in enumerate(zip(scored.ids[:count].tolist(), top, strict=True)):
             photo = self.index.photo(number)
-            found.append(
+            hits.append(
                 Hit(
                     id=number,
                     path=photo.path,
@@ -397,7 +399,7 @@ class Searcher:
                     tags=self.index.tags_of(number),
                 )
             )
-        return found
+        return hits
 
     def _unknown(self, query: Query) -> tuple[str, ...]:
         words = (w for t in (*query.texts, *query.unlike) for w in self.model.unknown_words(t))
@@ -407,11 +409,11 @@ class Searcher:
         known = self.index.log_sigma
         if known is None or not scored.is_one_text:
             return None
-        own = 0.5 * float(scored.parts["log_variance"].mean())
-        return float(100.0 * np.searchsorted(known, own) / len(known))
+        log_sigma = 0.5 * float(scored.parts["log_variance"].mean())
+        return float(100.0 * np.searchsorted(known, log_sigma) / len(known))
 
     def _unfinished(self) -> list[str]:
-        """What to say while photos may be missing."""
+        """A sentence while photos may be missing."""
         return [] if self.index.is_finished else [UNFINISHED]
 
     def _notes(self, query: Query, scored: _Scored, rerank: str | None) -> list[str]:
@@ -432,8 +434,7 @@ class Searcher:
             notes += dict.fromkeys(filter(None, map(self.index.vocabulary.foreign, texts)))
         if self.index.answer_sets is None or (self.index.verdict is None and query.is_one_text):
             notes.append(
-                "This index is not calibrated: how many of these photos are right, and whether any "
-                "is, is not known."
+                "This index is not calibrated: how many of these photos are right is not known."
             )
         elif not query.is_one_text:
             notes.append("How many photos are right was calibrated for single texts alone.")
@@ -452,23 +453,23 @@ class Searcher:
         elif self.index.answer_sets is None:
             has_sigma = self.index.kind == "gaussian"
             reason = "model's sigma is not calibrated" if has_sigma else "model has no sigma"
-            notes.append(f"This {reason}, so nothing is said of how uncertain the query is.")
+            notes.append(f"This {reason}, so the uncertainty of the query is not known.")
         return notes
 
 
 @dataclass(eq=False)
 class _Scored:
-    """Photos that were scored, the best first.
+    """Scored photos, the best first.
 
     Attributes:
         ids: Of the photos.
-        scores: What they are ranked by.
+        scores: The scores of their ranking.
         standard: The same in deviations of the reference.
-        background: Of the scores of the reference, a row for each part.
-        searched: How many photos passed the filters.
+        background: Background of the scores of the reference, with a row per part.
+        searched: Number of photos that passed the filters.
         is_one_text: Whether answer sets are calibrated for such a query.
         parts: The embeddings of the parts of the query.
-        certified: Whether these are surely the best.
+        certified: Whether these are proven to be the best.
     """
 
     ids: np.ndarray
@@ -481,9 +482,9 @@ class _Scored:
     certified: bool | None = None
 
     @property
-    def parts_of(self) -> np.ndarray:
-        """Any tensor of the parts: its length is how many there are."""
-        return next(iter(self.parts.values()))
+    def num_parts(self) -> int:
+        """The number of parts of the query."""
+        return len(next(iter(self.parts.values())))
 
 
 def _join(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Short queries from captions, since people search with one to three words, not with captions."""
+"""Short queries from captions: people search with one to three words, not with captions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ a an and are as at be by for from has her his in into is it its of on onto or ov
 them there through to two up while who with wearing
 """
 _LINKING = frozenset(_LINKING_WORDS.split())
-"""English words that no short query begins or ends with."""
+"""English words at which no short query begins or ends."""
 
 _LONGEST = 3
 
@@ -25,22 +25,22 @@ class ShortQueries:
 
     Attributes:
         texts: The queries.
-        own: The photo that each comes from, (queries,).
+        photos: The photo of each query, (queries,).
         right: Photos with a caption that has all words, bool (queries, photos).
         wrong: Photos whose captions have none of them, bool (queries, photos).
     """
 
     texts: list[str]
-    own: np.ndarray
+    photos: np.ndarray
     right: np.ndarray
     wrong: np.ndarray
 
 
 def short_queries(captions: Sequence[str], photo_of: np.ndarray, seed: int = 0) -> ShortQueries:
-    """One for each photo: one to three successive words of one of its captions.
+    """Makes a query per photo: one to three successive words of one of its captions.
 
     A photo is right if one of its captions has all words but linking ones. Others may show the
-    same without saying so: these count as wrong.
+    same without a caption of it: these count as wrong.
 
     Args:
         captions: The captions of all photos.
@@ -51,8 +51,8 @@ def short_queries(captions: Sequence[str], photo_of: np.ndarray, seed: int = 0) 
     words = [split_words(caption) for caption in captions]
     photos_with: dict[str, set[int]] = {}
     captions_with: dict[str, set[int]] = {}
-    for number, (some, photo) in enumerate(zip(words, photo_of.tolist(), strict=True)):
-        for word in some:
+    for number, (caption_words, photo) in enumerate(zip(words, photo_of.tolist(), strict=True)):
+        for word in caption_words:
             photos_with.setdefault(word, set()).add(photo)
             captions_with.setdefault(word, set()).add(number)
     chosen: dict[int, list[str]] = {}
@@ -60,15 +60,15 @@ def short_queries(captions: Sequence[str], photo_of: np.ndarray, seed: int = 0) 
         part = _part(words[number], random)
         if part and int(photo_of[number]) not in chosen:
             chosen[int(photo_of[number])] = part
-    own = np.array(sorted(chosen), np.int64)
-    right = np.zeros((len(own), int(photo_of.max()) + 1), bool)
+    photos = np.array(sorted(chosen), np.int64)
+    right = np.zeros((len(photos), int(photo_of.max()) + 1), bool)
     wrong = np.ones_like(right)
-    for row, photo in enumerate(own.tolist()):
-        said = [word for word in chosen[photo] if word not in _LINKING]
-        all_said = set.intersection(*(captions_with[word] for word in said))
-        right[row, photo_of[sorted(all_said)]] = True
-        wrong[row, sorted(set.union(*(photos_with[word] for word in said)))] = False
-    return ShortQueries([" ".join(chosen[p]) for p in own.tolist()], own, right, wrong)
+    for row, photo in enumerate(photos.tolist()):
+        rare_words = [word for word in chosen[photo] if word not in _LINKING]
+        captions_with_all = set.intersection(*(captions_with[word] for word in rare_words))
+        right[row, photo_of[sorted(captions_with_all)]] = True
+        wrong[row, sorted(set.union(*(photos_with[word] for word in rare_words)))] = False
+    return ShortQueries([" ".join(chosen[p]) for p in photos.tolist()], photos, right, wrong)
 
 
 def _part(words: Sequence[str], random: np.random.Generator) -> list[str]:

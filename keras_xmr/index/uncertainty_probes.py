@@ -1,4 +1,4 @@
-"""What an evaluation tells of a model only by embedding again: damaged items, another split."""
+"""Probes of uncertainty that embed again: damaged items, and answer sets on another split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.index.calibration import in_batches
+from keras_xmr.index.calibration import embed_in_batches
 from keras_xmr.index.coverage import measure_coverage
 from keras_xmr.index.embedding_arrays import select
 from keras_xmr.index.run_model import RunModel
@@ -20,25 +20,25 @@ from keras_xmr.uncertainty.mixtures import mix_images
 from keras_xmr.uncertainty.occlusion import Probes, drop_from_captions, erase_images
 
 ITEMS = 200
-"""So many images, and as many captions, are damaged, drawn with a seed."""
+"""Number of images, and of captions, that are damaged, drawn with a seed."""
 
 
 def probe(
     run: Path, model: Retriever, records: Records, split: Any, embedded: EmbeddedSplit | None = None
 ) -> Probes:
-    """Damages some items of a split, and looks at how answer sets that val calibrated hold on it.
+    """Damages items of a split, and measures the coverage of answer sets calibrated on val.
 
     Args:
         run: The folder of the run.
         model: Its model.
-        records: Its records, with the features of its frozen encoders where they are kept.
+        records: Its records, with stored features of its frozen encoders if there are any.
             Damaged items have none.
         split: The split.
-        embedded: Its embeddings, if they are there.
+        embedded: Its embeddings, if known.
 
     Returns:
-        What was found; nothing of a model that looks at regions, of one without sigma, or without
-        a validation split.
+        The results; empty for a model of regions, without sigma, or without a validation
+        split.
     """
     if "log_variance" not in model.text_tower.output:
         return Probes()
@@ -49,37 +49,37 @@ def probe(
     again.image_tower, again.text_tower = model.image_tower, model.text_tower
     again.matcher = model.matcher
     plain = records.without_features().split(split)
-    images, captions = _some(len(plain)), _some(plain.num_captions)
+    images, captions = _draw(len(plain)), _draw(plain.num_captions)
     whole_images = whole_captions = None
     if embedded is not None:
         whole_images = select(embedded.images, images)
         whole_captions = select(embedded.captions, captions)
-    embedder, pixels = _InBatches(again), again.pixels_of(plain, images)
+    embedder, pixels = _InBatches(again), again.decode_images(plain, images)
     texts = [plain.texts[int(caption)] for caption in captions]
-    found = {
+    growths = {
         "image": erase_images(embedder, pixels, whole=whole_images),
         "caption": drop_from_captions(embedder, texts, whole=whole_captions),
     }
     other = split != "val" and len(records.split("val")) > 0
     return Probes(
-        occlusion={side: growth for side, growth in found.items() if growth is not None},
+        occlusion={side: growth for side, growth in growths.items() if growth is not None},
         coverage=measure_coverage(again, records, split, embedded) if other else None,
         mixtures=mix_images(embedder, pixels, whole_images),
     )
 
 
 class _InBatches:
-    """Embeds by a model, so many at once as in evaluation."""
+    """Embeds by a model in batches of the size of evaluation."""
 
     def __init__(self, model: RunModel) -> None:
         self._model = model
 
     def embed_pixels(self, pixels: np.ndarray) -> Mapping[str, np.ndarray]:
-        return in_batches(self._model.embed_pixels, pixels, self._model)
+        return embed_in_batches(self._model.embed_pixels, pixels, self._model)
 
     def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
-        return in_batches(self._model.embed_texts, texts, self._model)
+        return embed_in_batches(self._model.embed_texts, texts, self._model)
 
 
-def _some(count: int) -> np.ndarray:
+def _draw(count: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(count)[:ITEMS])

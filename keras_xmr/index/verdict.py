@@ -1,14 +1,14 @@
-"""How many of the first results of a query are right, and whether any photo is.
+"""Estimates of how many results of a query are right, and whether any photo is.
 
 Two small logistic models, fitted on the captions of the validation split and short queries made of
 them, whose photos are put into galleries of several sizes, with and without those that are right.
 
 **What is right.** The photo that a caption was written for, and others if their captions are near
 enough to it. Similarity is the mean cosine of a photo's two nearest captions with the query, in
-deviations from what it is between captions of one photo (`likely_right`). On the judgements of
+deviations from that between captions of one photo (`likely_right`). On the judgements of
 47,109 pairs of Flickr8K by people, the probability of a majority of yes follows it by nearly the
 same curve for three different text embeddings; `_OFFSET` and `_SLOPE` are fitted on the judgements
-of one half of the captions. Where a truth is complete it takes the place of this.
+of one half of the captions. A complete truth replaces this.
 
 **Scores** are standardised by those of the reference, a fixed set of other photos: in standard
 deviations above their mean. The standard deviation, the maximum, the mean of the highest five and
@@ -16,8 +16,8 @@ the skewness of the reference, with the number of words, are the *background* of
 common photos near to it are.
 
 **How many.** The probability that a photo is right, by its score, the background, and
-the share of photos that are right, which is larger in small galleries that hold the query's own
-photo. Summed over the first k it is the count. The interval is that of independent draws whose
+the share of photos that are right, which is larger in small galleries with the photo of the
+query. Summed over the first k it is the count. The interval is that of independent draws whose
 log-odds are moved together by a normal deviate: how queries differ from the model.
 
 **Whether any.** The log-odds that the gallery holds a right photo, by the best score, the
@@ -26,7 +26,7 @@ Theorem 1.5.3). A query is called absent if they are lower than for nine of ten 
 with a right photo.
 
 **Words.** If half of the rarer words of a query are missing from the captions of training, its
-score means little (`keras_xmr.index.vocabulary`), and nothing is said of the count.
+score is unreliable (`keras_xmr.index.vocabulary`), and the count is unknown.
 
 Probabilities are calibrated on the average over queries and photos like those of the validation
 split, as far as its labels are right. This is not a conformal guarantee, and it depends on the size
@@ -36,7 +36,7 @@ of the gallery through the models above: other sizes were measured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,32 +44,32 @@ import numpy as np
 from keras_xmr.index.answer_sets import centre_and_scale, group_weights, low_quantile
 
 LEVEL = 0.9
-"""The part of the counts that is within its interval, and of the present queries that is kept."""
+"""The share of counts within their interval, and of present queries that are not absent."""
 
 FEWEST = 50
-"""With fewer photos nothing is calibrated."""
+"""Minimum number of photos of a calibration."""
 
 _OFFSET, _SLOPE = -0.07, 1.55
 """Log-odds of a majority of yes, by deviations of similarity between captions of one photo."""
 
 _FARTHEST = -3.0
-"""Below this similarity a photo counts as wrong: at most 2 of 1,000 judged pairs were right."""
+"""Below this similarity photos count as wrong: at most 2 of 1,000 judged pairs were right."""
 
 _ABSENT = -2.75
-"""Photos above this similarity are taken out for a gallery without a right photo."""
+"""Photos above this similarity are removed from galleries without a right photo."""
 
 _SIZES = (0.05, 0.1, 0.25, 0.5, 1.0)
-"""Parts of the validation photos that make galleries."""
+"""Sizes of galleries, as shares of the validation photos."""
 
 _TOP = 50
-"""The first results by which the count is fitted."""
+"""Number of top results by which the count is fitted."""
 
 _NODES = np.polynomial.hermite_e.hermegauss(15)
 
 
 @dataclass(frozen=True, eq=False)
 class Background:
-    """What scores of queries are held against.
+    """Statistics of the scores of queries with the reference.
 
     Attributes:
         mean: Of the scores of the reference, (queries,).
@@ -83,8 +83,8 @@ class Background:
     features: np.ndarray
 
     @classmethod
-    def of(cls, reference: np.ndarray, words: np.ndarray) -> Background:
-        """From scores with the reference.
+    def fit(cls, reference: np.ndarray, words: np.ndarray) -> Background:
+        """Computes the background from scores with the reference.
 
         Args:
             reference: Scores of queries with the photos of the reference, (queries, R).
@@ -103,9 +103,9 @@ class Logistic:
     """A logistic regression.
 
     Attributes:
-        centre: What is taken from each feature.
-        scale: What it is divided by.
-        weights: Of the features, the last is the constant.
+        centre: The mean of each feature.
+        scale: The standard deviation of each feature.
+        weights: The weight of each feature; the last is the constant.
     """
 
     centre: list[float]
@@ -128,33 +128,33 @@ class Logistic:
         x = np.concatenate([(features - centre) / scale, np.ones((len(features), 1))], axis=1)
         weights = weights / weights.sum()
         penalty = np.diag([ridge] * features.shape[1] + [1e-9])
-        found = np.zeros(x.shape[1])
+        solution = np.zeros(x.shape[1])
         for _ in range(50):
-            chance = sigmoid(x @ found)
-            slope = x.T @ (weights * (chance - labels)) + penalty @ found
+            chance = sigmoid(x @ solution)
+            slope = x.T @ (weights * (chance - labels)) + penalty @ solution
             curve = (x * (weights * chance * (1 - chance))[:, None]).T @ x + penalty
             step = np.linalg.solve(curve, slope)
-            found = found - step / max(1.0, float(np.abs(step).max()))
+            solution = solution - step / max(1.0, float(np.abs(step).max()))
             if np.abs(step).max() < 1e-8:
                 break
-        return cls(centre.tolist(), scale.tolist(), found.tolist())
+        return cls(centre.tolist(), scale.tolist(), solution.tolist())
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Log-odds, (rows,)."""
         standard = (features - np.asarray(self.centre)) / np.asarray(self.scale)
-        found: np.ndarray = standard @ np.asarray(self.weights[:-1]) + self.weights[-1]
-        return found
+        log_odds: np.ndarray = standard @ np.asarray(self.weights[:-1]) + self.weights[-1]
+        return log_odds
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many of the first results are right.
+    """The number of right results.
 
     Attributes:
         expected: The sum of their probabilities.
         low: The lower end of the interval.
         high: The upper end.
-        of: How many results there are.
+        of: The number of results.
     """
 
     expected: float
@@ -165,16 +165,16 @@ class Count:
 
 @dataclass(frozen=True)
 class VerdictModel:
-    """Says how many of the first results are right, and whether any photo is.
+    """Estimates how many results are right, and whether any photo is.
 
     Attributes:
         presence: Log-odds that there is a right photo, by the best score.
-        cutoff: Below these log-odds nothing is said to be there.
+        cutoff: Below these log-odds the gallery has no right photo.
         right: Log-odds that a photo is right.
-        spread: Standard deviation of what moves the log-odds of all photos of a query.
+        spread: Standard deviation of the shift of the log-odds of all photos of a query.
         share: The mean share of other photos that are right.
         gallery: The number of photos of the validation split.
-        queries: How many captions calibrated.
+        queries: Number of captions in the calibration.
         complete: Whether the truth was complete, not inferred from captions.
     """
 
@@ -187,13 +187,9 @@ class VerdictModel:
     queries: int
     complete: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> VerdictModel:
-        """From what `as_dict` gave."""
+        """Restores it from the result of `dataclasses.asdict`."""
         parts = {name: Logistic(**content[name]) for name in ("presence", "right")}
         return cls(**(dict(content) | parts))
 
@@ -217,8 +213,8 @@ class VerdictModel:
             background: `Background.features` of the query, (5,).
             gallery: The number of photos.
         """
-        found = self.log_odds(np.array([best]), background[None], gallery)
-        return bool(found[0] < self.cutoff)
+        log_odds = self.log_odds(np.array([best]), background[None], gallery)
+        return bool(log_odds[0] < self.cutoff)
 
     def probabilities(self, scores: np.ndarray, background: np.ndarray, gallery: int) -> np.ndarray:
         """The probability that each photo is right, if any is, (k,).
@@ -231,11 +227,11 @@ class VerdictModel:
         return sigmoid(self.right(_right_features(scores, background, gallery, self.share)))
 
     def count(self, probabilities: np.ndarray, level: float = LEVEL) -> Count:
-        """How many are right of photos with these probabilities.
+        """The number of right photos by their probabilities.
 
         Args:
             probabilities: Of the first results, (k,).
-            level: The probability that the interval holds.
+            level: The coverage of the interval.
         """
         below = np.cumsum(count_distribution(probabilities, self.spread))
         tail = (1 - level) / 2
@@ -250,7 +246,7 @@ def calibrate_verdict(
     words: np.ndarray,
     right: np.ndarray,
     wrong: np.ndarray,
-    own: np.ndarray,
+    photo_of: np.ndarray,
     is_caption: np.ndarray,
     complete: bool = False,
     seed: int = 0,
@@ -262,40 +258,40 @@ def calibrate_verdict(
         reference: Of queries with the photos of the reference, (queries, R).
         words: The number of words of each query, (queries,).
         right: The probability that a photo is right, (queries, photos).
-        wrong: Photos that may stay where no photo is to be right, bool (queries, photos).
-        own: The column of the photo that each query was written for, (queries,).
-        is_caption: Which queries are whole captions, bool (queries,). They alone calibrate whether
-            there is a right photo: too many parts of captions say little.
+        wrong: Photos that may stay in galleries without a right photo, bool (queries, photos).
+        photo_of: The column of the photo that each query was written for, (queries,).
+        is_caption: Whether a query is a whole caption, bool (queries,). Captions alone calibrate
+            the presence of a right photo: too many parts of captions are vague.
         complete: Whether `right` is a complete truth.
         seed: Of the galleries.
     """
     if scores.shape[1] < FEWEST:
         return None
-    background = Background.of(reference, words)
+    background = Background.fit(reference, words)
     standard = (scores - background.mean[:, None]) / background.deviation[:, None]
-    others = right.sum(axis=1) - right[np.arange(len(right)), own]
+    others = right.sum(axis=1) - right[np.arange(len(right)), photo_of]
     share = float(max(others.mean() / max(right.shape[1] - 1, 1), 1e-6))
     random = np.random.default_rng(seed)
-    drawn = _draw(standard, right, wrong, own, random)
+    drawn = _draw(standard, right, wrong, photo_of, random)
     whole = [each for each in drawn if is_caption[each.query]]
-    features, weights = background.features, group_weights(own)
+    features, weights = background.features, group_weights(photo_of)
     present, absent = _presence_rows(whole, features)
     labels = np.repeat([1.0, 0.0], [len(present[0]), len(absent[0])])
     rows = np.concatenate([present[0], absent[0]])
     presence = Logistic.fit(rows, labels, weights[np.concatenate([present[1], absent[1]])])
-    of_captions = np.zeros(len(own))
-    of_captions[is_caption] = group_weights(own[is_caption])
+    of_captions = np.zeros(len(photo_of))
+    of_captions[is_caption] = group_weights(photo_of[is_caption])
     kept = _shared(of_captions, present[1])
     cutoff = low_quantile(presence(present[0]), kept, 1.0 - LEVEL)
     rows, labels, number = _right_rows(drawn, features, share)
     queries = np.array([each.query for each in drawn])
-    found = Logistic.fit(rows, labels, weights[queries[number]])
-    # Of the largest galleries: where only one photo is right, no two of them can be.
+    right_model = Logistic.fit(rows, labels, weights[queries[number]])
+    # By the largest galleries: if only one photo is right, no two of them can be.
     largest = [each for each in drawn if each.gallery == drawn[-1].gallery]
     rows, labels, number = _right_rows(largest, features, share)
-    spread = _spread(found, rows, random.random(len(labels)) < labels, number)
+    spread = _spread(right_model, rows, random.random(len(labels)) < labels, number)
     return VerdictModel(
-        presence, cutoff, found, spread, share, scores.shape[1], len(scores), complete
+        presence, cutoff, right_model, spread, share, scores.shape[1], len(scores), complete
     )
 
 
@@ -313,7 +309,7 @@ class _Drawn:
         gallery: The number of photos.
         scores: The best standardised scores, descending.
         right: The probabilities that these photos are right.
-        best_absent: The best score without right photos; None if no photo is left.
+        best_absent: The best score without right photos; None without photos.
         absent_gallery: The number of photos without right ones.
     """
 
@@ -329,33 +325,35 @@ def _draw(
     scores: np.ndarray,
     right: np.ndarray,
     wrong: np.ndarray,
-    own: np.ndarray,
+    photo_of: np.ndarray,
     random: np.random.Generator,
 ) -> list[_Drawn]:
-    """Every query in galleries of several sizes, each with its own photo."""
-    photos, found = scores.shape[1], []
+    """Draws galleries of several sizes for every query, with the photo of the query."""
+    photos, drawn = scores.shape[1], []
     sizes = sorted({max(10, round(part * photos)) for part in _SIZES})
     for size in sizes:
         order = random.permutation(photos)
         for query in range(len(scores)):
             # Another gallery for every query: a rotation of the same order.
             start = int(random.integers(photos))
-            some = order[np.arange(start, start + size) % photos]
-            some = some if own[query] in some else np.append(some[1:], own[query])
-            values = scores[query, some]
+            gallery = order[np.arange(start, start + size) % photos]
+            gallery = (
+                gallery if photo_of[query] in gallery else np.append(gallery[1:], photo_of[query])
+            )
+            values = scores[query, gallery]
             top = np.argsort(-values)[:_TOP]
-            left = values[wrong[query, some]]
-            found.append(
+            left = values[wrong[query, gallery]]
+            drawn.append(
                 _Drawn(
                     query,
                     size,
                     values[top],
-                    right[query, some[top]],
+                    right[query, gallery[top]],
                     float(left.max()) if len(left) else None,
                     len(left),
                 )
             )
-    return found
+    return drawn
 
 
 _Rows = tuple[np.ndarray, np.ndarray]
@@ -363,7 +361,7 @@ _Rows = tuple[np.ndarray, np.ndarray]
 
 
 def _presence_rows(drawn: Sequence[_Drawn], features: np.ndarray) -> tuple[_Rows, _Rows]:
-    """The rows of queries in galleries with a right photo, and in such without."""
+    """Rows of queries in galleries with a right photo, and without."""
 
     def rows(values: list[tuple[float, int, int]]) -> _Rows:
         best, galleries, queries = (np.array(column) for column in zip(*values, strict=True))
@@ -386,20 +384,20 @@ def _right_rows(
 
 
 def _spread(model: Logistic, rows: np.ndarray, labels: np.ndarray, number: np.ndarray) -> float:
-    """How far log-odds of a query are moved together, by maximum likelihood on a grid."""
-    chance, found = sigmoid(model(rows)), []
+    """Fits the shift of the log-odds of a query, by maximum likelihood on a grid."""
+    chance, likelihoods = sigmoid(model(rows)), []
     candidates = np.arange(0.0, 3.01, 0.1)
     for spread in candidates:
-        moved, parts = _moved(chance, spread)
+        moved, parts = _shifted(chance, spread)
         moved = np.clip(moved, 1e-9, 1 - 1e-9)
         each = labels * np.log(moved) + (1 - labels) * np.log1p(-moved)
         total = np.array([np.bincount(number, row) for row in each])
         highest = total.max(axis=0)
-        found.append(np.sum(highest + np.log(parts @ np.exp(total - highest))))
-    return float(candidates[int(np.argmax(found))])
+        likelihoods.append(np.sum(highest + np.log(parts @ np.exp(total - highest))))
+    return float(candidates[int(np.argmax(likelihoods))])
 
 
-def _moved(chance: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
+def _shifted(chance: np.ndarray, spread: float) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities at each node of the deviate (nodes, k), and the weights of the nodes.
 
     Their mean is `chance`, by the approximation of the logistic by a normal distribution.
@@ -417,17 +415,17 @@ def count_distribution(probabilities: np.ndarray, spread: float = 0.0) -> np.nda
 
     Args:
         probabilities: Of each photo, (k,).
-        spread: Standard deviation of what moves their log-odds together.
+        spread: Standard deviation of the shift of their log-odds.
     """
-    moved, parts = _moved(probabilities, spread)
-    found = np.zeros((len(parts), len(probabilities) + 1))
-    found[:, 0] = 1.0
+    moved, parts = _shifted(probabilities, spread)
+    distribution = np.zeros((len(parts), len(probabilities) + 1))
+    distribution[:, 0] = 1.0
     for place in range(len(probabilities)):
         chance = moved[:, place, None]
-        longer = found[:, : place + 2] * (1 - chance)
-        longer[:, 1:] += found[:, : place + 1] * chance
-        found[:, : place + 2] = longer
-    return np.asarray(parts @ found)
+        longer = distribution[:, : place + 2] * (1 - chance)
+        longer[:, 1:] += distribution[:, : place + 1] * chance
+        distribution[:, : place + 2] = longer
+    return np.asarray(parts @ distribution)
 
 
 def _presence_features(
@@ -462,18 +460,18 @@ def caption_similarity(
     """
     counts = np.bincount(photo_of)
     starts = np.cumsum(counts) - counts
-    found = np.empty((len(queries), len(counts)), np.float32)
+    similarity = np.empty((len(queries), len(counts)), np.float32)
     for start in range(0, len(queries), 256):
-        some = queries[start : start + 256]
-        first = some @ captions[starts].T
+        batch = queries[start : start + 256]
+        first = batch @ captions[starts].T
         second = np.where(counts > 1, -np.inf, first).astype(first.dtype)
         for place in range(1, counts.max()):
-            there = np.flatnonzero(counts > place)
-            new = some @ captions[starts[there] + place].T
-            second[:, there] = np.maximum(second[:, there], np.minimum(new, first[:, there]))
-            first[:, there] = np.maximum(first[:, there], new)
-        found[start : start + 256] = (first + second) / 2
-    return found
+            photos = np.flatnonzero(counts > place)
+            new = batch @ captions[starts[photos] + place].T
+            second[:, photos] = np.maximum(second[:, photos], np.minimum(new, first[:, photos]))
+            first[:, photos] = np.maximum(first[:, photos], new)
+        similarity[start : start + 256] = (first + second) / 2
+    return similarity
 
 
 @dataclass(frozen=True)
@@ -484,8 +482,8 @@ class SimilarityScale:
     deviation: float
 
     @classmethod
-    def of(cls, captions: np.ndarray, photo_of: np.ndarray) -> SimilarityScale | None:
-        """By captions at unit length of photos; None where no photo has two.
+    def from_captions(cls, captions: np.ndarray, photo_of: np.ndarray) -> SimilarityScale | None:
+        """Computes the scale from captions at unit length; None if no photo has two.
 
         Args:
             captions: (captions, D).
@@ -493,12 +491,12 @@ class SimilarityScale:
         """
         values = []
         for photo in np.unique(photo_of):
-            own = captions[photo_of == photo]
-            if len(own) < 2:
+            vectors = captions[photo_of == photo]
+            if len(vectors) < 2:
                 continue
-            cosines = own @ own.T
+            cosines = vectors @ vectors.T
             np.fill_diagonal(cosines, -np.inf)
-            values.append(-np.sort(-cosines, axis=1)[:, : min(2, len(own) - 1)].mean(axis=1))
+            values.append(-np.sort(-cosines, axis=1)[:, : min(2, len(vectors) - 1)].mean(axis=1))
         if not values:
             return None
         joined = np.concatenate(values)
@@ -506,11 +504,11 @@ class SimilarityScale:
 
 
 def likely_right(similarity: np.ndarray, scale: SimilarityScale) -> tuple[np.ndarray, np.ndarray]:
-    """The probability that a photo is right by its captions, and whether it is surely wrong.
+    """Estimates the probability that a photo is right, and whether it is surely wrong.
 
     Args:
-        similarity: Of `caption_similarity`.
-        scale: Between captions of one photo.
+        similarity: The result of `caption_similarity`.
+        scale: The scale between captions of one photo.
     """
     deviations = (similarity - scale.mean) / scale.deviation
     right = np.where(deviations < _FARTHEST, 0.0, sigmoid(_OFFSET + _SLOPE * deviations))
@@ -518,6 +516,6 @@ def likely_right(similarity: np.ndarray, scale: SimilarityScale) -> tuple[np.nda
 
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Vectors at unit length, once their mean is taken away."""
+    """Centres vectors, and scales them to unit length."""
     centred = vectors - vectors.mean(axis=0)
     return np.asarray(centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12))

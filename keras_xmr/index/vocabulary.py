@@ -1,4 +1,4 @@
-"""The words of the captions of training: of others, a model has not learned what they look like."""
+"""The words of the captions of training; a model has not learned others."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Vocabulary:
     """The words of the captions of training.
 
     Args:
-        counts: In how many captions each word is.
-        captions: How many captions there are.
+        counts: Number of captions with each word.
+        captions: Number of captions.
     """
 
     _RARE, _COMMON, _MISSING = 3, 0.02, 0.5
@@ -28,7 +28,7 @@ class Vocabulary:
         self.captions = captions
 
     @classmethod
-    def of(cls, captions: Iterable[str]) -> Vocabulary:
+    def count(cls, captions: Iterable[str]) -> Vocabulary:
         """Counts the words of captions."""
         counts: dict[str, int] = {}
         total = 0
@@ -39,7 +39,7 @@ class Vocabulary:
         return cls({w: n for w, n in sorted(counts.items()) if n >= cls._RARE}, total)
 
     def as_arrays(self) -> dict[str, np.ndarray]:
-        """Words and counts, to be saved."""
+        """Words and counts as arrays, to be saved."""
         words, counts = list(self.counts), list(self.counts.values())
         return {
             "words": np.array(words, np.str_),
@@ -49,33 +49,33 @@ class Vocabulary:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Vocabulary:
-        """From what `as_arrays` gave."""
+        """Restores the result of `as_arrays`."""
         pairs = zip(arrays["words"].tolist(), arrays["counts"].tolist(), strict=True)
         return cls(dict(pairs), int(arrays["captions"]))
 
     def unfamiliar(self, text: str) -> tuple[str, ...]:
-        """The words that training does not know, if they are half of the rarer words or more."""
+        """Words without training captions, if they are at least half of the rarer words."""
         words = [w for w in dict.fromkeys(split_words(text)) if not self._is_common(w)]
         missing = tuple(word for word in words if not self._is_known(word))
         return missing if missing and len(missing) >= self._MISSING * len(words) else ()
 
     def foreign(self, text: str) -> str:
-        """That a text is in another language than the captions, as far as its words tell.
+        """Detects a text in another language than the captions.
 
         Returns:
-            A sentence: of a text in other letters for sure, and of two words and more that training
-            does not know, and hardly a word that it does, perhaps; else empty.
+            A sentence if the text has other letters, or at least two words and hardly one of
+            training; else empty.
         """
         scripts = Counter(filter(None, map(_script, text)))
         strange = [script for script, _ in scripts.most_common() if script not in self._scripts]
         if self._scripts and sum(scripts[script] for script in strange) > scripts.total() / 2:
             names = " and ".join(_NAMES.get(script, script.capitalize()) for script in strange)
-            return f"The query is written in {names} letters, and the captions of training are not."
+            return f"The query is written in {names} letters, unlike the captions of training."
         words = [word for word in dict.fromkeys(split_words(text)) if word.isalpha()]
         rare = [word for word in words if not self._is_common(word)]
         if len(rare) < 2 or len(rare) <= len(words) / 2 or any(map(self._is_known, rare)):
             return ""
-        return "Training knows no word of the query: perhaps it is in another language."
+        return "Training captions have no word of the query: it may be in another language."
 
     @cached_property
     def _scripts(self) -> set[str]:

@@ -1,17 +1,19 @@
-"""Layers that several heads, encoders and poolings are made of."""
+"""Layers of heads, encoders and poolings."""
 
 from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
 from keras_xmr.layers.bag_of_words import BagOfWords
-from keras_xmr.layers.batch_normalization import MaskedBatchNormalization, batch_normalization
 from keras_xmr.layers.caption_decoder import CaptionDecoder
 from keras_xmr.layers.global_attention import GlobalAttention
 from keras_xmr.layers.graph_reasoning import GraphReasoning
-from keras_xmr.layers.group_normalization import GroupNormalization
 from keras_xmr.layers.gru import GRU
 from keras_xmr.layers.hypergraph_convolution import HypergraphConvolution
 from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
-from keras_xmr.layers.local_attention import LocalAttention
-from keras_xmr.layers.local_residual import LocalResidual
+from keras_xmr.layers.local_attention import LocalAttention, LocalResidual
+from keras_xmr.layers.normalization import (
+    GroupNormalization,
+    MaskedBatchNormalization,
+    batch_normalization,
+)
 from keras_xmr.layers.preprocessing import Preprocessing
 from keras_xmr.layers.prolip import ProlipImageTower, ProlipTextTower
 from keras_xmr.layers.region_mask import RegionMask, region_mask

@@ -17,14 +17,14 @@ Output = Literal["tokens", "average", "pooled"]
 
 
 class Backbone(keras.layers.Layer):
-    """What backbones for text and for images share.
+    """Base class of backbones for text and for images.
 
-    While it is frozen it works as in inference: without dropout, and with the statistics that its
-    batch normalisation came with.
+    While it is frozen it works as in inference: without dropout, and with the pretrained
+    statistics of batch normalisation.
 
     Args:
         backbone: A backbone of KerasHub, or its serialized config.
-        output: What comes out: the features of all positions, or one vector an item.
+        output: The output: the features of all positions, or one vector per item.
         projection: Width of the linear layer between the pooled vector and the joint space that
             the backbone was trained for; None for none.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -49,7 +49,7 @@ class Backbone(keras.layers.Layer):
         self.kind = serialized["class_name"]
         self.output_kind = output
         self.projection = projection
-        # A new model of what is needed: a head that is not used would be trained by weight decay.
+        # A model of the needed layers: weight decay would train an unused head.
         self.network = keras.Model(
             {tensor.name: tensor for tensor in backbone.inputs}, self.features_of(backbone)
         )
@@ -93,16 +93,16 @@ class TextBackbone(Backbone):
     """A backbone that reads tokens.
 
     The inputs are ids int32 (B, L), with -1 behind the last token of a caption. The outputs are
-    features (B, L, F) and their mask (B, L), or one vector an item (B, 1, F) and its mask: the
-    averages over the tokens of each layer, each on the unit sphere, or what the backbone pools by,
-    the first token where it was trained so (the BERT family), else the last.
+    features (B, L, F) and their mask (B, L), or one vector per item (B, 1, F) and its mask: the
+    averages over the tokens of each layer, each on the unit sphere, or the pooled token: the
+    first one for the BERT family, else the last.
 
     Args:
         backbone: A backbone of KerasHub, or its serialized config.
-        layers: The transformer layers, from 1, whose outputs are the features, side by side;
-            None for what the backbone ends with.
-        pad: The id that stands behind a caption where the backbone looks at the padding, too;
-            None repeats the last one of the caption.
+        layers: The transformer layers, from 1, with outputs that are concatenated as features;
+            None for the output of the backbone.
+        pad: The padding id of a backbone that attends to padding; None repeats the last token of
+            the caption.
         **kwargs: Those of `Backbone`.
     """
 
@@ -147,12 +147,12 @@ class TextBackbone(Backbone):
         if self._length is not None:
             spare = ops.tile(end, (1, self._length))
             tokens = ops.concatenate([tokens, spare], axis=1)[:, : self._length]
-        given = {
+        tensors = {
             "token_ids": tokens,
             "segment_ids": ops.zeros_like(tokens),
             "padding_mask": ops.cast(mask, "int32"),
         }
-        features = self.run({name: given[name] for name in self.network.input}, training)
+        features = self.run({name: tensors[name] for name in self.network.input}, training)
         features = features if self.output_kind == "pooled" else features[:, :length]
         if self.output_kind == "tokens":
             return features, mask
@@ -174,7 +174,7 @@ _LAYER = "transformer_layer_{}"
 
 
 def number_of_layers(backbone: Any) -> int:
-    """How many transformer layers of a backbone of KerasHub can be told by their names."""
+    """Number of transformer layers of a backbone of KerasHub that are found by name."""
     names = {layer.name for layer in backbone.layers}
     return next(n for n in itertools.count() if _LAYER.format(n) not in names)
 
@@ -196,19 +196,18 @@ class ImageBackbone(Backbone):
     """A backbone that sees pixels.
 
     The inputs are pixels from 0 to 255 (B, H, W, 3) of any dtype. The outputs are features
-    (B, L, F), one for each place of a feature map or for each token, or one vector an item
+    (B, L, F), one for each position of a feature map or for each token, or one vector per item
     (B, 1, F): that of the class token, or else the mean. Those of a mirrored photo follow.
 
     Args:
         backbone: A backbone of KerasHub, or its serialized config.
-        scale: What pixels are multiplied by, for all channels or for each.
-        offset: What is added then.
-        grid: A feature map is averaged by area to so many rows and columns; None keeps it.
+        scale: Factor of the pixels, for all channels or for each.
+        offset: Offset added to the scaled pixels.
+        grid: Rows and columns to which a feature map is averaged by area; None keeps it.
         levels: The levels of the feature pyramid (5 is the last map, 4 the last of twice its size)
-            whose features stand side by side, those of each with a mean magnitude of 1 in each
-            photo, on a grid of one place if `grid` is None. None for what the backbone ends with.
-        mirror: Whether to see each photo in a mirror, too: behind the positions of the photo stand
-            as many of its mirror image.
+            with features that are concatenated, each scaled to a mean magnitude of 1 in each
+            photo, on a grid of one cell if `grid` is None. None for the output of the backbone.
+        mirror: Whether positions of the mirror image follow those of the photo.
         **kwargs: Those of `Backbone`.
     """
 
@@ -259,7 +258,7 @@ class ImageBackbone(Backbone):
         return self.one(features)
 
     def _features(self, pixels: Any, training: bool | None) -> Any:
-        """Features (B, L, F) of scaled pixels, or what the backbone pools (B, F)."""
+        """Features (B, L, F) of scaled pixels, or the pooled ones (B, F)."""
         (name,) = self.network.input
         features = self.run({name: pixels}, training)
         if self.levels is not None:
@@ -296,7 +295,7 @@ def _averaged(features: Any, grid: int) -> Any:
 
 
 def _shares(size: int, grid: int) -> np.ndarray:
-    """Which part of each of `grid` equal cells is each of `size` positions: (grid, size)."""
+    """Shares of `size` positions in each of `grid` equal cells: (grid, size)."""
     edges = np.arange(grid + 1)[:, None] * size / grid
     covered = np.clip(edges - np.arange(size), 0, 1)
     return (covered[1:] - covered[:-1]) * grid / size

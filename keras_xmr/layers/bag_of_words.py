@@ -1,4 +1,4 @@
-"""Which of the most frequent tokens a caption has."""
+"""Bag of the most frequent tokens of a caption."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from keras_xmr.layers.l2_normalize import l2_normalize
 from keras_xmr.layers.part import RecordedLayer
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class BagOfWords(RecordedLayer):
     """Token ids int32 (B, L), padded with negative ones, to vectors (B, size) on the unit sphere.
 
-    A vector says which of the most frequent tokens a caption has, in whatever order and number.
-    Which tokens these are is learned by `adapt`; before, and for captions with none of them, it
-    is 0.
+    A vector marks which of the most frequent tokens a caption has, whatever their order and number.
+    `adapt` selects these tokens; before, and for captions with none of them, the vector is 0.
 
     Args:
-        size: How many tokens.
-        vocabulary_size: Ids are below it.
+        size: Number of tokens.
+        vocabulary_size: Exclusive upper bound of the ids.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -41,7 +39,7 @@ class BagOfWords(RecordedLayer):
         )
 
     def adapt(self, ids: np.ndarray) -> None:
-        """Takes the tokens that most captions have, but not all of them: these tell nothing.
+        """Selects the tokens in most captions, except tokens in all captions.
 
         Args:
             ids: The token ids of all captions that train, int32 (M, L), padded as those of `call`.

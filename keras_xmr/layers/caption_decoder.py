@@ -1,4 +1,4 @@
-"""Tells captions from local features of images, word by word."""
+"""Predicts captions from local features of images, word by word."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from keras_xmr.layers.gru import GRU
 from keras_xmr.layers.part import RecordedLayer
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class CaptionDecoder(RecordedLayer):
     """The text generation of VSRN (Li et al. 2019, section 3.4), as its released code has it.
 
-    A linear layer and a GRU read the regions. Before each word another GRU attends to what that
-    one put out, by its own last state, and goes on with the word before and what it attended to; a
-    linear layer makes of its state the log-odds of the next word. The dropout of the released code
+    A linear layer and a GRU encode the regions. For each word another GRU attends to these states
+    by its last state, and reads the previous word and the attended vector; a linear layer maps its
+    state to the log-odds of the next word. The dropout of the released code
     is left out.
 
     Args:
-        vocabulary: How many ids there are.
+        vocabulary: Number of ids.
         units: Width of both GRUs.
         word_dimension: Width of the word vectors.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -41,7 +40,7 @@ class CaptionDecoder(RecordedLayer):
         self.embedding = keras.layers.Embedding(
             vocabulary, word_dimension, dtype=dtype, name="embedding"
         )
-        # Of the layer that sees a region beside the state: once for the regions, once a word.
+        # Both halves of one layer: computed once for the regions, and per word for the state.
         self.attention_regions = dense(units, dtype=dtype, name="attention_regions")
         self.attention_state = dense(units, use_bias=False, dtype=dtype, name="attention_state")
         self.attention_scores = dense(1, use_bias=False, dtype=dtype, name="attention_scores")
@@ -59,10 +58,10 @@ class CaptionDecoder(RecordedLayer):
         self.attention_state.build((None, self.units))
 
     def read(self, features: Any) -> tuple[Any, Any, Any]:
-        """What the decoder knows of images (N, R, F), where a region of zeros is none.
+        """Encodes images (N, R, F); regions of zeros are padding.
 
         Returns:
-            Their states (N, R, H), the last of them (N, H), and which count, boolean (N, R).
+            Their states (N, R, H), the last of them (N, H), and the mask, boolean (N, R).
         """
         mask = ops.any(ops.not_equal(features, 0), axis=-1)
         states, last = self.region_gru(self.region_linear(features), mask=mask)

@@ -8,19 +8,18 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_xmr.layers.batch_normalization import batch_normalization
 from keras_xmr.layers.l2_normalize import l2_normalize
+from keras_xmr.layers.normalization import batch_normalization
 from keras_xmr.layers.part import RecordedLayer
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class GlobalAttention(RecordedLayer):
     """A mean of tokens, weighted by how they agree with their plain mean, on the unit sphere.
 
     The weights are softmax(w (tanh(W1 token) * tanh(W2 mean))), from Diao et al. 2021, section
-    3.2. For images the released code batch-normalises both before tanh: W1 token with statistics
-    of its own for each place in the list of regions. Where the number of regions varies, a place
-    means nothing, and all of them share theirs.
+    3.2. For images the released code batch-normalises both before tanh: W1 token with separate
+    statistics for each position in the list of regions. Where the number of regions varies, a
+    position means nothing, and all share their statistics.
 
     Args:
         dropout: Part of the numbers after tanh that are dropped in training.
@@ -28,8 +27,8 @@ class GlobalAttention(RecordedLayer):
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:
-        ValueError: If, with batch normalisation, the number of tokens was fixed in the first call,
-            and is another one now.
+        ValueError: If, with batch normalisation, the number of tokens differs from a fixed one in
+            the first call.
 
     Inputs are tokens (B, L, D), their mask float (B, L), and in training a stateless seed, int
     (2,). The output is (B, D). They are those of the global batch, which every replica has, so

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_xmr.layers.batch_normalization import batch_normalization
+from keras_xmr.layers.normalization import batch_normalization
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -18,7 +18,7 @@ class GraphReasoning(keras.layers.Layer):
     shift of the normalisation start at 0, so that the block starts as the identity.
 
     Inputs are features (B, N, F) and a boolean mask (B, N) or None; outputs are features of that
-    shape. What the mask leaves out has no part in the others, and is 0 where it was.
+    shape. Masked regions do not affect the others.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -13,30 +13,30 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 Tensor = Any
 
-_LOOPS_OF_KERAS = ContextVar("loops_of_keras", default=False)
+_DISABLED = ContextVar("disable_packed_gru", default=False)
 
 
 @contextmanager
-def loops_of_keras() -> Iterator[None]:
-    """What is traced within has the loops of Keras: of ours, ONNX knows no blocks of a list."""
-    token = _LOOPS_OF_KERAS.set(True)
+def disable_packed_gru() -> Iterator[None]:
+    """Traces the loops of Keras instead of packed ones, which ONNX cannot represent."""
+    token = _DISABLED.set(True)
     try:
         yield
     finally:
-        _LOOPS_OF_KERAS.reset(token)
+        _DISABLED.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr", name="PackedGRU")
 class GRU(keras.layers.GRU):
     """`keras.layers.GRU`, with the same weights and outputs, and faster on a CPU.
 
-    That of Keras computes every position of the longest sequence of a batch, multiplies inputs
-    step by step, and keeps what each step needs for its gradient on stacks. Here the positions
-    that count are packed, step by step, the longest sequence first; inputs are multiplied at once,
-    and the loops over the steps, forward and backward, have the recurrent product alone.
+    That of Keras computes every position of the longest sequence of a batch, multiplies inputs step
+    by step, and keeps what each step needs for its gradient on stacks. Here the valid positions are
+    packed, step by step, the longest sequence first; inputs are multiplied at once, and the loops
+    over the steps, forward and backward, have the recurrent product alone.
 
-    Of a GPU, compiled with XLA, which knows no slices of varying lengths, or within
-    `loops_of_keras`, it is that of Keras.
+    On a GPU, compiled with XLA, which has no slices of varying lengths, or within
+    `disable_packed_gru`, it is that of Keras.
     """
 
     def inner_loop(
@@ -65,24 +65,24 @@ class GRU(keras.layers.GRU):
         )
         return (
             standard
-            and not (self.dropout or self.recurrent_dropout or in_xla or _LOOPS_OF_KERAS.get())
+            and not (self.dropout or self.recurrent_dropout or in_xla or _DISABLED.get())
             and not tf.config.list_logical_devices("GPU")
         )
 
 
 class _Packing(NamedTuple):
-    """The T positions of a batch that count, step by step, the longest of B sequences first.
+    """The T valid positions of a batch, step by step, the longest of B sequences first.
 
-    The states before and after them stand in one tensor: those that B sequences begin with, then
-    those after each position.
+    The states before and after them are in one tensor: the initial ones of B sequences, then those
+    after each position.
 
     Attributes:
         order: The sequences, the longest first, int32 (B,).
-        counts: How many are that long, int32 (steps,); there is one step at least.
+        counts: Number of sequences of at least that length, int32 (steps,), for one step or more.
         sources: Sequence and position of each packed one, int32 (T, 2).
-        before: Where the state before it stands, int32 (T,).
-        outputs: Where the state after every position stands, int32 (B, L); that of one that does
-            not count is the one before.
+        before: Index of the state before it, int32 (T,).
+        outputs: Index of the state after every position, int32 (B, L); masked positions keep the
+            previous one.
     """
 
     order: Tensor
@@ -93,11 +93,11 @@ class _Packing(NamedTuple):
 
 
 def _pack(shape: Tensor, mask: Tensor | None, backwards: bool) -> _Packing:
-    """Packs sequences, read backwards if so asked.
+    """Packs sequences, optionally read backwards.
 
     Args:
         shape: B and L.
-        mask: Which positions count, (B, L); None for all.
+        mask: Valid positions, (B, L); None for all.
         backwards: Whether they are read from the last to the first position.
     """
     mask = tf.ones(shape, tf.bool) if mask is None else tf.cast(mask, tf.bool)
@@ -111,7 +111,7 @@ def _pack(shape: Tensor, mask: Tensor | None, backwards: bool) -> _Packing:
     counts = tf.reduce_sum(tf.cast(lengths[:, None] > tf.range(steps), tf.int32), axis=0)
     starts = tf.cumsum(tf.concat([shape[:1], counts], axis=0), exclusive=True)
     outputs = tf.gather(starts, done) + place[:, None]
-    # Where each position that counts goes, and back.
+    # The packed index of each valid position, and the inverse.
     there = tf.cast(tf.where(mask), tf.int32)
     back = tf.math.invert_permutation(tf.gather_nd(outputs, there) - shape[0])
     before = tf.gather(starts, tf.gather_nd(done, there) - 1) + tf.gather(place, there[:, 0])
@@ -124,12 +124,12 @@ def _pack(shape: Tensor, mask: Tensor | None, backwards: bool) -> _Packing:
 def _states(
     inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
 ) -> Tensor:
-    """The states (B + T, units) that sequences begin with, and after each packed position.
+    """The states (B + T, units): initial ones, and those after each packed position.
 
     Args:
         inputs: Products (T, 3 units) of the inputs, for the update and reset gates and the new
             state.
-        initial: What the sequences begin with, (B, units).
+        initial: Initial states, (B, units).
         recurrent: The recurrent kernel, (units, 3 units).
         bias: Its bias, (3 units,).
         packing: The positions.
@@ -146,7 +146,7 @@ def _states(
 
 
 def _gates(inputs: Tensor, state: Tensor, recurrent: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
-    """Update gate, reset gate, new state, and what the reset gate is multiplied with."""
+    """Update gate, reset gate, new state, and the factor of the reset gate."""
     sizes = [2 * state.shape[-1], state.shape[-1]]
     to_gates, remembered = tf.split(tf.matmul(state, recurrent) + bias, sizes, axis=1)
     of_gates, of_new = tf.split(inputs, sizes, axis=1)
@@ -155,12 +155,12 @@ def _gates(inputs: Tensor, state: Tensor, recurrent: Tensor, bias: Tensor) -> tu
 
 
 def _blocks(dtype: tf.DType, units: int, size: Tensor) -> tf.TensorArray:
-    """A list of tensors (any, units), to be put one behind the other."""
+    """An array of tensors (any, units), to be concatenated."""
     return tf.TensorArray(dtype, size, element_shape=[None, units], infer_shape=False)
 
 
-def _by_step(values: Tensor, counts: Tensor) -> tf.TensorArray:
-    """What stands one behind the other, (T, F), in blocks of so many rows."""
+def _split_steps(values: Tensor, counts: Tensor) -> tf.TensorArray:
+    """Splits rows (T, F) into blocks of `counts` rows."""
     return _blocks(values.dtype, values.shape[-1], tf.size(counts)).split(values, counts)
 
 
@@ -168,12 +168,12 @@ def _forward(
     inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
 ) -> Tensor:
     steps, units = tf.size(packing.counts), initial.shape[-1]
-    by_step = _by_step(inputs, packing.counts)
+    by_step = _split_steps(inputs, packing.counts)
 
     def step(t: Tensor, state: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
-        own = by_step.read(t)
-        state = state[: tf.shape(own)[0]]
-        update, _, new, _ = _gates(own, state, recurrent, bias)
+        step_inputs = by_step.read(t)
+        state = state[: tf.shape(step_inputs)[0]]
+        update, _, new, _ = _gates(step_inputs, state, recurrent, bias)
         state = new + update * (state - new)
         return t + 1, state, kept.write(t + 1, state)
 
@@ -201,7 +201,7 @@ def _backward(
     upstream = tf.ensure_shape(upstream, [None, units])
     before = tf.gather(states, packing.before)
     update, reset, new, remembered = _gates(inputs, before, recurrent, bias)
-    # What the gradient of a state is multiplied with on its way to the products of its step.
+    # Factors from the gradient of a state to that of the products of its step.
     to_new = (1 - update) * (1 - new**2)
     to_product = tf.concat(
         [
@@ -211,7 +211,7 @@ def _backward(
         ],
         axis=1,
     )
-    by_step = _by_step(
+    by_step = _split_steps(
         tf.concat([upstream[sequences:], update, to_product], axis=1), packing.counts
     )
 
@@ -219,8 +219,8 @@ def _backward(
         return tf.concat([carried, tf.zeros_like(like[tf.shape(carried)[0] :])], axis=0)
 
     def step(t: Tensor, carried: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
-        own, update, factors = tf.split(by_step.read(t), [units, units, 3 * units], axis=1)
-        gradient = own + longer(carried, own)
+        direct, update, factors = tf.split(by_step.read(t), [units, units, 3 * units], axis=1)
+        gradient = direct + longer(carried, direct)
         product = tf.concat(3 * [gradient], axis=1) * factors
         carried = gradient * update + tf.matmul(product, recurrent, transpose_b=True)
         return t - 1, carried, kept.write(t, gradient)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.layers.part import RecordedLayer
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class HypergraphConvolution(RecordedLayer):
     """sigmoid(Dv^-1/2 H De^-1 H^T Dv^-1/2 U Theta), without a bias.
 
     The convolution of HGNN (Feng et al. 2019, Eq. 11) with hyperedges of weight 1, as Wang et al.
     2023, Eq. 10 have it. The degrees are the sums of the rows (Dv) and of the columns (De) of the
-    incidence matrix H, which can hold any numbers from 0.
+    incidence matrix H, which can hold any nonnegative numbers.
 
     Args:
-        residual: Whether the nodes are added to what comes out, and a tanh stands for the
-            sigmoid. The sigmoid gives all nodes a large part in common, so that after two
-            layers they can hardly be told apart; here they stay where they are, and move.
+        residual: Whether the nodes are added to the output, with a tanh instead of the sigmoid.
+            The sigmoid gives all nodes a large common part, so that they are hardly
+            distinguishable after two layers.
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Inputs are nodes (N, D) and their incidence (N, E) with the hyperedges. The output is nodes

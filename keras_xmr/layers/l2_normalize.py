@@ -18,7 +18,6 @@ def l2_normalize(vectors: Any, axis: int = -1) -> Any:
     return vectors * keras.ops.rsqrt(keras.ops.maximum(squares, 1e-24))
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class L2Normalize(RecordedLayer):
     """Divides vectors by their Euclidean norm. A vector of zeros stays one.
 

@@ -1,4 +1,4 @@
-"""Base classes of layers: with a config of their own, and with a declaration that is checked."""
+"""Base classes of layers: with a recorded config, and with a declaration that is checked."""
 
 from __future__ import annotations
 
@@ -16,9 +16,17 @@ from keras_xmr.errors import ArgumentError
 
 
 class RecordedLayer(keras.layers.Layer):
-    """A layer whose config is the arguments of its constructor, those with their defaults too."""
+    """A layer with the arguments of its constructor as config, defaults included.
+
+    Subclasses are registered with Keras under the name of their package.
+    """
 
     _arguments: Mapping[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        package = cls.__module__.partition(".")[0]
+        keras.saving.register_keras_serializable(package=package)(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         layer = super().__new__(cls, *args, **kwargs)
@@ -31,7 +39,7 @@ class RecordedLayer(keras.layers.Layer):
 
 
 class Part(Declared, RecordedLayer):
-    """A loss, matcher, head or pooling: a layer with a `CONTRACT`, whose options are checked.
+    """A loss, matcher, head or pooling: a layer with a `CONTRACT` and checked options.
 
     Raises:
         ArgumentError: If an option is not of its type, or has no effect with the others.
@@ -44,16 +52,16 @@ class Part(Declared, RecordedLayer):
 
     @property
     def contract(self) -> Any:
-        """What it declares, with the options that it has."""
+        """Its declaration, with its options."""
         return type(self).CONTRACT.with_options(self._arguments)
 
 
 def _arguments(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The named parameters of a constructor, by name; none where they cannot be what it takes."""
+    """The named arguments of a constructor, by name; empty if they do not fit its signature."""
     signature = inspect.signature(cls.__init__)  # type: ignore[misc]
     try:
         bound = signature.bind(None, *args, **kwargs)
-    except TypeError:  # The constructor itself will say what is wrong.
+    except TypeError:  # The constructor itself raises it again.
         return {}
     bound.apply_defaults()
     named = [p.name for p in signature.parameters.values() if p.kind not in _VARIABLE]

@@ -1,4 +1,4 @@
-"""What a pretrained backbone wants done to its pixels."""
+"""Pixel preprocessing of pretrained networks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import keras
 from keras_xmr.layers.part import RecordedLayer
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Preprocessing(RecordedLayer):
     """The preprocessing of a family of `keras.applications`, as a layer.
 
@@ -18,7 +17,7 @@ class Preprocessing(RecordedLayer):
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:
-        ValueError: If there is no such family.
+        ValueError: If keras.applications does not have the family.
 
     Inputs are pixels from 0 to 255 (B, H, W, 3) of any dtype; outputs are floats of that shape.
     """

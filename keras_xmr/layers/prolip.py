@@ -15,13 +15,13 @@ _PIXEL_MEAN = (0.48145466, 0.4578275, 0.40821073)
 _PIXEL_DEVIATION = (0.26862954, 0.26130258, 0.27577711)
 
 _LOG_VARIANCE = -10.0
-"""Where the log-variance starts."""
+"""Initial log-variance."""
 
 
 class ProlipTower(keras.layers.Layer):
-    """What both towers share: a transformer with a [CLS] and an [UNC] token.
+    """Base class of both towers: a transformer with a [CLS] and an [UNC] token.
 
-    The output (B, 2, D) is, in this order, what becomes the mean, and the log-variance.
+    The output (B, 2, D) is the unnormalised mean and the log-variance, in this order.
 
     Args:
         width: F of its tokens.
@@ -104,7 +104,7 @@ class ProlipTower(keras.layers.Layer):
         """Makes the tokens, the positions and the layers."""
 
     def build_parts(self, length: int) -> None:
-        """Builds what both towers share."""
+        """Builds the layers that both towers have."""
         tokens = (None, length, self.width)
         for layer in (*self.blocks, self.final_norm, self.projection):
             layer.build(tokens)
@@ -187,13 +187,13 @@ class ProlipImageTower(ProlipTower):
 class ProlipTextTower(ProlipTower):
     """The text tower of ProLIP: ids int32 (B, L), with -1 behind a caption, to (B, 2, D).
 
-    It always reads as many tokens as it can, and fills up with the last one of a caption. [UNC] and
+    It always reads `length` tokens, and fills up with the last one of a caption. [UNC] and
     [CLS] come behind them. As in the released code, the log-variance is made of the projected
     [CLS] token, so that D is also the width F; [UNC] is only attended to.
 
     Args:
-        vocabulary: How many ids there are.
-        length: How many tokens of a caption are read.
+        vocabulary: Number of ids.
+        length: Number of tokens that are read of a caption.
         **kwargs: Those of `ProlipTower`.
     """
 

@@ -1,4 +1,4 @@
-"""Which regions of an image there are."""
+"""Mask of the regions of an image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import keras
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class RegionMask(keras.layers.Layer):
-    """True where a region has any number but 0: zeros fill images that have fewer than others.
+    """True for regions with any nonzero number: zeros pad images with fewer regions than others.
 
     The input is float (B, R, F), the output boolean (B, R).
     """

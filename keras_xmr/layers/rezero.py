@@ -11,7 +11,7 @@ import keras
 class ReZero(keras.layers.Layer):
     """Multiplies a branch by one learned number that begins at 0 (Bachlechner et al. 2021).
 
-    So a model begins as it would be without the branch, and takes of it what helps.
+    A model begins as if it had no branch.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Positions as sines."""
+"""Sine encoding of positions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from keras import ops
 
 
 def sine_positions(mask: Any, width: int) -> Any:
-    """Sines (even numbers) and cosines (odd ones) of places in a sequence: float32 (B, L, width).
+    """Sines (even numbers) and cosines (odd ones) of positions, float32 (B, L, width).
 
-    Vaswani et al. 2017, section 3.5, with places scaled so that the last one that counts stands
-    at 2 pi, as the released code of Kim et al. 2023 has them. Padding changes nothing.
+    Vaswani et al. 2017, section 3.5, with positions scaled so that the last valid one is at
+    2 pi, as the released code of Kim et al. 2023 has them. Padding changes nothing.
 
     Args:
-        mask: What counts, boolean (B, L).
-        width: Numbers a place.
+        mask: Valid positions, boolean (B, L).
+        width: Numbers per position.
     """
     places = ops.cumsum(ops.cast(mask, "float32"), axis=1)
     angles = 2.0 * math.pi * places / ops.maximum(places[:, -1:], 1.0)

@@ -13,15 +13,14 @@ from keras_xmr.layers.part import RecordedLayer
 _LOWEST = 0.01
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Temperature(RecordedLayer):
     """Divides scores by a temperature.
 
-    What is learned is the logarithm, as by Radford et al. 2021, who let a learned temperature not
-    fall below 0.01. It is held there without cutting its gradient off, so that it can rise again.
+    The logarithm is learned. The temperature stays at 0.01 or above, as in Radford et al. 2021; at
+    the bound its gradient is not cut off, so that it can rise again.
 
     Args:
-        initial: The temperature, or where a learned one starts.
+        initial: The temperature, or the initial value of a learned one.
         learnable: Whether it is learned.
         **kwargs: Passed on to `keras.layers.Layer`.
     """

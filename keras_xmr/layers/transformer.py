@@ -12,12 +12,11 @@ from keras_xmr.layers.part import RecordedLayer
 Activation = Literal["gelu", "quick_gelu"]
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class TransformerBlock(RecordedLayer):
-    """Self-attention, then a hidden layer, each added to what it is made of.
+    """Self-attention, then a hidden layer, each with a residual connection.
 
-    Both see their inputs through a LayerNorm, as the vision transformers of CLIP do. Every position
-    attends to every other.
+    Both normalise their inputs by a LayerNorm, as the vision transformers of CLIP do. Every
+    position attends to every other.
 
     Args:
         heads: Heads of the attention; they divide the width.

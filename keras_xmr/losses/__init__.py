@@ -5,15 +5,13 @@ from keras_xmr.losses.base import Loss, Relations
 from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
 from keras_xmr.losses.daa import DAA
-from keras_xmr.losses.diversity import Diversity
-from keras_xmr.losses.dynamic_orthogonality import DynamicOrthogonality
 from keras_xmr.losses.inclusion import Inclusion
 from keras_xmr.losses.kl_divergence import KLDivergence
 from keras_xmr.losses.mmd import MMD
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
 from keras_xmr.losses.probvlm import GeneralizedGaussianLikelihood
-from keras_xmr.losses.set_uniformity import SetUniformity
+from keras_xmr.losses.residuals import Diversity, DynamicOrthogonality, SetUniformity
 from keras_xmr.losses.smooth_ap import SmoothAP
 from keras_xmr.losses.soft_contrastive import SoftContrastive
 from keras_xmr.losses.triplet import Triplet

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import keras
 import tensorflow as tf
 from keras import ops
 
@@ -19,18 +18,18 @@ from keras_xmr.losses.queries_base import Queries
 Tensor = Any
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SphericalLikelihood(NTXent):
     """Cross entropy of the likelihoods of images as points, under captions on the sphere.
 
     Ju et al. 2025 (AsymVLM): the log-likelihood of every image of a batch under the distribution of
-    every caption stands where `nt_xent` has cosines. Images are compared under one caption, and
-    captions for one image, whose normalizers count. The concentration of a caption is one over the
-    geometric mean of the variances of its embedding, which for the head `spherical` is kappa.
+    every caption takes the place of the cosines of `nt_xent`. Images are compared under one
+    caption, and captions for one image, where normalizers matter. The concentration of a caption is
+    one over the geometric mean of the variances of its embedding, which for the head `spherical` is
+    kappa.
 
     Args:
-        distribution: "von_mises_fisher", whose normalizer is the paper's approximation, or
-            "power_spherical" (De Cao and Aziz 2020), whose normalizer is exact.
+        distribution: "von_mises_fisher", with the normalizer approximated as in the paper, or
+            "power_spherical" (De Cao and Aziz 2020), with an exact normalizer.
         temperature: Log-likelihoods are divided by it; it begins at 1 in the released code.
         learnable: Whether it is learned. It does not fall below 0.01.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -51,7 +50,7 @@ class SphericalLikelihood(NTXent):
         super().__init__(temperature=temperature, learnable=learnable, **kwargs)
         self.distribution = distribution
 
-    def scores_of(self, rows: Queries, columns: Queries) -> tuple[Tensor, Tensor]:
+    def compared_scores(self, rows: Queries, columns: Queries) -> tuple[Tensor, Tensor]:
         images = self.log_likelihood(rows.queries, rows.candidates)
         if rows.whole:
             return images, ops.transpose(images)

@@ -12,12 +12,12 @@ from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.embeddings.validation import described
 from keras_xmr.errors import ArgumentError
 from keras_xmr.layers.part import Part
-from keras_xmr.losses.validation import checked_inputs
+from keras_xmr.losses.validation import validate_inputs
 
 Tensor = Any
 
 Relations = dict[str, Tensor]
-"""Who matches whom in a batch: `positives`, boolean (N, M), true where an image and a caption
+"""Relations of the pairs of a batch: `positives`, boolean (N, M), true where an image and a caption
 match; for losses that need it `relevance`, float32 (N, M), from 0; and where images are mixed, or
 pairs were judged, `targets`, float32 (N, M), how far an image and a caption match, from 0 to 1."""
 
@@ -25,18 +25,18 @@ pairs were judged, `targets`, float32 (N, M), how far an image and a caption mat
 class Loss(Part):
     """A loss over one global batch of N images and M captions.
 
-    A subclass declares in `CONTRACT` what it reads and what it returns; see
+    A subclass declares its inputs and outputs in `CONTRACT`; see
     `keras_xmr.config.contracts.LossContract`. It implements `call(scores, image, caption,
     relations)`, where scores are float32 (N, M), which returns the declared parts as a dict of
-    scalars. Its options are the keyword-only parameters of its constructor. Weights of its own
-    whose shape depends on the embeddings are made in `build`, which takes the shapes of the
-    arguments of `call`; those of a dict are a dict of shapes.
+    scalars. Its options are the keyword-only parameters of its constructor. Weights with a
+    shape that depends on the embeddings are made in `build`, which takes the shapes of the
+    arguments of `call`; for a dict, a dict of shapes.
 
-    Nothing may be assumed of the batch but what the relations say: an image can stand in it
-    twice, with two of its captions.
+    A loss may assume nothing of the batch beyond the relations: an image can occur twice, with two
+    of its captions.
 
     Attributes:
-        warmup_steps: For how many first steps of a training it is another loss than after them.
+        warmup_steps: Number of first steps of a training in which it differs from later steps.
     """
 
     CONTRACT = LossContract()
@@ -64,8 +64,8 @@ class Loss(Part):
         """The parts of the loss; see `call`.
 
         Raises:
-            ArgumentError: If it is called on embeddings alone, which is what `compute` is for; or
-                if it returns anything but the parts that it declares.
+            ArgumentError: If it is called on embeddings alone, as `compute` is; or if it returns
+                anything but the parts that it declares.
         """
         if len(args) + len(kwargs) < 4:
             raise ArgumentError(
@@ -77,7 +77,7 @@ class Loss(Part):
         return parts
 
     def _check_parts(self, parts: Any) -> None:
-        """Checks what `call` has returned.
+        """Checks the output of `call`.
 
         Raises:
             ArgumentError: If these are not scalars by the names that are declared.
@@ -125,7 +125,7 @@ class Loss(Part):
         relevance: Any = None,
         matcher: Any = None,
     ) -> Tensor:
-        """Computes the loss of embeddings, to be differentiated or looked at.
+        """Computes the loss of embeddings as a differentiable scalar.
 
         Args:
             images: Embeddings of N images: a tensor (N, D), or a dict of tensors; see
@@ -137,8 +137,8 @@ class Loss(Part):
                 relevant to several images, or classes.
             relevance: How relevant captions are to images, float (N, M), for a loss that reads it;
                 see `keras_xmr.relevance`.
-            matcher: What scores the pairs, for a loss that reads scores. None takes the cosine of
-                points and of the means of Gaussians, and the largest cosine of two sets.
+            matcher: The matcher that scores the pairs, for a loss that reads scores. None takes the
+                cosine of points and of the means of Gaussians, and the largest cosine of two sets.
 
         Returns:
             A scalar, the sum of all parts.
@@ -147,11 +147,11 @@ class Loss(Part):
             ArgumentError: If shapes do not fit, or the loss needs another kind of embedding, a
                 relevance, or a matcher.
         """
-        inputs = checked_inputs(self, images, captions, image_ids, positives, relevance, matcher)
+        inputs = validate_inputs(self, images, captions, image_ids, positives, relevance, matcher)
         return sum(self(*inputs).values())
 
     @property
-    def adds_up(self) -> bool:
+    def is_sum_over_queries(self) -> bool:
         """Whether its parts are sums over queries, which replicas can share; see `QueriesLoss`."""
         return False
 

@@ -1,10 +1,9 @@
-"""The loss of VSRN by which captions are told from the regions of their images."""
+"""Captioning loss of VSRN."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -16,16 +15,15 @@ from keras_xmr.losses.queries_base import Queries, QueriesLoss
 Tensor = Any
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Captioning(QueriesLoss):
     """Minus the log-likelihood of each caption by the local features of its image.
 
     Li et al. 2019, Eq. 10. The words of a caption are added up, and captions averaged. The
-    decoder is the loss's own, and is not exported; what it learns reaches the image encoder. The
+    decoder belongs to the loss and is not exported; its gradient reaches the image encoder. The
     image of a caption is the first one if it matches several.
 
     Args:
-        vocabulary: How many ids the tokenizer has.
+        vocabulary: Number of ids of the tokenizer.
         pad: The id behind a caption.
         units: Width of the decoder.
         word_dimension: Width of its word vectors.
@@ -35,10 +33,10 @@ class Captioning(QueriesLoss):
     CONTRACT = LossContract(
         parts=("captioning",),
         keys=("features",),
-        keys_of="image",
+        required_keys_side="image",
         reads_words=True,
         reads_scores=False,
-        one_image=True,
+        assumes_one_image_per_caption=True,
     )
 
     def __init__(
@@ -71,13 +69,15 @@ class Captioning(QueriesLoss):
             )
         self.decoder.build(image_shape["features"])
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Tensor | None) -> dict[str, Tensor]:
+    def sum_over_queries(
+        self, rows: Queries, columns: Queries, step: Tensor | None
+    ) -> dict[str, Tensor]:
         del step
         images = self.decoder.read(rows.queries["features"])
-        # A caption stands beside its image, on one replica: the features of others are not there.
+        # A caption and its image are on one replica, which lacks the features of other images.
         here = columns.positives[:, rows.first : rows.first + ops.shape(images[1])[0]]
-        own = ops.argmax(ops.cast(here, "int32"), axis=1)
-        read = [ops.take(part, own, axis=0) for part in images]
+        image_rows = ops.argmax(ops.cast(here, "int32"), axis=1)
+        read = [ops.take(part, image_rows, axis=0) for part in images]
         ids = ops.cast(columns.queries["word_ids"], "int32")
         counts = ops.logical_and(ids >= 0, ops.not_equal(ids, self.pad))
         ids = ops.maximum(ids, 0)

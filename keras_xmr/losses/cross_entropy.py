@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -34,14 +33,14 @@ class _CrossEntropy(QueriesLoss):
     def entropy(self, logits: Any, positives: Any) -> Any:
         """The cross entropy of each candidate (column) of each query (row), if it is a positive."""
 
-    def scores_of(self, rows: Queries, columns: Queries) -> tuple[Any, Any]:
-        """What is compared of the images, and of the captions, as queries: a query a row."""
+    def compared_scores(self, rows: Queries, columns: Queries) -> tuple[Any, Any]:
+        """Scores of the images, and of the captions, as queries: one row per query."""
         return rows.scores, columns.scores
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         del step
         parts = zip(
-            self.CONTRACT.parts, self.scores_of(rows, columns), (rows, columns), strict=True
+            self.CONTRACT.parts, self.compared_scores(rows, columns), (rows, columns), strict=True
         )
         return {part: 0.5 * self._direction(scores, queries) for part, scores, queries in parts}
 
@@ -56,14 +55,13 @@ class _CrossEntropy(QueriesLoss):
         return sum(self(ops.zeros_like(scores), {}, {}, relations).values())
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class NTXent(_CrossEntropy):
     """Cross entropy of a positive against the negatives, mean of both directions.
 
     The normalised, temperature-scaled cross entropy of Chen et al. 2020, across modalities: the
     InfoNCE loss of Radford et al. 2021. A query with several positives has one cross entropy for
-    each, against that positive and all negatives, and their mean counts: one right answer does
-    not compete with another.
+    each, against that positive and all negatives, and their mean counts: relevant items do not
+    compete with one another.
 
     Args:
         temperature: The scores are divided by it.
@@ -85,13 +83,12 @@ class NTXent(_CrossEntropy):
         return ops.softplus(ops.log(sums) + (highest - logits))
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SupervisedContrastive(_CrossEntropy):
     """Cross entropy of each positive against all candidates, mean of both directions.
 
     Khosla et al. 2020, Eq. 2, across modalities: the anchors are the images and the captions in
     turn, and the candidates of an anchor all items of the other modality. Unlike in `nt_xent` the
-    other positives of a query stand in the denominator, which draws all of a class together; made
+    other positives of a query are in the denominator, which draws all of a class together; made
     for data with classes (`judgements: classes`).
 
     Args:

@@ -4,39 +4,37 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import PositiveFloat
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.losses.queries_base import Queries, QueriesLoss, both_ways
+from keras_xmr.losses.queries_base import Queries, QueriesLoss, compute_both_directions
 from keras_xmr.losses.smooth_ranks import smooth_asp, smooth_ranks
 
 Tensor = Any
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class DAA(QueriesLoss):
     """One minus the smooth Average Semantic Precision (Li et al. 2022, Eq. 4 to 12).
 
     The ASP of a query is the mean, over all candidates, of the smaller of two ranks divided by
     the larger one: the rank by similarity, and the rank by relevance to the query. In both ranks
-    a sigmoid stands for the comparison of two candidates, and a candidate is not compared with
+    a sigmoid replaces the comparison of two candidates, and a candidate is not compared with
     itself (Eq. 10; Eq. 11 as printed adds half a rank).
 
-    Queries are worked off a few at a time, with their gradients, so memory is a few times that of
+    Queries are processed a few at a time, with their gradients, so memory is a few times that of
     the similarities, and not that times the number of candidates. See `smooth_ranks` for how the
     sums over many candidates are taken.
 
     Args:
-        similarity: What is ranked. "cosine" (Eq. 5) and "dot" compare the samples, each as a
-            query and as a candidate of its own, where the matcher draws some, and the means
+        similarity: The ranked similarity. "cosine" (Eq. 5) and "dot" compare the samples, each as a
+            query and as a candidate, where the matcher draws some, and the means
             elsewhere; "scores" takes the scores of the matcher, whichever it is.
-        temperature: What differences of similarities are divided by. 0.01, as in the released
+        temperature: Divisor of differences of similarities. 0.01, as in the released
             code, is for cosines; scores on another scale need another.
-        relevance_temperature: What differences of relevances are divided by. 0.003 is for CIDEr,
+        relevance_temperature: Divisor of differences of relevances. 0.003 is for CIDEr,
             0.01 of the released code for its TF-IDF, which differs more. In batches of 60 of 500
             photos of Flickr8k, relevance to other images has a standard deviation of 0.010 by
             CIDEr and of 0.038 by TF-IDF, and the 10th most relevant candidate gets a smooth rank
@@ -71,16 +69,16 @@ class DAA(QueriesLoss):
         self.relevance_temperature = relevance_temperature
         self.directions = directions
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
         del step
-        similarities = both_ways(rows, columns, self._similarities)
+        similarities = compute_both_directions(rows, columns, self._similarities)
         parts = {}
-        for part, found, side in zip(
+        for part, matrix, side in zip(
             self.CONTRACT.parts, similarities, (rows, columns), strict=True
         ):
             parts[part] = ops.zeros(())
             if self.directions in ("both", part):
-                parts[part] = side.share * self._one_way(found, side.relations["relevance"])
+                parts[part] = side.share * self._one_way(matrix, side.relations["relevance"])
         return parts
 
     def _similarities(self, queries: Queries) -> Tensor:

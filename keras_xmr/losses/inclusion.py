@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -17,9 +16,8 @@ from keras_xmr.losses.queries_base import Queries, QueriesLoss
 Tensor = Any
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Inclusion(QueriesLoss):
-    """Captions say less than images, so that their Gaussians are to include those of their images.
+    """Inclusion loss: the Gaussian of a caption, which says less, includes that of its image.
 
     How far p is included in q is H = log of the integral of p^2 q, less that of p q^2: above 0
     where p is the narrower one. The loss is -log sigmoid(scale * H), coordinate by coordinate, and
@@ -27,8 +25,8 @@ class Inclusion(QueriesLoss):
     et al. 2025, inclusion loss).
 
     Args:
-        scale: What H is multiplied by; 1000 in the released code, whose job gives the loss a weight
-            of 1e-7 beside `probabilistic_matching`.
+        scale: Factor of H; 1000 in the released code, with a weight of the loss of 1e-7
+            next to `probabilistic_matching`.
         reading: "exact" is H as above. "released" is that of the released code, which counts the
             logarithms of the variances before the integrals twice, and gives the distance of the
             means a factor of e^-10.
@@ -39,7 +37,7 @@ class Inclusion(QueriesLoss):
         parts=("inclusion",),
         accepts=("gaussian",),
         reads_scores=False,
-        one_image=True,
+        assumes_one_image_per_caption=True,
     )
 
     def __init__(
@@ -53,11 +51,12 @@ class Inclusion(QueriesLoss):
         self.scale = scale
         self.reading = reading
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
         del rows, step
-        own = ops.argmax(ops.cast(columns.positives, "int32"), axis=1)
+        images = ops.argmax(ops.cast(columns.positives, "int32"), axis=1)
         image = {
-            key: ops.take(columns.candidates[key], own, axis=0) for key in ("mean", "log_variance")
+            key: ops.take(columns.candidates[key], images, axis=0)
+            for key in ("mean", "log_variance")
         }
         included = inclusion(image, columns.queries, self.reading)
         return {"inclusion": columns.share * ops.mean(ops.softplus(-self.scale * included))}
@@ -68,7 +67,7 @@ class Inclusion(QueriesLoss):
 
 
 def inclusion(inner: Embedding, outer: Embedding, reading: str = "exact") -> Tensor:
-    """How far Gaussians are included in others, coordinate by coordinate: float32 (N, D).
+    """Inclusion of Gaussians in others per coordinate, float32 (N, D).
 
     With variances v and w and means d apart, H = log(w / v) / 2 - log((v + 2w) / (w + 2v)) / 2
     + d^2 (1 / (w + 2v) - 1 / (v + 2w)).
@@ -107,7 +106,7 @@ def _exact(mean: Tensor, log_variance: Tensor, other: Tensor, log_other: Tensor)
 
 
 def _released(mean: Tensor, log_variance: Tensor, other: Tensor, log_other: Tensor) -> Tensor:
-    """What the released code calls H."""
+    """H as the released code computes it."""
     wider = log_other - log_variance
     share, rest, _, nearness = _shares(wider)
     log_ratio = ops.log((1.0 + rest) / (1.0 + share))

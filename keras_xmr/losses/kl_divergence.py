@@ -1,10 +1,9 @@
-"""The regularizer that keeps variances from collapsing."""
+"""KL regularizer of Gaussian embeddings."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -12,7 +11,6 @@ from keras_xmr.config.option_types import Reduction
 from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class KLDivergence(ItemsLoss):
     """KL of every embedding to N(0, I), images and captions added.
 
@@ -30,7 +28,7 @@ class KLDivergence(ItemsLoss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def of_items(self, items: Queries) -> Any:
+    def sum_over_items(self, items: Queries) -> Any:
         mean, log_variance = items.queries["mean"], items.queries["log_variance"]
         divergence = 0.5 * ops.sum(
             mean * mean + ops.exp(log_variance) - 1.0 - log_variance, axis=-1

@@ -1,10 +1,9 @@
-"""The regularizer that brings the two modalities to one distribution."""
+"""Maximum mean discrepancy of the two modalities."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -14,7 +13,6 @@ from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.losses.base import Loss, Relations
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class MMD(Loss):
     """Squared maximum mean discrepancy between all image vectors and all caption vectors.
 
@@ -31,7 +29,7 @@ class MMD(Loss):
         accepts=("set", "point"),
         reads_scores=False,
         reads_matches=False,
-        takes_mixed=True,
+        supports_soft_targets=True,
     )
 
     def __init__(self, *, gamma: PositiveFloat = 0.5, **kwargs: Any) -> None:

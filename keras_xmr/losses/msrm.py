@@ -1,7 +1,7 @@
 """The losses of MSRM.
 
 In both, images query captions and captions query images; only the variance of the query counts.
-Points stand for Gaussians of variance 1, which is "mu only" of Wang et al. 2023, Table 4.
+Points are Gaussians of variance 1, which is "mu only" of Wang et al. 2023, Table 4.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _QueryLoss(QueriesLoss):
         reads_scores=False,
     )
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Tensor) -> dict[str, Tensor]:
         del step
         return {
             part: side.share * self.one_way(side.queries, side.candidates, side.positives, part)
@@ -61,21 +61,20 @@ class _QueryLoss(QueriesLoss):
         return i2t + t2i
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class MahalanobisContrastive(_QueryLoss):
     """Semantic distribution learning of MSRM (Wang et al. 2023, Eq. 4 to 7).
 
     Every query spreads a probability over the candidates of the batch, softmax(-tau d^2), with
     the squared Mahalanobis distance d^2 of the mean of a candidate to the Gaussian of the query.
     The loss is the mean over all pairs of -log P for matches, and -log(1 - P) for the others. The
-    paper gives it the weight 0.8 (gamma) beside `hypergraph_contrastive`.
+    paper gives it the weight 0.8 (gamma) next to `hypergraph_contrastive`.
 
     Args:
         temperature: Where the learned tau starts.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = LossContract(shares=("temperature",))
+    CONTRACT = LossContract(shared_parameters=("temperature",))
 
     def __init__(self, *, temperature: PositiveFloat = 10.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -89,7 +88,6 @@ class MahalanobisContrastive(_QueryLoss):
         return match_loss(logits, positives)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class HypergraphContrastive(_QueryLoss):
     """Multilateral relations modelling of MSRM (Wang et al. 2023, Eq. 8 to 11).
 
@@ -102,7 +100,7 @@ class HypergraphContrastive(_QueryLoss):
     rewards mismatches; here the signs are the other ones.
 
     Args:
-        layers: Convolutions in a row; each direction has its own.
+        layers: Number of convolutions of each direction.
         alpha: Where alpha starts. The paper's best is 2; with 0 every candidate belongs to every
             query alike, as in the first line of its Table 5.
         learn_alpha: Whether alpha is learned. False keeps it where it starts, for Table 5.
@@ -115,11 +113,11 @@ class HypergraphContrastive(_QueryLoss):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = LossContract(shares=("cosine_scale",))
+    CONTRACT = LossContract(shared_parameters=("cosine_scale",))
 
     @property
-    def adds_up(self) -> bool:
-        # What a candidate becomes depends on all queries.
+    def is_sum_over_queries(self) -> bool:
+        # Convolved candidates depend on all queries.
         return False
 
     def __init__(
@@ -181,7 +179,7 @@ def match_loss(logits: Tensor, positives: Tensor) -> Tensor:
     """Mean over all pairs of -log P for matches, and -log(1 - P) elsewhere; P = softmax(logits).
 
     Args:
-        logits: Float32 (N, M), a row a query; M is at least 2.
+        logits: Float32 (N, M), one row per query; M is at least 2.
         positives: Boolean (N, M).
     """
     log_p = ops.log_softmax(logits, axis=1)

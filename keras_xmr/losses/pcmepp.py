@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.option_types import NonNegativeFloat, NonNegativeInt
 from keras_xmr.losses.base import Relations
-from keras_xmr.losses.queries import with_warm_up
+from keras_xmr.losses.queries import switch_after_warm_up
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 Tensor = Any
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class ProbabilisticMatching(QueriesLoss):
     """The loss of PCME++: binary cross entropy of all pairs, and again with pseudo-positives.
 
     Chun 2024, Eq. 2 and 3. The scores are log-odds of a match, as of `closed_form_sampled`; the
     cross entropy is a mean over all pairs, counted for both directions. A pair is pseudo-positive
-    if the model believes in it at least as much as in some match of the query; the cross entropy
+    if it scores at least as high as some match of the query; the cross entropy
     with those as further matches is added for images and for captions as queries.
 
     Where images are mixed, the targets are the parts of the images that match. The match that a
@@ -30,8 +28,8 @@ class ProbabilisticMatching(QueriesLoss):
 
     Args:
         pseudo_positives: Weight of the terms with pseudo-positives (alpha); 0 leaves them out.
-        warmup_steps: For so many first steps of a training they are left out too: what a model
-            that knows nothing believes in is no sign of a match. `csv_pcmepp_regions` with
+        warmup_steps: Number of first steps without them: the scores of an untrained model do not
+            indicate matches. `csv_pcmepp_regions` with
             `dimension: 128`, on 500 photos with features of 9 regions of 128 numbers, has a
             validation RSUM of 197.6 after 312 steps without a warm-up, and of 271.4 with one of 156
             or 234 steps, and without pseudo-positives at all (one seed).
@@ -42,7 +40,7 @@ class ProbabilisticMatching(QueriesLoss):
         parts=("match", "pseudo_match"),
         reads_log_odds=True,
         reads_step=True,
-        takes_mixed=True,
+        supports_soft_targets=True,
         only_with={"warmup_steps": {"pseudo_positives": True}},
     )
 
@@ -57,7 +55,9 @@ class ProbabilisticMatching(QueriesLoss):
         self.pseudo_positives = pseudo_positives
         self.warmup_steps = warmup_steps
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Tensor | None) -> dict[str, Tensor]:
+    def sum_over_queries(
+        self, rows: Queries, columns: Queries, step: Tensor | None
+    ) -> dict[str, Tensor]:
         scores, targets = rows.scores, _targets(rows)
         match = 2.0 * rows.share * _cross_entropy(scores, targets)
         if not self.pseudo_positives:
@@ -66,12 +66,12 @@ class ProbabilisticMatching(QueriesLoss):
             (rows.share, scores, targets),
             (columns.share, columns.scores, _targets(columns)),
         )
-        pseudo = with_warm_up(
+        pseudo = switch_after_warm_up(
             step,
             self.warmup_steps,
             lambda: ops.zeros(()),
             lambda: sum(
-                share * _cross_entropy(scores, with_pseudo_positives(scores, targets, axis=1))
+                share * _cross_entropy(scores, add_pseudo_positives(scores, targets, axis=1))
                 for share, scores, targets in sides
             ),
         )
@@ -85,13 +85,13 @@ class ProbabilisticMatching(QueriesLoss):
         return self(ops.zeros_like(scores) + odds, {}, {}, relations)["match"]
 
 
-def with_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
+def add_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
     """The targets, and the largest one of a query for every pair that scores like a match of it.
 
     Args:
         scores: Scores (N, M).
-        targets: How far pairs match, from 0 to 1, float32 (N, M).
-        axis: The axis along which the candidates of a query stand.
+        targets: Degrees of match, from 0 to 1, float32 (N, M).
+        axis: The axis of the candidates of a query.
 
     Returns:
         Targets float32 (N, M), without a gradient. A query without matches has no
@@ -105,7 +105,7 @@ def with_pseudo_positives(scores: Tensor, targets: Tensor, axis: int) -> Tensor:
 
 
 def _targets(queries: Queries) -> Tensor:
-    """How far queries and candidates match, from 0 to 1."""
+    """Degrees of match of queries and candidates, from 0 to 1."""
     targets = queries.relations.get("targets")
     return ops.cast(queries.positives, "float32") if targets is None else targets
 

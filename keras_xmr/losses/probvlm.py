@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import keras
 import tensorflow as tf
 from keras import ops
 
@@ -17,20 +16,19 @@ from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 Tensor = Any
 
-# What the released code holds the power of a residual below.
+# Upper bound of the power of a residual in the released code.
 _LARGEST = math.log(1e3)
 _SMALLEST = 1e-8
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class GeneralizedGaussianLikelihood(QueriesLoss):
-    """How likely embeddings are under generalised Gaussians, those of the other modality too.
+    """Likelihood of embeddings under generalised Gaussians, in and across modalities.
 
     Upadhyay et al. 2023 (ProbVLM), section 3.2, intra-modal and cross-modal alignment. With r the
     distance of a number of z from its reconstruction, the negative logarithm of its density is, but
     for a constant, (r / alpha)^beta - log(beta / alpha) + log Gamma(1 / beta), of which the mean
     over the numbers counts. The intra-modal terms take z of the item itself, the cross-modal ones z
-    of what it matches, mean over all that it matches.
+    of its matches, averaged over them.
 
     Weights are those of the released code, which adds the absolute residuals to each term. Its
     power of the residual is a product with beta; here it is the paper's.
@@ -61,29 +59,31 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
         self.likelihood = likelihood
         self.cross = cross
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Tensor | None) -> dict[str, Tensor]:
+    def sum_over_queries(
+        self, rows: Queries, columns: Queries, step: Tensor | None
+    ) -> dict[str, Tensor]:
         del step
         sides = [side for side in (rows, columns) if set(self.CONTRACT.keys) <= side.queries.keys()]
         cross = sum((self._cross(side) for side in sides), ops.zeros(()))
         return {
-            "image": self._own(rows) if rows in sides else ops.zeros(()),
-            "caption": self._own(columns) if columns in sides else ops.zeros(()),
+            "image": self._intra(rows) if rows in sides else ops.zeros(()),
+            "caption": self._intra(columns) if columns in sides else ops.zeros(()),
             "cross": self.cross * cross,
         }
 
-    def _own(self, items: Queries) -> Tensor:
+    def _intra(self, items: Queries) -> Tensor:
         """The intra-modal term of the items that are the queries."""
-        return items.share * ops.mean(self._of(items.queries, items.queries["mean"]))
+        return items.share * ops.mean(self._alignment(items.queries, items.queries["mean"]))
 
     def _cross(self, queries: Queries) -> Tensor:
-        """The cross-modal term of the queries, and of all that each of them matches."""
+        """The cross-modal term of the queries and their matches."""
         rows, columns = ops.nonzero(queries.positives)
         weights = query_weights(queries.positives, queries.batch_positives)
-        own = {key: ops.take(queries.queries[key], rows, axis=0) for key in self.CONTRACT.keys}
+        items = {key: ops.take(queries.queries[key], rows, axis=0) for key in self.CONTRACT.keys}
         others = ops.take(queries.candidates["mean"], columns, axis=0)
-        return ops.sum(ops.take(weights, rows, axis=0) * self._of(own, others))
+        return ops.sum(ops.take(weights, rows, axis=0) * self._alignment(items, others))
 
-    def _of(self, items: Embedding, targets: Tensor) -> Tensor:
+    def _alignment(self, items: Embedding, targets: Tensor) -> Tensor:
         """Both terms of each item and its target: (N,)."""
         residuals = ops.abs(items["reconstruction"] - targets)
         likelihood = negative_log_likelihood(residuals, items["log_scale"], items["log_shape"])
@@ -91,10 +91,12 @@ class GeneralizedGaussianLikelihood(QueriesLoss):
 
 
 def negative_log_likelihood(residuals: Tensor, log_scale: Tensor, log_shape: Tensor) -> Tensor:
-    """Of numbers under generalised Gaussians, but for log 2 (Upadhyay et al. 2023, section 3.2).
+    """Negative log-likelihood under generalised Gaussians, but for log 2.
+
+    Upadhyay et al. 2023, section 3.2.
 
     Args:
-        residuals: How far they are from the centre, from 0, float32 (N, D). Powers of theirs do
+        residuals: Distances from the centre, float32 (N, D). Powers of theirs do
             not pass 1000.
         log_scale: Logarithms of alpha (N, D).
         log_shape: Logarithms of beta (N, D).

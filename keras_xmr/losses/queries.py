@@ -1,4 +1,4 @@
-"""What losses over queries share. Every row of a score matrix is a query here."""
+"""Functions of losses over queries. Every row of a score matrix is a query here."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class PositivePairs(NamedTuple):
     Attributes:
         scores: Scores of all candidates of the query, float32 (P, M).
         positives: Which of them are positives of the query, boolean (P, M).
-        own: The score of the positive of the pair itself, float32 (P, 1).
+        positive_scores: The score of the positive of the pair itself, float32 (P, 1).
         weight: Float32 (P,), with which a sum over the pairs is the mean over the positives of a
             query, and then over the queries that have one.
     """
 
     scores: Tensor
     positives: Tensor
-    own: Tensor
+    positive_scores: Tensor
     weight: Tensor
 
 
@@ -35,18 +35,18 @@ def positive_pairs(
 ) -> PositivePairs:
     """All pairs of a query and one of its positives, with the candidates of the query.
 
-    What it holds grows with the number of positives, not with the square of the candidates.
+    Memory grows with the number of positives, not with the square of the candidates.
 
     Args:
-        scores: Float32 (N, M), a query a row.
+        scores: Float32 (N, M), one row per query.
         positives: Boolean (N, M).
         batch_positives: Those of all queries that count; None if these are all.
     """
     rows, columns = ops.nonzero(positives)
     candidates = ops.take(scores, rows, axis=0)
-    own = ops.take_along_axis(candidates, columns[:, None], axis=1)
+    scores_of_positives = ops.take_along_axis(candidates, columns[:, None], axis=1)
     weight = ops.take(query_weights(positives, batch_positives), rows, axis=0)
-    return PositivePairs(candidates, ops.take(positives, rows, axis=0), own, weight)
+    return PositivePairs(candidates, ops.take(positives, rows, axis=0), scores_of_positives, weight)
 
 
 def mean_of_violating(hinges: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def query_weights(positives: Tensor, batch_positives: Tensor | None = None) -> T
     A query without a positive does not count.
 
     Args:
-        positives: Boolean (N, M), a query a row.
+        positives: Boolean (N, M), one row per query.
         batch_positives: Those of all queries that count; None if these are all.
     """
     counts = ops.sum(ops.cast(positives, "float32"), axis=1)
@@ -71,15 +71,15 @@ def query_weights(positives: Tensor, batch_positives: Tensor | None = None) -> T
 
 
 def number_of_pairs(positives: Tensor) -> Tensor:
-    """How many pairs match, at least 1, as float32."""
+    """Number of matching pairs, at least 1, as float32."""
     return ops.maximum(ops.sum(ops.cast(positives, "float32")), 1.0)
 
 
 def hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
-    """The highest score among a query's negatives; `LOWEST` if everything is right.
+    """The highest score among a query's negatives; `LOWEST` if all candidates match.
 
     Args:
-        scores: Float32 (..., N, M), a query a row.
+        scores: Float32 (..., N, M), one row per query.
         positives: Boolean (N, M).
 
     Returns:
@@ -88,19 +88,19 @@ def hardest_negatives(scores: Tensor, positives: Tensor) -> Tensor:
     return ops.max(ops.where(positives, LOWEST, scores), axis=-1, keepdims=True)
 
 
-def with_warm_up(
+def switch_after_warm_up(
     step: Tensor | None,
     warmup_steps: int,
     first: Callable[[], Tensor],
     then: Callable[[], Tensor],
 ) -> Tensor:
-    """What a loss is in the first steps of a training, and what it is afterwards.
+    """Computes one loss in the first steps of a training, and another afterwards.
 
     Args:
-        step: How many steps were trained before this one; None outside of a training.
-        warmup_steps: How many steps are the first.
-        first: Gives the loss of these steps.
-        then: Gives that of all others, and that outside of a training.
+        step: Number of steps trained before this one; None outside of a training.
+        warmup_steps: Number of first steps.
+        first: Computes the loss of these steps.
+        then: Computes that of all others, and that outside of a training.
     """
     if warmup_steps == 0 or step is None:
         return then()

@@ -1,4 +1,4 @@
-"""Losses that are sums over queries, or over items, of which every replica can take its own."""
+"""Losses that are sums over queries, or over items, which replicas can share."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Queries:
     """Some queries of one side of a batch, or all, and all candidates of the other side.
 
     Args:
-        scores: Gives the scores float32 (Q, C), a query a row, when they are asked for; None
-            where nothing scores.
+        scores: Computes the scores float32 (Q, C), one row per query, on first access; None
+            without scores.
         queries: Embeddings of the Q queries.
         candidates: Embeddings of the C candidates.
-        relations: Who matches whom, all (Q, C).
+        relations: The relations of queries and candidates, all (Q, C).
         batch_positives: The positives of all queries of the batch; None if these are all.
-        share: Which part of the queries of the batch these are.
-        first: The place of the first of these queries in the batch.
-        exchange: Makes of a scalar those of all replicas, float32 (R,), without a gradient; None
-            if these are all queries.
+        share: The share of these queries in all queries of the batch.
+        first: The position of the first of these queries in the batch.
+        exchange: Collects a scalar of each replica, float32 (R,), without a gradient; None if
+            these are all queries.
 
     Attributes:
         whole: Whether these are all queries of their side.
@@ -60,7 +60,7 @@ class Queries:
     def scores(self) -> Tensor:
         """Scores (Q, C), which are computed once for all losses.
 
-        Never first asked for within a branch of the graph, out of which they could not come.
+        Must not be accessed first within a branch of a graph, which they could not leave.
         """
         if not self._made:
             self._made.append(self._scores())
@@ -68,7 +68,7 @@ class Queries:
 
     @property
     def positives(self) -> Tensor:
-        """Who matches whom, boolean (Q, C)."""
+        """Matching pairs, boolean (Q, C)."""
         return self.relations["positives"]
 
     @property
@@ -76,8 +76,8 @@ class Queries:
         """The same of all queries of the batch."""
         return self.positives if self._batch_positives is None else self._batch_positives
 
-    def turned(self) -> Queries:
-        """Of all queries of one side: all those of the other."""
+    def transposed(self) -> Queries:
+        """The queries of the other side; only if these are all queries of their side."""
         relations = {
             name: ops.transpose(values)
             for name, values in self.relations.items()
@@ -87,25 +87,27 @@ class Queries:
 
 
 class QueriesLoss(Loss):
-    """A loss whose parts are sums over queries, or over items.
+    """A loss with parts that are sums over queries, or over items.
 
-    A subclass implements `of_queries` in place of `call`: what some images and some captions, as
-    queries, add to each part. Added up over shares of the batch this is the loss, so a replica
-    computes its rows against all columns, and all rows against its columns: of R replicas each has
+    A subclass implements `sum_over_queries` in place of `call`: the terms of some images and some
+    captions, as queries, in each part. Their sum over shares of the batch is the loss, so a replica
+    computes its rows against all columns, and all rows against its columns: each of R replicas has
     2 / R of the work and of the memory.
     """
 
     @property
-    def adds_up(self) -> bool:
+    def is_sum_over_queries(self) -> bool:
         return True
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Tensor | None) -> dict[str, Tensor]:
-        """What these queries add to each part.
+    def sum_over_queries(
+        self, rows: Queries, columns: Queries, step: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Sums the terms of these queries, for each part.
 
         Args:
             rows: Some images, as queries, and all captions.
             columns: Some captions, and all images.
-            step: How many steps were trained before, for a loss that reads it.
+            step: Number of steps trained before, for a loss that reads it.
         """
         raise NotImplementedError
 
@@ -118,34 +120,39 @@ class QueriesLoss(Loss):
         step: Tensor | None = None,
     ) -> dict[str, Tensor]:
         rows = Queries(lambda: scores, image, caption, relations)
-        return self.of_queries(rows, rows.turned(), step)
+        return self.sum_over_queries(rows, rows.transposed(), step)
 
 
 class ItemsLoss(QueriesLoss):
     """A loss over the items of each side by themselves, images and captions added.
 
-    A subclass implements `of_items` in place of `of_queries`.
+    A subclass implements `sum_over_items` in place of `sum_over_queries`.
     """
 
     CONTRACT = LossContract(
-        parts=("image", "caption"), reads_scores=False, reads_matches=False, takes_mixed=True
+        parts=("image", "caption"),
+        reads_scores=False,
+        reads_matches=False,
+        supports_soft_targets=True,
     )
 
-    def of_items(self, items: Queries) -> Tensor:
-        """What the items that are the queries add."""
+    def sum_over_items(self, items: Queries) -> Tensor:
+        """Sums the terms of the items that are the queries."""
         raise NotImplementedError
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Tensor | None) -> dict[str, Tensor]:
+    def sum_over_queries(
+        self, rows: Queries, columns: Queries, step: Tensor | None
+    ) -> dict[str, Tensor]:
         del step
-        return {"image": self.of_items(rows), "caption": self.of_items(columns)}
+        return {"image": self.sum_over_items(rows), "caption": self.sum_over_items(columns)}
 
 
-def both_ways(
+def compute_both_directions(
     rows: Queries, columns: Queries, matrix: Callable[[Queries], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """A matrix (..., Q, C) of the rows and of the columns, which is symmetric in the two sides.
+    """Computes a symmetric matrix (..., Q, C) for the rows and for the columns.
 
-    Of a whole batch one is the other, turned.
+    For a whole batch one is the transpose of the other.
     """
-    found = matrix(rows)
-    return found, ops.swapaxes(found, -1, -2) if rows.whole else matrix(columns)
+    of_rows = matrix(rows)
+    return of_rows, ops.swapaxes(of_rows, -1, -2) if rows.whole else matrix(columns)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -14,7 +13,6 @@ from keras_xmr.losses.queries import positive_pairs
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SmoothAP(QueriesLoss):
     """1 - average precision with smooth ranks, mean of both directions (Brown et al. 2020).
 
@@ -35,15 +33,15 @@ class SmoothAP(QueriesLoss):
         super().__init__(**kwargs)
         self.temperature = temperature
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         del step
         parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
         return {part: 0.5 * self._direction(queries) for part, queries in parts}
 
     def _direction(self, queries: Queries) -> Any:
         pairs = positive_pairs(queries.scores, queries.positives, queries.batch_positives)
-        above = ops.sigmoid((pairs.scores - pairs.own) / self.temperature)
-        # The positive itself stands among the candidates too, with a sigmoid of one half.
+        above = ops.sigmoid((pairs.scores - pairs.positive_scores) / self.temperature)
+        # The positive itself is among the candidates too, with a sigmoid of one half.
         rank = 0.5 + ops.sum(above, axis=1)
         rank_in_positives = 0.5 + ops.sum(ops.where(pairs.positives, above, 0.0), axis=1)
         return ops.sum(pairs.weight * (1.0 - rank_in_positives / rank))

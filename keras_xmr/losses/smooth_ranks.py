@@ -1,4 +1,4 @@
-"""Smooth ranks: sums of sigmoids over all candidates, and what a function of them slopes like.
+"""Smooth ranks: sums of sigmoids over all candidates, and gradients of functions of them.
 
 Candidate by candidate this takes the square of their number for every query. Where there are many,
 and their values lie within a few hundred temperatures, the sums are taken by way of a grid: a
@@ -31,8 +31,8 @@ def smooth_ranks(values: Tensor, temperature: float, copies: Any = 1) -> Tensor:
 
     Args:
         values: Float32 (N, M); the largest of a row has the lowest rank.
-        temperature: What differences of values are divided by.
-        copies: How often every candidate is there.
+        temperature: Divisor of differences of values.
+        copies: Number of copies of every candidate.
 
     Returns:
         Ranks from 1 to M * copies, float32 (N, M), shared by the copies of a candidate.
@@ -52,7 +52,7 @@ def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tenso
     Args:
         values: Similarities, float32 (N, M).
         other_ranks: The ranks to compare theirs with, float32 (N, M).
-        temperature: What differences of similarities are divided by.
+        temperature: Divisor of differences of similarities.
 
     Returns:
         Float32 (N,).
@@ -64,9 +64,9 @@ def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tenso
         cells = _cells(scaled)
         value, gradient = tf.cond(
             # Nodes are compared once for all queries, so there may be more of them than candidates.
-            # Not where a value is no number: whoever looks should find it.
+            # Not where a value is NaN, which must remain in the result.
             _NODES * cells < 2.0 * tf.cast(tf.shape(values)[1], cells.dtype),
-            lambda: _on_a_grid(scaled, other_ranks, tf.cast(cells, tf.int32)),
+            lambda: _precision_on_grid(scaled, other_ranks, tf.cast(cells, tf.int32)),
             lambda: ops.map(_one_by_one, (scaled, other_ranks)),
         )
         return value, lambda upstream: upstream[:, None] * gradient / temperature
@@ -75,7 +75,7 @@ def smooth_asp(values: Tensor, other_ranks: Tensor, temperature: float) -> Tenso
 
 
 def _before(row: Tensor) -> Tensor:
-    """How far candidate j stands before candidate i, from 0 to 1: (M, M)."""
+    """Smooth comparison of candidate j with candidate i, from 0 to 1: (M, M)."""
     return ops.sigmoid(row[None, :] - row[:, None])
 
 
@@ -100,17 +100,17 @@ def _precision(ranks: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cells(values: Tensor) -> Tensor:
-    """How many cells the values lie in, as a float: it may be any number, or none."""
+    """Number of cells that the values span, as a float, which may be infinite or NaN."""
     return 1.0 + tf.floor((tf.reduce_max(values) - tf.reduce_min(values)) / (2.0 * _HALF))
 
 
-def _on_a_grid(values: Tensor, others: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
+def _precision_on_grid(values: Tensor, others: Tensor, cells: Tensor) -> tuple[Tensor, Tensor]:
     """The precisions of all queries and their gradients, by way of a grid."""
     count, candidates = tf.unstack(tf.shape(values))
     rows = tf.clip_by_value(_AT_ONCE // (candidates * _NODES), 1, count)
     spare = -count % rows
 
-    def in_blocks(tensor: Tensor) -> Tensor:
+    def split_blocks(tensor: Tensor) -> Tensor:
         padded = tf.pad(tensor, [[0, spare], [0, 0]], constant_values=1.0)
         return tf.reshape(padded, [-1, rows, candidates])
 
@@ -124,7 +124,7 @@ def _on_a_grid(values: Tensor, others: Tensor, cells: Tensor) -> tuple[Tensor, T
         gradient = grid.read(grid.spread(by_rank), slope) - by_rank * grid.read(once, slope)
         return precision, gradient / tf.cast(candidates, tf.float32)
 
-    blocks = (in_blocks(values - tf.reduce_min(values)), in_blocks(others))
+    blocks = (split_blocks(values - tf.reduce_min(values)), split_blocks(others))
     precision, gradient = ops.map(block, blocks)
     return tf.reshape(precision, [-1])[:count], tf.reshape(gradient, [-1, candidates])[:count]
 
@@ -142,22 +142,22 @@ class _Grid:
         self._polynomials = tf.reshape(_chebyshev(inner), [-1, _NODES])
 
     def spread(self, weights: Tensor | None) -> Tensor:
-        """The weights of the candidates, 1 if there are none, over the nodes: (N, nodes)."""
-        found = self._polynomials
+        """Distributes the weights of the candidates, 1 for None, over the nodes: (N, nodes)."""
+        polynomials = self._polynomials
         if weights is not None:
-            found = found * tf.reshape(weights, [-1, 1])
-        sums = tf.math.unsorted_segment_sum(found, self._places, self._shape[0] * self._cells)
-        return tf.reshape(tf.matmul(sums, _to_nodes()), [self._shape[0], -1])
+            polynomials = polynomials * tf.reshape(weights, [-1, 1])
+        sums = tf.math.unsorted_segment_sum(polynomials, self._places, self._shape[0] * self._cells)
+        return tf.reshape(tf.matmul(sums, _node_weights()), [self._shape[0], -1])
 
     def read(self, spread: Tensor, kernel: Tensor) -> Tensor:
-        """What sums over all candidates with a kernel are at each of them: (N, M)."""
+        """Sums over all candidates with a kernel, at each of them: (N, M)."""
         sums = tf.reshape(tf.matmul(spread, kernel), [-1, _NODES])
-        sums = tf.gather(tf.matmul(sums, _to_nodes(), transpose_b=True), self._places)
+        sums = tf.gather(tf.matmul(sums, _node_weights(), transpose_b=True), self._places)
         return tf.reshape(tf.reduce_sum(sums * self._polynomials, axis=1), self._shape)
 
 
 def _between_nodes(cells: Tensor) -> tuple[Tensor, Tensor]:
-    """How far node i stands before node j, and how steep that is, of all nodes of the grid."""
+    """Smooth comparisons of all nodes of the grid, and their slopes."""
     centers = _HALF * (2.0 * tf.cast(tf.range(cells), tf.float32) + 1.0)
     nodes = tf.reshape(centers[:, None] + _HALF * tf.constant(_nodes(), tf.float32), [-1])
     before = tf.sigmoid(nodes[:, None] - nodes[None, :])
@@ -166,10 +166,10 @@ def _between_nodes(cells: Tensor) -> tuple[Tensor, Tensor]:
 
 def _chebyshev(values: Tensor) -> Tensor:
     """The Chebyshev polynomials of values from -1 to 1, in a last axis."""
-    found = [tf.ones_like(values), values]
-    while len(found) < _NODES:
-        found.append(2.0 * values * found[-1] - found[-2])
-    return tf.stack(found, axis=-1)
+    polynomials = [tf.ones_like(values), values]
+    while len(polynomials) < _NODES:
+        polynomials.append(2.0 * values * polynomials[-1] - polynomials[-2])
+    return tf.stack(polynomials, axis=-1)
 
 
 @cache
@@ -177,8 +177,8 @@ def _nodes() -> np.ndarray:
     return np.cos(np.pi * (np.arange(_NODES) + 0.5) / _NODES)
 
 
-def _to_nodes() -> Tensor:
-    """Makes of the polynomials of a value what each node counts for it: (polynomials, nodes)."""
+def _node_weights() -> Tensor:
+    """The matrix from polynomials of a value to weights of nodes: (polynomials, nodes)."""
     orders = np.arange(_NODES)
     values = np.cos(orders[:, None] * np.arccos(_nodes())[None, :])
     return tf.constant(np.where(orders == 0, 1.0, 2.0)[:, None] / _NODES * values, tf.float32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -13,12 +12,11 @@ from keras_xmr.losses.base import Relations
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SoftContrastive(QueriesLoss):
     """Soft cross-modal contrastive loss over all pairs of the batch (Chun et al. 2021, Eq. 1).
 
-    -log p for pairs that match and -log(1 - p) for the others, where p is the match probability
-    whose log-odds are the scores. Both directions are counted, as in the released code, so
+    -log p for pairs that match and -log(1 - p) for the others, where the scores are the log-odds of
+    the match probability p. Both directions are counted, as in the released code, so
     everything is doubled.
 
     Args:
@@ -33,7 +31,7 @@ class SoftContrastive(QueriesLoss):
         super().__init__(**kwargs)
         self.reduction = reduction
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         del columns, step
         positive = ops.where(rows.positives, ops.softplus(-rows.scores), 0.0)
         negative = ops.where(rows.positives, 0.0, ops.softplus(rows.scores))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -16,12 +15,11 @@ from keras_xmr.losses.queries import (
     mean_of_violating,
     number_of_pairs,
     positive_pairs,
-    with_warm_up,
+    switch_after_warm_up,
 )
 from keras_xmr.losses.queries_base import Queries, QueriesLoss
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Triplet(QueriesLoss):
     """Hinge loss of a query, one of its positives and a negative, in both directions.
 
@@ -32,16 +30,15 @@ class Triplet(QueriesLoss):
     `max_cosine` it is the multiple-instance loss of Song and Soleymani 2019, Eq. 5.
 
     Args:
-        margin: What a positive has to score more than a negative.
+        margin: Required difference of the scores of a positive and a negative.
         mining: "sum" takes all negatives, "mean" the mean over those that violate the margin,
-            "hardest" the one that scores highest. Where many "negatives" are right answers, which
-            nobody annotated, "mean" does best (docs/results/scenes.md).
+            "hardest" the one that scores highest. Where many "negatives" are relevant but not
+            annotated, "mean" does best (docs/results/scenes.md).
         reduction: "sum" adds up all pairs, as the released code of VSE++ does; "mean" divides
             by their number, as that of PVSE does. With "sum" mining every candidate counts, so
             that is the number of pairs times the number of candidates.
-        warmup_steps: For so many first steps of a training, "hardest" takes all negatives: where
-            a model begins with the hardest ones it may never leave the state in which all
-            scores are equal.
+        warmup_steps: Number of first steps in which "hardest" takes all negatives: a model that
+            begins with the hardest ones may never leave the state in which all scores are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -69,7 +66,7 @@ class Triplet(QueriesLoss):
         self.reduction = reduction
         self.warmup_steps = warmup_steps
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
         parts = zip(self.CONTRACT.parts, (rows, columns), strict=True)
         return {part: self._direction(queries, step) for part, queries in parts}
 
@@ -80,7 +77,7 @@ class Triplet(QueriesLoss):
             return self._over_all(scores, positives) / pairs
         if self.mining == "mean":
             return _over_violating(scores, positives, self.margin) / pairs
-        total = with_warm_up(
+        total = switch_after_warm_up(
             step,
             self.warmup_steps,
             lambda: self._over_all(scores, positives),
@@ -102,18 +99,18 @@ class Triplet(QueriesLoss):
 def _over_all(scores: Any, positives: Any, margin: float) -> Any:
     """The sum of the hinges of all pairs of a query and a positive, and all its negatives."""
 
-    def of_one() -> Any:
-        own = ops.sum(ops.where(positives, scores, 0.0), axis=1, keepdims=True)
+    def sum_single_positives() -> Any:
+        positive = ops.sum(ops.where(positives, scores, 0.0), axis=1, keepdims=True)
         # A query without a positive has no hinge, as if it had one far above.
-        own = ops.where(ops.any(positives, axis=1, keepdims=True), own, -LOWEST)
-        return ops.sum(ops.where(positives, 0.0, ops.relu(margin + (scores - own))))
+        positive = ops.where(ops.any(positives, axis=1, keepdims=True), positive, -LOWEST)
+        return ops.sum(ops.where(positives, 0.0, ops.relu(margin + (scores - positive))))
 
-    def of_several() -> Any:
+    def sum_pairs() -> Any:
         return ops.sum(_hinges(scores, positives, margin))
 
-    # Where no query has several, all pairs are the scores as they stand.
+    # Where no query has several, no pairs need to be gathered.
     most = ops.max(ops.sum(ops.cast(positives, "int32"), axis=1))
-    return ops.cond(most <= 1, of_one, of_several)
+    return ops.cond(most <= 1, sum_single_positives, sum_pairs)
 
 
 def _over_violating(scores: Any, positives: Any, margin: float) -> Any:
@@ -124,11 +121,13 @@ def _over_violating(scores: Any, positives: Any, margin: float) -> Any:
 def _hinges(scores: Any, positives: Any, margin: float) -> Any:
     """Those (P, M) of all P pairs of a query and a positive, with its negatives; 0 elsewhere."""
     pairs = positive_pairs(scores, positives)
-    return ops.where(pairs.positives, 0.0, ops.relu(margin + (pairs.scores - pairs.own)))
+    return ops.where(
+        pairs.positives, 0.0, ops.relu(margin + (pairs.scores - pairs.positive_scores))
+    )
 
 
 def _over_hardest(scores: Any, positives: Any, margin: float) -> Any:
     """The sum of the hinges of all those pairs and the hardest negative of the query."""
-    # A query to which everything is right has no negative, and gets no hinge.
+    # A query that all candidates match has no negative, and no hinge.
     hinges = ops.relu(margin + (hardest_negatives(scores, positives) - scores))
     return ops.sum(ops.where(positives, hinges, 0.0))

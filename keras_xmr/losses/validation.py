@@ -18,7 +18,7 @@ from keras_xmr.matchers import Matcher
 Tensor = Any
 
 
-def checked_inputs(
+def validate_inputs(
     loss: Any,
     images: Any,
     captions: Any,
@@ -27,7 +27,7 @@ def checked_inputs(
     relevance: Any,
     matcher: Any,
 ) -> tuple[Tensor, Embedding, Embedding, dict[str, Tensor]]:
-    """Scores, both embeddings and the relations that a loss is called on; see `Loss.compute`.
+    """Converts the arguments of `Loss.compute` to those of `Loss.call`.
 
     Raises:
         ArgumentError: If shapes do not fit, or the loss needs something else.
@@ -69,31 +69,33 @@ def _name(loss: Any) -> str:
 
 
 def _positives(image_ids: Any, positives: Any, images: int | None, captions: int | None) -> Tensor:
-    """Who matches whom, boolean (N, M)."""
+    """Matching pairs, boolean (N, M)."""
     if positives is not None:
         if image_ids is not None:
-            raise ArgumentError("image_ids and positives both say who matches whom; give one")
-        found = ops.convert_to_tensor(_numbers(positives, "positives"), "bool")
-        if tuple(found.shape) != (images, captions):
+            raise ArgumentError(
+                "image_ids and positives both define the matching pairs; pass one of them"
+            )
+        matches = ops.convert_to_tensor(_numbers(positives, "positives"), "bool")
+        if tuple(matches.shape) != (images, captions):
             raise ArgumentError(
                 f"positives are of {images} images and {captions} captions, so of shape "
-                f"({images}, {captions}), not {tuple(found.shape)}"
+                f"({images}, {captions}), not {tuple(matches.shape)}"
             )
-        return found
+        return matches
     if images is None or captions is None:
         raise ArgumentError("the first axis of embeddings is of a known size; set it in the graph")
     if tf.is_tensor(image_ids) and not tf.executing_eagerly():
-        # In a graph nobody knows its values yet.
+        # In a graph its values are unknown.
         return ops.equal(ops.arange(images, dtype=image_ids.dtype)[:, None], image_ids[None, :])
     rows = check_image_ids(image_ids, images, captions)
     return ops.convert_to_tensor(np.arange(images)[:, None] == rows[None, :])
 
 
-def _numbers(given: Any, name: str) -> Any:
+def _numbers(values: Any, name: str) -> Any:
     """A tensor as it is, and an array of finite numbers of anything else."""
-    if tf.is_tensor(given):
-        return given
-    array = as_array(given, name)
+    if tf.is_tensor(values):
+        return values
+    array = as_array(values, name)
     if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
         raise ArgumentError(f"{name}: a matrix of finite numbers is needed, not {array.dtype}")
     return array
@@ -105,13 +107,13 @@ def _relevance(loss: Any, relevance: Any, shape: Any) -> Tensor:
             f"{_name(loss)} learns from how relevant captions are to images: give relevance, float "
             f"{tuple(shape)}, such as keras_xmr.relevance.cider(captions, image_ids)"
         )
-    found = ops.convert_to_tensor(_numbers(relevance, "relevance"), "float32")
-    if tuple(found.shape) != tuple(shape):
+    tensor = ops.convert_to_tensor(_numbers(relevance, "relevance"), "float32")
+    if tuple(tensor.shape) != tuple(shape):
         raise ArgumentError(
             f"relevance is of images and captions, of shape {tuple(shape)}, not "
-            f"{tuple(found.shape)}"
+            f"{tuple(tensor.shape)}"
         )
-    return found
+    return tensor
 
 
 def _scores(loss: Any, matcher: Any, image: Embedding, caption: Embedding) -> Tensor:

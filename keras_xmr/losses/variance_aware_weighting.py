@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
@@ -17,45 +16,43 @@ from keras_xmr.losses.queries import (
     hardest_negatives,
     mean_of_violating,
     number_of_pairs,
-    with_warm_up,
+    switch_after_warm_up,
 )
-from keras_xmr.losses.queries_base import Queries, QueriesLoss, both_ways
+from keras_xmr.losses.queries_base import Queries, QueriesLoss, compute_both_directions
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class VarianceAwareWeighting(QueriesLoss):
     """Hardest-negative hinges of every sub-embedding, over the variance of the other scores.
 
     hinge / sigma^2 + log sigma, added up over the K sub-embeddings, in both directions (Wei et
     al., Eq. 11). The hinge is that of a query, one of its positives and its hardest negative, all
     with the k-th sub-embeddings. sigma is 1 + the sample deviation over all candidates but that
-    positive: other positives stand in this mixed distribution too (Eq. 7, 8).
+    positive: other positives are in this mixed distribution too (Eq. 7, 8).
 
-    The scores are cosines of the embeddings, one matrix for each sub-embedding; what the matcher
-    makes of them is not used.
+    The scores are cosines of the embeddings, one matrix for each sub-embedding; scores of the
+    matcher are not used.
 
     Args:
-        margin: alpha, what a positive has to score more than a negative.
+        margin: alpha, the required difference of the scores of a positive and a negative.
         sigma: "query" takes the deviation over the candidates of each query; "shared" takes in
             both directions that over the captions; "one" sets sigma to 1, which weights all
             sub-embeddings alike: the ablation of this loss.
-        sigma_of: Of what sigma is the deviation. "probabilities" is that of Eq. 5 to 8, of
+        sigma_of: The numbers with the deviation sigma. "probabilities" is that of Eq. 5 to 8, of
             softmax(scores / temperature) over the candidates of a query. "scores" takes the
-            scores themselves, whose deviation is large where they are right: with 128 candidates,
-            equal scores cost 0.200, and positives of 0.6 beside negatives N(0, 0.2), of which
+            scores themselves, which deviate more where they are correct: with 128 candidates,
+            equal scores cost 0.200, and positives of 0.6 with negatives N(0, 0.2), of which
             88 % rank first, 0.255 ("probabilities": 0.117). So it draws all scores together,
             unless `stop_gradient` is set.
-        temperature: What the scores are divided by in the probabilities. With 1 they are so much
-            alike that sigma is 1 within 0.002, and no sub-embedding weighs more than another.
+        temperature: Divisor of the scores in the probabilities. With 1 they are so similar that
+            sigma is 1 within 0.002, and no sub-embedding weighs more than another.
         stop_gradient: Whether sigma is a constant of the step.
         mining: "hardest" takes the negative that scores highest, as printed. "mean" takes the
             mean over all negatives that violate the margin, and sigma is a constant: where many
-            "negatives" are right answers, the hardest one mostly is, and training on it undoes
-            what was learned (docs/results/scenes.md).
+            "negatives" are relevant items, the hardest one mostly is, and training on it undoes
+            learning (docs/results/scenes.md).
         reduction: "mean" divides by the number of pairs that match, "sum" does not.
-        warmup_steps: For so many first steps of a training, "hardest" works as "mean" does: where
-            a model begins with the hardest ones it may never leave the state in which all scores
-            are equal.
+        warmup_steps: Number of first steps in which "hardest" works as "mean": a model that begins
+            with the hardest ones may never leave the state in which all scores are equal.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -93,12 +90,12 @@ class VarianceAwareWeighting(QueriesLoss):
         self.warmup_steps = warmup_steps
 
     @property
-    def adds_up(self) -> bool:
+    def is_sum_over_queries(self) -> bool:
         # A deviation that both directions share is over all captions of every image.
         return self.sigma != "shared"
 
-    def of_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
-        cosines, t2i = both_ways(
+    def sum_over_queries(self, rows: Queries, columns: Queries, step: Any) -> dict[str, Any]:
+        cosines, t2i = compute_both_directions(
             rows, columns, lambda side: _cosines(points(side.queries), points(side.candidates))
         )
         deviation = self._deviation(cosines)
@@ -124,17 +121,17 @@ class VarianceAwareWeighting(QueriesLoss):
         positives = queries.positives
         rows, columns = ops.nonzero(positives)
 
-        def of_pairs(values: Any) -> Any:
+        def select_pairs(values: Any) -> Any:
             """(K, P) out of (K, N, M)."""
             flat = ops.reshape(values, (values.shape[0], -1))
             return ops.take(flat, rows * ops.shape(values)[2] + columns, axis=1)
 
-        own = of_pairs(scores)[..., None]
-        weight = None if sigma is None else of_pairs(sigma)
+        positive_scores = select_pairs(scores)[..., None]
+        weight = None if sigma is None else select_pairs(sigma)
 
         def hinges(rivals: Any) -> Any:
             """Those (K, P, R) of the pairs with some rivals (K, N, R) of the query."""
-            return ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - own))
+            return ops.relu(self.margin + (ops.take(rivals, rows, axis=1) - positive_scores))
 
         def over_all() -> Any:
             # Their sum would be a hundred times as large as the other losses of DVSE, and over
@@ -149,7 +146,7 @@ class VarianceAwareWeighting(QueriesLoss):
         if self.mining == "mean":
             total = ops.sum(over_all())
         else:
-            total = ops.sum(with_warm_up(step, self.warmup_steps, over_all, over_hardest))
+            total = ops.sum(switch_after_warm_up(step, self.warmup_steps, over_all, over_hardest))
         return (
             total if self.reduction == "sum" else total / number_of_pairs(queries.batch_positives)
         )
@@ -169,7 +166,7 @@ def _cosines(images: Any, captions: Any) -> Any:
 
 
 def _deviation_of_others(scores: Any) -> Any:
-    """Sample deviations (..., M): of all numbers in the last axis but the one that stands there."""
+    """Sample deviations (..., M) of the last axis, each without the number at its position."""
     others = ops.cast(ops.shape(scores)[-1] - 1, "float32")
     centered = scores - ops.mean(scores, axis=-1, keepdims=True)
     squares = ops.sum(centered * centered, axis=-1, keepdims=True)

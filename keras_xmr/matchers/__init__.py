@@ -1,4 +1,4 @@
-"""From two batches of embeddings to a score matrix. One file a family of matchers."""
+"""From two batches of embeddings to a score matrix. One file per family of matchers."""
 
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 from keras_xmr.matchers.gaussian import (

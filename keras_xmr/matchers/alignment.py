@@ -1,4 +1,4 @@
-"""How regions and words are compared, a few captions at a time."""
+"""Comparison of regions and words, a few captions at a time."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def attend(
 
     Args:
         regions: Regions (N, R, D) of images.
-        region_mask: 1 where a region counts (N, R).
+        region_mask: 1 for regions, 0 for padding (N, R).
         words: Words (C, L, D) of captions.
-        word_mask: 1 where a word counts (C, L).
-        smoothing: What the attention is multiplied by.
+        word_mask: 1 for words, 0 for padding (C, L).
+        smoothing: Factor of the attention logits.
 
     Returns:
         (N, C, L, D).
@@ -58,7 +58,7 @@ def attend(
     return ops.reshape(ops.matmul(weights, regions), (n, c, length, width))
 
 
-def in_tiles(
+def score_in_tiles(
     score: Callable[[Any, Embedding, Embedding], list[Tensor]],
     weights: Any,
     image: Embedding,
@@ -76,9 +76,9 @@ def in_tiles(
         image: Tokens of N images, with all that `score` reads; float32.
         caption: Tokens of M captions, padded at their end.
         captions_at_once: Captions of a tile.
-        training: Whether there will be gradients. Then tiles are not remembered, but computed
-            again for their gradients, so that memory stays that of one tile.
-        numbers: How many numbers `score` gives of each caption.
+        training: Whether gradients are needed. Tiles are then computed again for their gradients,
+            so that memory stays that of one tile.
+        numbers: Number of statistics that `score` returns per caption.
 
     Returns:
         Scores (N, M), and the numbers (M,) each, in the order of the captions.
@@ -101,19 +101,19 @@ def in_tiles(
     structure = (weights, image, dict.fromkeys(tiles))
     scored = keras.remat(flat_score) if training else flat_score
     # `keras.ops.map` would have ten tiles in memory at once, and compute the first one twice.
-    found = tf.map_fn(
+    tiled = tf.map_fn(
         lambda part: scored(*tf.nest.flatten((weights, image, part))),
         tiles,
         fn_output_signature=[tf.TensorSpec(None, tf.float32)] * (1 + numbers),
         parallel_iterations=1,
     )
-    scores = ops.reshape(ops.transpose(found[0], (1, 0, 2)), (ops.shape(found[0])[1], -1))
+    scores = ops.reshape(ops.transpose(tiled[0], (1, 0, 2)), (ops.shape(tiled[0])[1], -1))
     back = ops.argsort(order)
     scores = ops.take(scores[:, spare:], back, axis=1)
-    return [scores, *(ops.take(ops.reshape(n, (-1,))[spare:], back, axis=0) for n in found[1:])]
+    return [scores, *(ops.take(ops.reshape(n, (-1,))[spare:], back, axis=0) for n in tiled[1:])]
 
 
 def _cut(caption: Embedding) -> Embedding:
-    """Captions without the padding that all of them have."""
+    """Removes padding that all captions have."""
     longest = ops.maximum(ops.cast(ops.max(ops.sum(caption["mask"], axis=1)), "int32"), 1)
     return caption | {name: caption[name][:, :longest] for name in ("tokens", "mask")}

@@ -31,7 +31,7 @@ _EVALUATION_SEEDS: dict[Side, tuple[int, int]] = {"image": (2021, 0), "caption":
 class Matcher(Part):
     """Scores every image of a batch with every caption of a batch.
 
-    A subclass declares in `CONTRACT` which kinds of embedding it scores; see
+    A subclass declares the kinds of embedding that it scores in `CONTRACT`; see
     `keras_xmr.config.contracts.MatcherContract`. It implements `call(image, caption)`, which
     returns scores float32 (images, captions), larger is better. Its options are the keyword-only
     parameters of its constructor.
@@ -43,9 +43,9 @@ class Matcher(Part):
     declare `directed` and implement `call(image, caption, query="image")`, which returns (images,
     captions) whichever side the query is.
 
-    For the index there are `SEARCH`, which says how images are searched by it (see
+    For the index there are `SEARCH`, which declares how it searches images (see
     `keras_xmr.config.contracts.SearchContract`), `search_constants` and `score_bound`. Without them
-    the matcher trains and evaluates like all others, and is not searched by.
+    the matcher trains and evaluates like all others, but cannot search.
     """
 
     CONTRACT = MatcherContract()
@@ -58,7 +58,7 @@ class Matcher(Part):
 
         Raises:
             ArgumentError: If they are not embeddings, of kinds that it does not take, or not in one
-                space; or if what the matcher returns is not a score matrix.
+                space; or if the output is not a score matrix.
         """
         image, caption = as_embedding(image, "images"), as_embedding(caption, "captions")
         check_fit(self, image, caption)
@@ -68,7 +68,7 @@ class Matcher(Part):
         return scores
 
     def _check_scores(self, scores: Tensor, images: int | None, captions: int | None) -> None:
-        """Checks what `call` has returned, as far as sizes are known.
+        """Checks the output of `call`, as far as sizes are known.
 
         Raises:
             ArgumentError: If it is not a score matrix.
@@ -93,13 +93,13 @@ class Matcher(Part):
             )
 
     def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
-        """Adds to an embedding what the matcher draws from it, such as samples.
+        """Adds the keys that the matcher needs to an embedding, such as random samples.
 
         Args:
             embedding: An embedding of images, or of captions.
             side: Which of the two.
-            seed: Stateless seed, int (2,), of a training step; None in evaluation, where what is
-                drawn must not depend on the batch.
+            seed: Stateless seed, int (2,), of a training step; None in evaluation, where samples
+                must not depend on the batch.
 
         Returns:
             The embedding, with more keys if the matcher needs them.
@@ -112,7 +112,7 @@ class Matcher(Part):
         return embedding
 
     def checked(self, embedding: Any, side: Side) -> Embedding:
-        """An embedding of one side, of a kind that the matcher takes there.
+        """Checks that an embedding is of a kind that the matcher accepts on a side.
 
         Raises:
             ArgumentError: If it is not.
@@ -131,7 +131,7 @@ class Matcher(Part):
         return {}
 
     def score_bound(self, similarity: Tensor, image: Embedding, caption: Embedding) -> Tensor:
-        """The largest score that an image can have which the augmentation puts no higher.
+        """An upper bound of the scores of images that the augmentation ranks no higher.
 
         Args:
             similarity: Inner products of the augmentation with each query (M,).
@@ -144,18 +144,18 @@ class Matcher(Part):
         del similarity, image, caption
         return None
 
-    def follow(self, losses: Iterable[Any]) -> None:
-        """Takes from the losses of its model the scalars that they learn and share."""
+    def share_parameters_with(self, losses: Iterable[Any]) -> None:
+        """Uses the scalars that the losses of its model learn and share."""
 
 
 class LogitMatcher(Matcher):
-    """A matcher whose scores are log-odds of a match, -scale * distance + shift.
+    """A matcher with log-odds of a match as scores, -scale * distance + shift.
 
     Args:
-        scale: Where the learned scale starts (a of Chun et al. 2021, Eq. 3). The released code
+        scale: Initial value of the learned scale (a of Chun et al. 2021, Eq. 3). The released code
             takes the sigmoid of twice the logit, so its 15 on COCO and 5 on CUB are 30 and 10
             here.
-        shift: Where the learned shift starts (b); the same holds.
+        shift: Initial value of the learned shift (b); the same holds.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import MatcherContract, SearchContract
@@ -16,7 +15,6 @@ from keras_xmr.matchers.base import LogitMatcher, Matcher, SampledMatcher
 _FAR = 40.0
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class MatchProbability(LogitMatcher, SampledMatcher):
     """Log-odds of the match probability, from J samples of the image and J of the caption.
 
@@ -27,9 +25,9 @@ class MatchProbability(LogitMatcher, SampledMatcher):
     Args:
         samples: J in training.
         test_samples: J in evaluation.
-        scale: Where the learned scale starts. The released code takes the sigmoid of twice the
+        scale: Initial value of the learned scale. The released code takes the sigmoid of twice the
             logit, so its 15 on COCO and 5 on CUB are 30 and 10 here.
-        shift: Where the learned shift starts; the same holds.
+        shift: Initial value of the learned shift; the same holds.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -68,7 +66,6 @@ def _log_odds(logits: Any) -> Any:
     return ops.log(match / no_match) - beyond
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class MeanOnly(LogitMatcher):
     """Log-odds of a match from the distance of the means alone: "mu only" of Chun et al. 2021."""
 
@@ -79,13 +76,12 @@ class MeanOnly(LogitMatcher):
         return self.logits(distances.euclidean(image["mean"], caption["mean"]))
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class ClosedFormSampled(LogitMatcher):
     """Log-odds of a match from the closed-form sampled distance of PCME++ (Chun 2024, Eq. 1).
 
     Args:
-        scale: Where the learned scale starts.
-        shift: Where the learned shift starts.
+        scale: Initial value of the learned scale.
+        shift: Initial value of the learned shift.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -102,7 +98,6 @@ class ClosedFormSampled(LogitMatcher):
         return self.logits(distance)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class AverageL2(SampledMatcher):
     """Minus the mean Euclidean distance of all pairs of samples."""
 
@@ -113,12 +108,11 @@ class AverageL2(SampledMatcher):
         return -distances.over_samples(ops.mean, distance)
 
     def score_bound(self, similarity: Any, image: Embedding, caption: Embedding) -> Any:
-        """Minus the distance of the means of the samples: that of all pairs is no smaller."""
+        """Minus the distance of the means of the samples, a lower bound of that of all pairs."""
         mean = ops.mean(caption["samples"], axis=1)
         return -ops.sqrt(ops.relu(ops.sum(mean * mean, axis=1) - 2.0 * similarity))
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class JensenShannon(SampledMatcher):
     """log(log 2 - JS), which ranks as minus the Jensen-Shannon divergence and never saturates.
 
@@ -147,7 +141,6 @@ class _ClosedForm(Matcher):
         )
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class ELK(_ClosedForm):
     """Logarithm of the expected likelihood kernel."""
 
@@ -157,7 +150,6 @@ class ELK(_ClosedForm):
         return distances.log_expected_likelihood(*gaussians)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Wasserstein(_ClosedForm):
     """Minus the squared 2-Wasserstein distance."""
 
@@ -167,7 +159,6 @@ class Wasserstein(_ClosedForm):
         return -distances.wasserstein_squared(*gaussians)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class KL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the image to the caption."""
 
@@ -177,7 +168,6 @@ class KL(_ClosedForm):
         return -distances.kl_divergence(*gaussians)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class ReverseKL(_ClosedForm):
     """Minus the Kullback-Leibler divergence from the caption to the image."""
 
@@ -188,7 +178,6 @@ class ReverseKL(_ClosedForm):
         return -ops.transpose(back)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SymmetricKL(_ClosedForm):
     """Minus the mean of both Kullback-Leibler divergences.
 
@@ -201,7 +190,6 @@ class SymmetricKL(_ClosedForm):
         return -distances.symmetric_kl(*gaussians)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Bhattacharyya(_ClosedForm):
     """Minus the Bhattacharyya distance."""
 

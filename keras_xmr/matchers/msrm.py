@@ -1,6 +1,6 @@
-"""Matchers of MSRM, which ask the Gaussian of the query alone.
+"""Matchers of MSRM, which use the Gaussian of the query alone.
 
-The paper does not say what is scored at test time; beside these there is the cosine of the means.
+The paper does not define the scores at test time; another choice is the cosine of the means.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers.base import Matcher, Side
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Mahalanobis(Matcher):
     """Minus the squared Mahalanobis distance of the other's mean to the Gaussian of the query.
 
@@ -31,16 +30,15 @@ class Mahalanobis(Matcher):
         return -_mahalanobis(image, caption, query)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class MahalanobisCosine(Matcher):
     """Logarithm of the product of both probabilities of MSRM, up to a constant of the query.
 
     -temperature * d^2 + cosine_scale * cos, with the squared Mahalanobis distance d^2 of
     `mahalanobis` and the cosine of the means (Wang et al. 2023, Eq. 5 and 11; in Eq. 11 the means
-    stand for the nodes of the hypergraph, which there is only in training).
+    replace the nodes of the hypergraph, which exists only in training).
 
-    In a model that `mahalanobis_contrastive` trains, tau is what that loss has learned, and so is
-    lambda beside `hypergraph_contrastive`: the scores then move with the training.
+    In a model trained by `mahalanobis_contrastive`, tau is learned by that loss, and lambda by
+    `hypergraph_contrastive`: the scores then change in training.
 
     Args:
         temperature: tau of Eq. 5, where no loss learns it.
@@ -51,7 +49,7 @@ class MahalanobisCosine(Matcher):
     CONTRACT = MatcherContract(
         accepts=("gaussian",),
         directed=True,
-        shared=("temperature", "cosine_scale"),
+        accepted_parameters=("temperature", "cosine_scale"),
     )
     SEARCH = SearchContract(augmentation="mahalanobis_cosine", exact=True)
 
@@ -65,15 +63,17 @@ class MahalanobisCosine(Matcher):
         super().__init__(**kwargs)
         self.temperature = temperature
         self.cosine_scale = cosine_scale
-        self._followed = _Followed()
+        self._shared = _SharedScalars()
 
-    def follow(self, losses: Iterable[Any]) -> None:
+    def share_parameters_with(self, losses: Iterable[Any]) -> None:
         for loss in losses:
-            self._followed.scalars |= {name: getattr(loss, name) for name in loss.contract.shares}
+            self._shared.scalars |= {
+                name: getattr(loss, name) for name in loss.contract.shared_parameters
+            }
 
     def _scalars(self) -> dict[str, Any]:
-        own = {"cosine_scale": self.cosine_scale, "temperature": self.temperature}
-        return own | self._followed.scalars
+        options = {"cosine_scale": self.cosine_scale, "temperature": self.temperature}
+        return options | self._shared.scalars
 
     def call(self, image: Embedding, caption: Embedding, query: Side = "image") -> Any:
         scalars = self._scalars()
@@ -84,8 +84,8 @@ class MahalanobisCosine(Matcher):
         return {name: float(value) for name, value in self._scalars().items()}
 
 
-class _Followed:
-    """Weights of losses, out of sight of Keras: the losses save and restore them."""
+class _SharedScalars:
+    """Weights of losses, hidden from Keras: the losses save and restore them."""
 
     def __init__(self) -> None:
         self.scalars: dict[str, Any] = {}
@@ -97,5 +97,5 @@ def _mahalanobis(image: Embedding, caption: Embedding, query: Side) -> Any:
         return distances.mahalanobis_squared(
             image["mean"], caption["mean"], caption["log_variance"]
         )
-    found = distances.mahalanobis_squared(caption["mean"], image["mean"], image["log_variance"])
-    return keras.ops.transpose(found)
+    squares = distances.mahalanobis_squared(caption["mean"], image["mean"], image["log_variance"])
+    return keras.ops.transpose(squares)

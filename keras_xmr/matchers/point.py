@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-
 from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.matchers.base import LogitMatcher, Matcher
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Cosine(Matcher):
     """Cosine of the angle between two embeddings; of Gaussians, between their means."""
 
@@ -23,13 +20,12 @@ class Cosine(Matcher):
         return distances.cosine(image["mean"], caption["mean"])
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class CosineLogits(LogitMatcher):
     """Log-odds of a match, scale * cosine + shift, as SigLIP has them (Zhai et al. 2023, Alg. 1).
 
     Args:
-        scale: Where the learned scale starts (t of the paper).
-        shift: Where the learned shift starts (b).
+        scale: Initial value of the learned scale (t of the paper).
+        shift: Initial value of the learned shift (b).
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -43,9 +39,8 @@ class CosineLogits(LogitMatcher):
         return self.logits(-distances.cosine(image["mean"], caption["mean"]))
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class OrderEmbedding(Matcher):
-    """Minus how far a caption is from standing below an image: -|max(0, caption - image)|_2.
+    """Minus the order violation of a caption and an image: -|max(0, caption - image)|_2.
 
     Vendrov et al. 2016, Eq. 2, as Faghri et al. 2018 use it: an image is an instance of what its
     captions say. Made for heads of points with `absolute: true`.

@@ -12,7 +12,7 @@ from keras_xmr.config.contracts import MatcherContract, SearchContract
 from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.layers import GlobalAttention, l2_normalize
-from keras_xmr.matchers.alignment import attend, in_tiles, linear
+from keras_xmr.matchers.alignment import attend, linear, score_in_tiles
 from keras_xmr.matchers.base import Matcher, Side
 
 Tensor = Any
@@ -23,7 +23,7 @@ _EPSILON = 1e-5
 
 
 class _Similarity(Matcher):
-    """What SAF and SGR share: a similarity vector of each word and of the whole, for each pair.
+    """Base class of SAF and SGR: similarity vectors of each word and of the whole, for each pair.
 
     The vector of a word is W |v - t|^2 on the unit sphere, with t the word and v the mean of the
     regions that attend to it; that of the whole likewise, with the global vectors of both sides
@@ -35,7 +35,7 @@ class _Similarity(Matcher):
 
     Args:
         similarity_dimension: S, width of the similarity vectors.
-        smoothing: What the attention of regions is multiplied by before its softmax.
+        smoothing: Factor of the attention logits of regions.
         dropout: Part of the numbers that are dropped in the attention for the global vectors.
         captions_at_once: Captions of a tile.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -105,9 +105,9 @@ class _Similarity(Matcher):
         """One vector of the similarity vectors of each pair.
 
         Args:
-            weights: What `pair_weights` gave.
+            weights: The weights of `pair_weights`.
             nodes: Similarity vectors (N, C, 1 + L, S), that of the whole first.
-            counts: 1 where a vector counts, 0 in the padding of its caption (C, 1 + L).
+            counts: 1 for valid vectors, 0 in the padding of its caption (C, 1 + L).
             training: Whether a model is trained.
 
         Returns:
@@ -116,7 +116,7 @@ class _Similarity(Matcher):
         raise NotImplementedError
 
     def keep(self, statistics: list[Tensor]) -> None:
-        """Keeps the statistics (M,) of the captions of a training step, where there are some."""
+        """Stores the statistics (M,) of the captions of a training step, if any."""
         del statistics
 
     def score(
@@ -125,10 +125,10 @@ class _Similarity(Matcher):
         """Scores pairs by how their words, and their global vectors, differ.
 
         Args:
-            weights: What `pair_weights` gave.
+            weights: The weights of `pair_weights`.
             local: Squared differences of words and the regions they attend to (N, C, L, D).
             whole: Squared differences of the global vectors (N, C, D).
-            mask: 1 where a word counts (C, L).
+            mask: 1 for words, 0 for padding (C, L).
             training: Whether a model is trained.
 
         Returns:
@@ -147,7 +147,7 @@ class _Similarity(Matcher):
             whole = _between(image["global"], caption["global"])
             return self.score(weights, local, whole, caption["mask"], training)
 
-        scores, *statistics = in_tiles(
+        scores, *statistics = score_in_tiles(
             score,
             self.pair_weights(),
             image,
@@ -161,9 +161,8 @@ class _Similarity(Matcher):
         return scores
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SAF(_Similarity):
-    """Similarity attention filtration: a mean of similarity vectors, weighted by what they tell.
+    """Similarity attention filtration: a mean of similarity vectors with learned weights.
 
     The weight of a vector is sigmoid(BatchNorm(w s)), over the sum of all weights of the pair
     (Diao et al. 2021, Eq. 8 and 9). In training the statistics of that normalisation are of each
@@ -171,7 +170,7 @@ class SAF(_Similarity):
     depend on tiles there either.
     """
 
-    CONTRACT = MatcherContract(in_parts=False)
+    CONTRACT = MatcherContract(tileable=False)
     STATISTICS = 2
 
     def add_layers(self) -> None:
@@ -224,9 +223,8 @@ class SAF(_Similarity):
             moving.assign(ops.power(_MOMENTUM, count) * moving + moved)
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SGR(_Similarity):
-    """Similarity graph reasoning: similarity vectors of a pair exchange what they know.
+    """Similarity graph reasoning: similarity vectors of a pair exchange information.
 
     In each step, every vector becomes ReLU(W (softmax(Wq s (Wk s)^T) s)); that of the whole is
     read out at the end (Diao et al. 2021, Eq. 6 and 7).
@@ -234,7 +232,7 @@ class SGR(_Similarity):
     Args:
         steps: Steps of reasoning.
         similarity_dimension: S, width of the similarity vectors.
-        smoothing: What the attention of regions is multiplied by before its softmax.
+        smoothing: Factor of the attention logits of regions.
         dropout: Part of the numbers that are dropped in the attention for the global vectors.
         captions_at_once: Captions of a tile.
         **kwargs: Passed on to `keras.layers.Layer`.
@@ -279,37 +277,38 @@ class SGR(_Similarity):
     ) -> tuple[Tensor, list[Tensor]]:
         for step in range(self.steps):
             # Nothing but the first node is read after the last step.
-            asking = nodes if step < self.steps - 1 else nodes[:, :, :1]
-            # (s Wq + bq) (s Wk + bk)^T, but for what softmax takes away: half of the work.
+            query_nodes = nodes if step < self.steps - 1 else nodes[:, :, :1]
+            # (s Wq + bq) (s Wk + bk)^T, up to terms that softmax cancels: half of the work.
             (query, bias), (key, _) = weights[f"query_{step}"], weights[f"key_{step}"]
             key = ops.transpose(key)
-            asking = linear(asking, [ops.matmul(query, key), ops.matmul(bias[None], key)[0]])
-            edges = ops.matmul(asking, ops.transpose(nodes, (0, 1, 3, 2)))
+            query_nodes = linear(
+                query_nodes, [ops.matmul(query, key), ops.matmul(bias[None], key)[0]]
+            )
+            edges = ops.matmul(query_nodes, ops.transpose(nodes, (0, 1, 3, 2)))
             edges = ops.where(counts[:, None, :] > 0, edges, -1e9)
             nodes = ops.matmul(ops.softmax(edges, axis=-1), nodes)
             nodes = ops.relu(linear(nodes, weights[f"graph_{step}"]))
         return nodes[:, :, 0], []
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SGRAF(Matcher):
     """The mean of the scores of SAF and SGR, on the same tokens.
 
     Diao et al. 2021 train two models, one with each, and average the scores of both. Here one
     model has both matchers and is trained by the loss of their mean: it costs one training and
-    one set of towers, and is not what the paper reports. That is `evaluate --runs=` with a
-    run of each.
+    one set of towers, unlike in the paper; for its results use `evaluate --runs=` with a run of
+    each.
 
     Args:
         steps: Steps of reasoning of SGR.
         similarity_dimension: S, width of the similarity vectors.
-        smoothing: What the attention of regions is multiplied by before its softmax.
+        smoothing: Factor of the attention logits of regions.
         dropout: Part of the numbers that are dropped in the attention for the global vectors.
         captions_at_once: Captions of a tile.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = MatcherContract(accepts=("tokens",), in_parts=False)
+    CONTRACT = MatcherContract(accepts=("tokens",), tileable=False)
     SEARCH = SearchContract(augmentation="token_means")
 
     def __init__(
@@ -341,17 +340,17 @@ class SGRAF(Matcher):
     def prepare(self, embedding: Embedding, side: Side, seed: Tensor | None = None) -> Embedding:
         """Adds the global vectors (B, D) of both."""
         seeds = (None, None) if seed is None else tf.unstack(tf.random.split(seed, 2))
-        found = {
+        vectors = {
             f"{part.name}_global": part.prepare(embedding, side, seed)["global"]
             for part, seed in zip((self.saf, self.sgr), seeds, strict=True)
         }
-        return embedding | found
+        return embedding | vectors
 
     def call(self, image: Embedding, caption: Embedding, training: bool = False) -> Tensor:
         def score(weights: list[Weights], image: Embedding, caption: Embedding) -> list[Tensor]:
             # Both attend alike, which is half of the work.
             local = _differences(image, caption, self.saf.smoothing)
-            found = [
+            scored = [
                 part.score(
                     weights[number],
                     local,
@@ -361,9 +360,9 @@ class SGRAF(Matcher):
                 )
                 for number, part in enumerate((self.saf, self.sgr))
             ]
-            return [0.5 * (found[0][0] + found[1][0]), *found[0][1:]]
+            return [0.5 * (scored[0][0] + scored[1][0]), *scored[0][1:]]
 
-        scores, *statistics = in_tiles(
+        scores, *statistics = score_in_tiles(
             score,
             [self.saf.pair_weights(), self.sgr.pair_weights()],
             image,

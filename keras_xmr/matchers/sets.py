@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import MatcherContract, SearchContract
@@ -15,7 +14,6 @@ from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.matchers.base import Matcher
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class MaxCosine(Matcher):
     """Largest cosine of one of the image's points and one of the caption's.
 
@@ -29,7 +27,6 @@ class MaxCosine(Matcher):
         return ops.max(distances.set_cosines(points(image), points(caption)), axis=(1, 3))
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class MeanCosine(Matcher):
     """Mean of the cosines of all of the image's points with all of the caption's."""
 
@@ -45,7 +42,6 @@ class MeanCosine(Matcher):
         return ops.matmul(centers[0], ops.transpose(centers[1]))
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class SmoothChamfer(Matcher):
     """Smooth-Chamfer similarity of two sets (Kim et al. 2023, Eq. 5).
 

@@ -23,7 +23,7 @@ from keras_xmr.metrics.agreement import (
 )
 from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.bootstrap import paired_bootstrap
-from keras_xmr.metrics.breakdown import PositivesBin, by_positives
+from keras_xmr.metrics.breakdown import by_positives
 from keras_xmr.metrics.chance import (
     Verdict,
     chance,
@@ -39,17 +39,14 @@ from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_na
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
     QueryMetrics,
-    Ranks,
     binary_preference,
     evaluate_direction,
     ndcg_at,
     positive_ranks,
-    summarize,
 )
 from keras_xmr.metrics.retrieval import (
     RetrievalMetrics,
     evaluate_scores,
-    fold_members,
 )
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
 from keras_xmr.metrics.score_tiles import ScoreTiles
@@ -64,10 +61,8 @@ __all__ = [
     "RSUM",
     "Measured",
     "Metric",
-    "PositivesBin",
     "QueryMetric",
     "QueryMetrics",
-    "Ranks",
     "Recall",
     "RetrievalMetrics",
     "ScoreMatrices",
@@ -84,7 +79,6 @@ __all__ = [
     "chance_recall",
     "evaluate_direction",
     "evaluate_scores",
-    "fold_members",
     "krippendorff_alpha",
     "mean_over_folds",
     "measure",
@@ -100,7 +94,6 @@ __all__ = [
     "retrieval",
     "rsum_difference",
     "semantic_precision",
-    "summarize",
     "verdict",
     "weighted_kappa",
     "write_queries",

@@ -20,7 +20,7 @@ from data_pipelines.text import (
     make_vocabulary,
     read_vocabulary,
 )
-from keras_xmr.config.registry import Choice, build, declared
+from keras_xmr.config.registry import Choice, build, contract_of
 from keras_xmr.config.schema import Config, weight_of
 from keras_xmr.encoders import InputSpec
 from keras_xmr.model.objective import Objective
@@ -29,18 +29,18 @@ from keras_xmr.model.towers import image_tower, text_tower
 
 
 class _Photos:
-    """What a model of photos has to know of its records."""
+    """The properties of records that a model of photos needs."""
 
     holds = "images"
     region_shape = None
 
 
 PHOTOS: Any = _Photos()
-"""In place of the records of a model of photos, which needs none."""
+"""Replaces the records of a model of photos, which needs none."""
 
 
-def own_tokenizer(config: Config) -> Tokenizer | None:
-    """The tokenizer that the text encoder brings along, if it does.
+def encoder_tokenizer(config: Config) -> Tokenizer | None:
+    """Loads the tokenizer of the text encoder, if it has one.
 
     Raises:
         EncoderError: If it cannot be loaded.
@@ -48,7 +48,9 @@ def own_tokenizer(config: Config) -> Tokenizer | None:
     return build("encoder", config.model.text.encoder).tokenizer(config.data.text.max_words)
 
 
-def build_tokenizer(config: Config, records: Records, own: Tokenizer | None = None) -> Tokenizer:
+def build_tokenizer(
+    config: Config, records: Records, tokenizer: Tokenizer | None = None
+) -> Tokenizer:
     """The tokenizer of the text encoder, or one with the vocabulary of the training captions.
 
     A training that begins with the weights of a run keeps the tokenizer of that.
@@ -56,17 +58,17 @@ def build_tokenizer(config: Config, records: Records, own: Tokenizer | None = No
     Args:
         config: The config.
         records: The records.
-        own: The tokenizer of the text encoder, if it has been loaded before.
+        tokenizer: The tokenizer of the text encoder, if it has been loaded before.
 
     Raises:
         EncoderError: If that of the text encoder cannot be loaded.
-        UserError: If a run is to be gone on from that does not hold it.
+        UserError: If the run of `train.initial_weights` does not have one.
     """
     if config.train.initial_weights is not None:
         return restore_tokenizer(config, config.train.initial_weights)
-    own = own_tokenizer(config) if own is None else own
-    if own is not None:
-        return own
+    tokenizer = encoder_tokenizer(config) if tokenizer is None else tokenizer
+    if tokenizer is not None:
+        return tokenizer
     counts = Counter(dict(records.word_counts()))
     vocabulary = make_vocabulary(counts, config.data.text.min_count)
     return WordTokenizer(vocabulary, config.data.text.max_words)
@@ -76,12 +78,12 @@ def restore_tokenizer(config: Config, folder: Path) -> Tokenizer:
     """The tokenizer of a run, from nothing but its folder.
 
     Raises:
-        UserError: If the folder does not hold it.
+        UserError: If the folder does not have it.
     """
     encoder = build("encoder", config.model.text.encoder)
     max_words = config.data.text.max_words
-    if (own := encoder.restore_tokenizer(folder, max_words)) is not None:
-        return own
+    if (tokenizer := encoder.restore_tokenizer(folder, max_words)) is not None:
+        return tokenizer
     try:
         return WordTokenizer(read_vocabulary(folder / VOCABULARY), max_words)
     except (OSError, ValueError) as error:
@@ -113,7 +115,7 @@ def build_model(
         seed=config.seed,
     )
 
-    def of(side: str) -> InputSpec:
+    def side_spec(side: str) -> InputSpec:
         loads = pretrained if isinstance(pretrained, bool) else side in pretrained
         return replace(spec, pretrained=loads)
 
@@ -121,8 +123,8 @@ def build_model(
     losses = [build("loss", choice, **_words(choice, tokenizer)) for choice in config.objective]
     weights = [weight_of(choice) for choice in config.objective]
     return Retriever(
-        image_tower(options.image, options.dimension, of("image")),
-        text_tower(options.text, options.dimension, of("text")),
+        image_tower(options.image, options.dimension, side_spec("image")),
+        text_tower(options.text, options.dimension, side_spec("text")),
         build("matcher", options.matcher, name="matcher"),
         Objective(losses, weights),
         judgements=config.data.judgements,
@@ -134,7 +136,7 @@ def build_model(
 
 
 def _words(choice: Choice, tokenizer: Tokenizer) -> dict[str, int]:
-    """What a loss that reads captions has to know of the tokenizer."""
-    if not declared("loss", choice).reads_words:
+    """Arguments on the tokenizer for a loss that reads captions."""
+    if not contract_of("loss", choice).reads_words:
         return {}
     return {"vocabulary": len(tokenizer), "pad": tokenizer.pad}

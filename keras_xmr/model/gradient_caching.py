@@ -18,13 +18,13 @@ Tensor = Any
 class Chunks:
     """One side of a batch, which a tower embeds in chunks, twice.
 
-    The first time nothing is kept of a chunk but its embeddings; from the gradient of a loss by
-    all of them, the second time gives that by the weights. Both times layers that drop numbers out
-    draw the same ones, so the gradient is that of embedding the chunks once, and keeping all.
+    The first pass keeps only the embeddings of a chunk; the second pass computes the gradient by
+    the weights from that by the embeddings. Dropout draws the same numbers in both passes, so the
+    gradient is that of a single pass which keeps everything.
 
     Args:
-        tower: Makes an embedding of each item that no other item has a part in.
-        inputs: What it is called on, of B items.
+        tower: A tower that embeds each item independently of the others.
+        inputs: Its inputs, of B items.
         size: Items in a chunk; the last one may have less.
     """
 
@@ -34,11 +34,11 @@ class Chunks:
         self._size = size
         self._count = -(-tf.shape(self._inputs)[0] // size)
         weights = {id(weight) for weight in tower.weights}
-        # What is no weight is the state of a random generator.
+        # Variables that are not weights are states of random generators.
         self._states = [state for state in tower.variables if id(state) not in weights]
 
     def embed(self) -> Embedding:
-        """Embeddings of all B items, which know nothing of the weights."""
+        """Embeddings of all B items, without a gradient by the weights."""
         outputs = tf.nest.flatten(self.tower.output)
         made = [self._array(out.dtype, (None, *out.shape[1:])) for out in outputs]
         begins = [self._array(state.dtype, state.shape) for state in self._states]
@@ -46,19 +46,19 @@ class Chunks:
         def body(number: Tensor, made: Any, begins: Any) -> Any:
             states = [tf.identity(state.value) for state in self._states]
             begins = [a.write(number, state) for a, state in zip(begins, states, strict=True)]
-            found = self._embed_chunk(number)
+            embedded = self._embed_chunk(number)
             return (
                 number + 1,
-                [a.write(number, x) for a, x in zip(made, found, strict=True)],
+                [a.write(number, x) for a, x in zip(made, embedded, strict=True)],
                 begins,
             )
 
         _, made, self._begins = self._each((made, begins), body)
-        found = [
+        embeddings = [
             tf.ensure_shape(array.concat(), (None, *out.shape[1:]))
             for array, out in zip(made, outputs, strict=True)
         ]
-        return tf.nest.pack_sequence_as(self.tower.output, found)
+        return tf.nest.pack_sequence_as(self.tower.output, embeddings)
 
     def gradients(self, upstream: Embedding) -> list[Tensor]:
         """Gradients by the trainable variables of the tower; `embed` comes first.
@@ -74,10 +74,10 @@ class Chunks:
             for state, begin in zip(self._states, self._begins, strict=True):
                 state.assign(begin.read(number))
             with tf.GradientTape() as tape:
-                found = self._embed_chunk(number)
-            targets = [found[position] for position in read]
-            given = [self._chunk(slopes[position], number) for position in read]
-            parts = tape.gradient(targets, variables, output_gradients=given)
+                embedded = self._embed_chunk(number)
+            targets = [embedded[position] for position in read]
+            slope_chunks = [self._chunk(slopes[position], number) for position in read]
+            parts = tape.gradient(targets, variables, output_gradients=slope_chunks)
             parts = dense(parts, variables)
             return number + 1, [total + part for total, part in zip(sums, parts, strict=True)]
 
@@ -85,7 +85,7 @@ class Chunks:
         return list(self._each((zeros,), body)[1])
 
     def _each(self, begin: tuple[Any, ...], body: Any) -> Any:
-        """What a body makes of all chunks, one after another."""
+        """Runs a loop body on all chunks, one after another."""
         return tf.while_loop(
             lambda number, *_: number < self._count,
             body,
@@ -118,10 +118,10 @@ def dense(gradients: Sequence[Tensor | None], variables: Sequence[keras.Variable
 
 
 def check_towers(towers: dict[str, keras.Model]) -> None:
-    """Checks that towers embed an item as they do whatever else stands in the chunk.
+    """Checks that towers embed each item independently of the rest of the chunk.
 
     Args:
-        towers: By what they embed.
+        towers: The towers, by side.
 
     Raises:
         ArgumentError: If one normalises by the statistics of a batch.

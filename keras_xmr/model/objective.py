@@ -33,7 +33,7 @@ class Objective(keras.layers.Layer):
         needs_caption_ids: Whether a loss reads the captions themselves.
 
     Raises:
-        ArgumentError: If these are not losses, with a finite weight from 0 on for each.
+        ArgumentError: If these are not losses, each with a finite weight of at least 0.
     """
 
     def __init__(self, losses: Sequence[Loss], weights: Sequence[float], **kwargs: Any) -> None:
@@ -81,48 +81,50 @@ class Objective(keras.layers.Layer):
 
         return self._added(parts, relations)
 
-    def of_replica(
+    def compute_replica_share(
         self, whole: Queries, rows: Queries, columns: Queries, replicas: int, step: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What one of several replicas adds to both.
+        """The share of one of several replicas in both.
 
         Args:
             whole: All images of the global batch, as queries.
             rows: The images of the replica, as queries.
             columns: Its captions.
-            replicas: How many there are. A loss that is no sum over queries each of them computes
-                whole, and adds an even part of it.
+            replicas: Number of replicas. A loss that is not a sum over queries is computed whole by
+                each of them, and divided by their number.
             step: The number of steps trained so far.
         """
 
         def parts(loss: Loss) -> dict[str, Tensor]:
-            if isinstance(loss, QueriesLoss) and loss.adds_up:
-                return loss.of_queries(rows, columns, step)
+            if isinstance(loss, QueriesLoss) and loss.is_sum_over_queries:
+                return loss.sum_over_queries(rows, columns, step)
             more = {"step": step} if loss.contract.reads_step else {}
             scores = whole.scores if loss.contract.reads_scores else None
-            found = loss(scores, whole.queries, whole.candidates, whole.relations, **more)
-            return {part: value / replicas for part, value in found.items()}
+            values = loss(scores, whole.queries, whole.candidates, whole.relations, **more)
+            return {part: value / replicas for part, value in values.items()}
 
         return self._added(parts, whole.relations)
 
     @property
     def warmup_steps(self) -> int:
-        """For how many first steps of a training a loss is another one than after them."""
+        """Number of first steps of a training in which a loss differs from later steps."""
         return max((loss.warmup_steps for loss in self.losses_), default=0)
 
     @property
     def reads_whole_scores(self) -> bool:
         """Whether a loss reads the scores of all pairs, wherever it is computed."""
-        return any(loss.contract.reads_scores and not loss.adds_up for loss in self.losses_)
+        return any(
+            loss.contract.reads_scores and not loss.is_sum_over_queries for loss in self.losses_
+        )
 
-    def read_of_all(self, embedding: Embedding) -> Embedding:
-        """What is read of all items of an embedding: scored, or read by a loss of the whole batch.
+    def select_gathered(self, embedding: Embedding) -> Embedding:
+        """Selects the keys of an embedding that are read of the whole global batch.
 
-        What else there is a loss reads item by item.
+        The matcher reads them, or a loss that is not a sum over queries.
         """
         names = set(for_matching(embedding))
         for loss in self.losses_:
-            if not loss.adds_up:
+            if not loss.is_sum_over_queries:
                 names |= set(loss.contract.keys)
         return {name: tensor for name, tensor in embedding.items() if name in names}
 
@@ -149,12 +151,12 @@ class Objective(keras.layers.Layer):
 
     def trivial_values(self, scores: Tensor, relations: Relations) -> dict[str, float]:
         """For each loss that knows it, the value at which it gets stuck; see `Loss`."""
-        found = {}
+        values = {}
         for name, loss in zip(self._loss_names, self.losses_, strict=True):
             value = loss.trivial_value(scores, relations)
             if value is not None:
-                found[name] = float(value)
-        return found
+                values[name] = float(value)
+        return values
 
     def get_config(self) -> dict[str, Any]:
         losses = [keras.saving.serialize_keras_object(loss) for loss in self.losses_]
@@ -180,7 +182,7 @@ def _check(losses: Any, weights: Any) -> None:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """The names, with a number where one stands twice."""
+    """Appends numbers to names that occur several times."""
     return [
         name if names.count(name) == 1 else f"{name}_{names[:position].count(name) + 1}"
         for position, name in enumerate(names)

@@ -1,4 +1,4 @@
-"""Who matches whom in a batch."""
+"""Relations of the images and captions of a batch."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ def relations(y: dict[str, Any], judgements: MatchRule) -> Relations:
         y: What identifies the images: `image_id` (N,) and, with classes, `labels` (N, 1); and the
             same of the images that the captions are of, `caption_image_id` (M,) or
             `caption_labels` (M, 1), where the batch is not one of pairs. Where images are mixed,
-            `mix_ratio`, float (N,), the part of each image that is its own, and `mix_image_id` or
+            `mix_ratio`, float (N,), the share of the first image, and `mix_image_id` or
             `mix_labels` of the image that the rest is of. If a loss needs it, also `relevance`,
             float32 (N, M), which is passed on. And `judged`, float32 (N, M), where people have
-            said how far a pair matches, from 0 to 1, NaN where nobody has: that goes before all.
-        judgements: "pairs" calls a caption right for the image that it was written for, however
-            often that image stands in the batch; "classes" for every image of its class.
+            said how far a pair matches, from 0 to 1, and NaN elsewhere: it takes precedence.
+        judgements: "pairs" matches a caption with the image that it was written for, wherever
+            that image is in the batch; "classes" with every image of its class.
     """
     ids = captions = _ids(y, judgements)
     if {"caption_image_id", "caption_labels"} & y.keys():
         captions = _ids(y, judgements, "caption_")
-    found = {"positives": ops.equal(ids[:, None], captions[None, :])}
+    batch_relations = {"positives": ops.equal(ids[:, None], captions[None, :])}
     if "mix_ratio" in y:
         others = _ids(y, judgements, "mix_")
         ratio = y["mix_ratio"][:, None]
-        own = ops.cast(found["positives"], "float32")
+        first = ops.cast(batch_relations["positives"], "float32")
         other = ops.cast(ops.equal(others[:, None], captions[None, :]), "float32")
-        found["targets"] = ratio * own + (1.0 - ratio) * other
+        batch_relations["targets"] = ratio * first + (1.0 - ratio) * other
     if "judged" in y:
         unknown, judged = ops.isnan(y["judged"]), y["judged"]
-        annotated = ops.cast(found["positives"], "float32")
-        found["targets"] = ops.where(unknown, annotated, judged)
-        found["positives"] = found["targets"] > 0
+        annotated = ops.cast(batch_relations["positives"], "float32")
+        batch_relations["targets"] = ops.where(unknown, annotated, judged)
+        batch_relations["positives"] = batch_relations["targets"] > 0
     if "relevance" in y:
-        found["relevance"] = y["relevance"]
-    return found
+        batch_relations["relevance"] = y["relevance"]
+    return batch_relations
 
 
 def targets_read(y: dict[str, Any], judgements: MatchRule, objective: Any) -> dict[str, Any]:
-    """What `relations` reads of it for an objective."""
+    """Selects the targets that `relations` reads for an objective."""
     ids = "image_id" if judgements == "pairs" else "labels"
     names = {ids, f"caption_{ids}", f"mix_{ids}", "mix_ratio", "judged"}
     if objective.needs_relevance:

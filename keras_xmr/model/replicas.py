@@ -1,4 +1,4 @@
-"""One batch on several replicas: what they gather and add up, and which part of it is whose."""
+"""One batch on several replicas: gathering, sums, and the share of each replica."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Part(NamedTuple):
     size: Tensor
     count: Tensor
 
-    def of(self, tensor: Tensor) -> Tensor:
-        """These items of all."""
-        own = tensor[self.first : self.first + self.size]
-        return tf.ensure_shape(own, [None, *tensor.shape[1:]])
+    def take(self, tensor: Tensor) -> Tensor:
+        """Selects these items from all."""
+        items = tensor[self.first : self.first + self.size]
+        return tf.ensure_shape(items, [None, *tensor.shape[1:]])
 
     @property
     def share(self) -> Tensor:
-        """Which part of the batch they are."""
+        """Their share of the batch."""
         return tf.cast(self.size, tf.float32) / tf.cast(self.count, tf.float32)
 
 
@@ -37,36 +37,36 @@ def num_replicas() -> int:
 
 
 def gather(tree: Any) -> tuple[Any, Part]:
-    """The tensors of all replicas, one replica after another, and which items are its own.
+    """Concatenates the tensors of all replicas; also returns which items are of this replica.
 
-    They go as one tensor, through which gradients flow back to floats: each round over the network
-    has a price, however little it brings.
+    They travel as one tensor, since each round over the network is costly. Gradients flow back to
+    floats.
 
     Args:
         tree: Tensors (n, ...) of the items of this replica.
     """
     tensors = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tree)]
-    own, size = _own_number(tf.distribute.get_replica_context()), tf.shape(tensors[0])[0]
-    columns = [tf.fill([size, 1], own), *map(_columns, tensors)]
+    replica, size = _replica_number(tf.distribute.get_replica_context()), tf.shape(tensors[0])[0]
+    columns = [tf.fill([size, 1], replica), *map(_columns, tensors)]
     packed = _gather(tf.concat(columns, axis=1))
     owners, *parts = tf.split(packed, [tf.shape(part)[1] for part in columns], axis=1)
-    found = [_restored(*pair) for pair in zip(parts, tensors, strict=True)]
-    part = Part(_count_before(owners, own), size, tf.shape(owners)[0])
-    return tf.nest.pack_sequence_as(tree, found), part
+    gathered = [_restored(*pair) for pair in zip(parts, tensors, strict=True)]
+    part = Part(_count_before(owners, replica), size, tf.shape(owners)[0])
+    return tf.nest.pack_sequence_as(tree, gathered), part
 
 
 def gather_batch(
     image: Embedding, caption: Embedding, y: dict[str, Tensor]
 ) -> tuple[tuple[Embedding, Embedding, dict[str, Tensor]], tuple[Part, Part]]:
-    """The global batch, and which images and which captions of it are those of this replica."""
-    of_captions = {name: tensor for name, tensor in y.items() if name.startswith("caption_")}
-    if not of_captions:
-        found, part = gather((image, caption, y))
-        return found, (part, part)
-    of_images = {name: tensor for name, tensor in y.items() if name not in of_captions}
-    (image, of_images), images = gather((image, of_images))
-    (caption, of_captions), captions = gather((caption, of_captions))
-    return (image, caption, of_images | of_captions), (images, captions)
+    """Gathers the global batch, and returns which images and captions are of this replica."""
+    caption_targets = {name: tensor for name, tensor in y.items() if name.startswith("caption_")}
+    if not caption_targets:
+        batch, part = gather((image, caption, y))
+        return batch, (part, part)
+    image_targets = {name: tensor for name, tensor in y.items() if name not in caption_targets}
+    (image, image_targets), images = gather((image, image_targets))
+    (caption, caption_targets), captions = gather((caption, caption_targets))
+    return (image, caption, image_targets | caption_targets), (images, captions)
 
 
 def shares(
@@ -83,26 +83,26 @@ def shares(
         parts: Which images, and which captions, are those of the replica.
         local: Their embeddings as its towers have made them.
         score: Scores images with captions; None where the scores of all pairs are computed anyway.
-        exchange: Makes of a scalar those of all replicas.
+        exchange: Collects a scalar of each replica.
     """
-    found = []
-    for number, side in enumerate((whole, whole.turned())):
+    sides = []
+    for number, side in enumerate((whole, whole.transposed())):
         part = parts[number]
-        own = {name: part.of(tensor) for name, tensor in side.queries.items()}
-        own |= {name: tensor for name, tensor in local[number].items() if name not in own}
+        items = {name: part.take(tensor) for name, tensor in side.queries.items()}
+        items |= {name: tensor for name, tensor in local[number].items() if name not in items}
 
-        def scores(side: Queries = side, part: Part = part, own: Embedding = own) -> Tensor:
+        def scores(side: Queries = side, part: Part = part, items: Embedding = items) -> Tensor:
             if score is None:
-                return part.of(side.scores)
+                return part.take(side.scores)
             if side is whole:
-                return score(own, side.candidates)
-            return tf.transpose(score(side.candidates, own))
+                return score(items, side.candidates)
+            return tf.transpose(score(side.candidates, items))
 
-        related = {name: part.of(values) for name, values in side.relations.items()}
-        found.append(
+        related = {name: part.take(values) for name, values in side.relations.items()}
+        sides.append(
             Queries(
                 scores,
-                own,
+                items,
                 side.candidates,
                 related,
                 batch_positives=side.positives,
@@ -111,34 +111,34 @@ def shares(
                 exchange=exchange,
             )
         )
-    return found[0], found[1]
+    return sides[0], sides[1]
 
 
 @tf.custom_gradient
 def _gather(rows: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Rows (n, D) of all replicas, whose first number is that of the replica.
+    """Gathers rows (n, D) of all replicas; their first number is that of the replica.
 
-    The gradient that TensorFlow has of it asks for the sizes of the parts again.
+    The gradient of TensorFlow would communicate the sizes of the parts again.
     """
     context = tf.distribute.get_replica_context()
-    # What comes straight from the data has no device, and several workers ask for one.
-    found = context.all_gather(tf.identity(rows), axis=0)
+    # Tensors straight from the data have no device, which several workers need.
+    gathered = context.all_gather(tf.identity(rows), axis=0)
 
     def gradient(upstream: Tensor) -> Tensor:
         sums = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
-        first = _count_before(found[:, 0], _own_number(context))
+        first = _count_before(gathered[:, 0], _replica_number(context))
         return sums[first : first + tf.shape(rows)[0]]
 
-    return found, gradient
+    return gathered, gradient
 
 
-def _own_number(context: tf.distribute.ReplicaContext) -> Tensor:
+def _replica_number(context: tf.distribute.ReplicaContext) -> Tensor:
     return tf.cast(context.replica_id_in_sync_group, tf.float32)
 
 
-def _count_before(owners: Tensor, own: Tensor) -> Tensor:
-    """How many items are of replicas before this one."""
-    return tf.math.count_nonzero(owners < own, dtype=tf.int32)
+def _count_before(owners: Tensor, replica: Tensor) -> Tensor:
+    """Number of items of the replicas before this one."""
+    return tf.math.count_nonzero(owners < replica, dtype=tf.int32)
 
 
 def _columns(tensor: Tensor) -> Tensor:
@@ -151,18 +151,18 @@ def _columns(tensor: Tensor) -> Tensor:
 
 
 def _restored(columns: Tensor, like: Tensor) -> Tensor:
-    """What `_columns` has made of tensors like this one."""
+    """Inverts `_columns` for a tensor like this one."""
     shape = tf.concat([[-1], tf.shape(like)[1:]], axis=0)
     if like.dtype.is_floating:
-        found = tf.reshape(columns, shape)
+        values = tf.reshape(columns, shape)
     else:
         pieces = tf.reshape(columns, tf.concat([shape, [4]], axis=0))
-        found = tf.bitcast(tf.cast(pieces, tf.uint16), tf.int64)
-    return tf.cast(tf.ensure_shape(found, [None, *like.shape[1:]]), like.dtype)
+        values = tf.bitcast(tf.cast(pieces, tf.uint16), tf.int64)
+    return tf.cast(tf.ensure_shape(values, [None, *like.shape[1:]]), like.dtype)
 
 
-def same_length(embedding: Embedding) -> Embedding:
-    """Tokens padded to the longest of all replicas: each may have padded a batch of its own."""
+def pad_to_longest(embedding: Embedding) -> Embedding:
+    """Pads tokens to the longest of all replicas, since each pads its part alone."""
     if embeddings.kind(embedding) != "tokens":
         return embedding
     context = tf.distribute.get_replica_context()
@@ -174,8 +174,10 @@ def same_length(embedding: Embedding) -> Embedding:
     }
 
 
-def summed(tensors: Sequence[Tensor], scalars: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-    """The sums of float tensors over the replicas, and those of scalars, all at once."""
+def sum_over_replicas(
+    tensors: Sequence[Tensor], scalars: Sequence[Tensor]
+) -> tuple[list[Tensor], Any]:
+    """Sums float tensors and scalars over the replicas, all at once."""
     if num_replicas() == 1:
         return list(tensors), scalars
     context = tf.distribute.get_replica_context()
@@ -184,10 +186,10 @@ def summed(tensors: Sequence[Tensor], scalars: Sequence[Tensor]) -> tuple[list[T
     return sums, tf.unstack(values)
 
 
-def of_every_replica(value: Tensor) -> Tensor:
-    """A scalar of all replicas, float32 (R,), without a gradient."""
+def collect_scalar(value: Tensor) -> Tensor:
+    """Collects a scalar of each replica, float32 (R,), without a gradient."""
     replicas = num_replicas()
     context = tf.distribute.get_replica_context()
-    own = tf.one_hot(context.replica_id_in_sync_group, replicas, on_value=True, off_value=False)
-    places = tf.where(own, tf.stop_gradient(value), tf.zeros([replicas]))
+    is_this = tf.one_hot(context.replica_id_in_sync_group, replicas, on_value=True, off_value=False)
+    places = tf.where(is_this, tf.stop_gradient(value), tf.zeros([replicas]))
     return context.all_reduce(tf.distribute.ReduceOp.SUM, places)

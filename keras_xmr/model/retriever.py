@@ -20,12 +20,12 @@ from keras_xmr.model.gradient_caching import Chunks, check_towers, dense
 from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import MatchRule, relations, targets_read
 from keras_xmr.model.replicas import (
+    collect_scalar,
     gather_batch,
     num_replicas,
-    of_every_replica,
-    same_length,
+    pad_to_longest,
     shares,
-    summed,
+    sum_over_replicas,
 )
 from keras_xmr.model.step_logs import StepLogs
 from keras_xmr.model.validation import (
@@ -36,7 +36,7 @@ from keras_xmr.model.validation import (
     check_pairs,
     check_parts,
 )
-from keras_xmr.optimizers import take_sums
+from keras_xmr.optimizers import accept_summed_gradients
 
 Tensor = Any
 
@@ -49,12 +49,12 @@ class Retriever(StepLogs):
 
     The objective is over the global batch, however many replicas share it: embeddings are
     gathered, every replica takes its items as queries, and losses and gradients, added up, equal
-    those of one device. Losses that are no sums over queries each replica computes whole.
+    those of one device. Losses that are not sums over queries are computed whole by each replica.
 
     Args:
         image_tower: Functional model from images to an embedding, or to a tensor (N, D), which
             is an embedding of points.
-        text_tower: The same from captions: from word ids, or whatever else stands for them.
+        text_tower: The same from captions: from word ids, or any other input.
         matcher: Makes scores of embeddings.
         objective: A loss, several, or an `Objective` with their weights.
         judgements: What counts as a match in a training batch, "pairs" or "classes".
@@ -65,22 +65,22 @@ class Retriever(StepLogs):
         **kwargs: Passed on to `keras.Model`.
 
     Raises:
-        ArgumentError: If a part is none, or they do not fit together.
+        ArgumentError: If a part has a wrong type, or parts do not fit together.
         BackendError: If Keras has another backend than TensorFlow.
 
     Attributes:
         global_step: Steps trained, over all phases.
-        watched: Names of the numbers that a step is watched by.
+        watched: Names of the numbers that are monitored in each step.
         last_values: Those numbers in the last step.
         first_nonfinite_step: The first step in which one of them was not finite; 0 for none.
-        bad_part: Which of them: a loss, or a part of one, where others were finite.
+        bad_part: The index of that number: a loss, or a part of one, where others were finite.
         feature_tower: Where not None, the model is called on local features of images in place
             of images: the rest of the image tower, which shares its layers with it.
         caption_feature_tower: The same of captions, in place of word ids.
 
     Called on `{"image": ..., "caption": ...}`, or on a pair of both, it returns the embeddings of
     both under these keys. It is trained on `(x, image_ids)`: pairs with the same number, int (N,),
-    are of one image, and all right for each other. With `judgements="classes"` these are numbers
+    are of one image, and all match. With `judgements="classes"` these are numbers
     of classes.
     """
 
@@ -126,8 +126,8 @@ class Retriever(StepLogs):
         self.built = True
 
     def _build_parts(self) -> None:
-        """Builds the matcher and the losses, whose weights must be there before any are loaded."""
-        self.matcher.follow(self.objective.losses_)
+        """Builds the matcher and the losses, so that their weights exist before any are loaded."""
+        self.matcher.share_parameters_with(self.objective.losses_)
         outputs = (self.image_tower.output, self.text_tower.output)
         if not self.matcher.built and embeddings.kind(outputs[0]) == "tokens":
             # By shapes alone: it matters whether the number of regions varies.
@@ -141,7 +141,7 @@ class Retriever(StepLogs):
             self.objective.build(pairs, image_shape, caption_shape, {"positives": pairs})
 
     def _note(self, name: str, dtype: str, *shape: int) -> Any:
-        """A variable in which training notes how it goes; the same on every replica."""
+        """Adds a variable that records training; the same on every replica."""
         return self.add_weight(
             name=name,
             shape=shape,
@@ -153,20 +153,20 @@ class Retriever(StepLogs):
 
     @property
     def image_entrance(self) -> keras.Model:
-        """The tower that the model calls on what a batch has of its images."""
+        """The image tower, or its part after the encoder where batches hold features."""
         return self.image_tower if self.feature_tower is None else self.feature_tower
 
     @property
     def caption_entrance(self) -> keras.Model:
-        """The tower that the model calls on what a batch has of its captions."""
+        """The text tower, or its part after the encoder where batches hold features."""
         tower = self.caption_feature_tower
         return self.text_tower if tower is None else tower
 
-    def entrances(self) -> dict[str, keras.Model]:
-        """Both, under the keys of what the model is called on.
+    def input_models(self) -> dict[str, keras.Model]:
+        """Both, under the keys of the inputs.
 
-        No property: Keras would name the saved weights after it, as the first that holds them, and
-        not load those of older runs.
+        Not a property: Keras would name the saved weights after it, as the first attribute that
+        holds them, and not load those of earlier runs.
         """
         return {"image": self.image_entrance, "caption": self.caption_entrance}
 
@@ -191,7 +191,7 @@ class Retriever(StepLogs):
         Args:
             optimizer: The optimizer.
             loss: None: the model has its losses.
-            metrics: What is measured in each batch, such as `keras_xmr.metrics.Recall(k=10)`.
+            metrics: Metrics of each batch, such as `keras_xmr.metrics.Recall(k=10)`.
             jit_compile: Whether the step is compiled with XLA, which not all losses can be.
             **kwargs: Passed on to `keras.Model.compile`.
 
@@ -200,9 +200,9 @@ class Retriever(StepLogs):
                 caching a tower that is trained with batch normalisation.
         """
         if self.gradient_caching is not None:
-            check_towers(self.entrances())
+            check_towers(self.input_models())
         if loss is not None:
-            raise ArgumentError("the loss is given to Retriever(...), not to compile")
+            raise ArgumentError("pass the loss to Retriever(...), not to compile()")
         metrics = [] if metrics is None else list(metrics)
         for metric in metrics:
             if not isinstance(metric, Recall):
@@ -211,7 +211,7 @@ class Retriever(StepLogs):
                 )
         super().compile(optimizer, jit_compile=jit_compile, **kwargs)
         self.recalls = metrics
-        take_sums(self.optimizer)
+        accept_summed_gradients(self.optimizer)
 
     def get_compile_config(self) -> dict[str, Any] | None:
         config = super().get_compile_config()
@@ -232,9 +232,9 @@ class Retriever(StepLogs):
             **kwargs: Passed on too.
 
         Raises:
-            ArgumentError: If these are no pairs, or texts where the tower takes word ids.
+            ArgumentError: If these are not pairs, or texts where the tower takes word ids.
         """
-        check_pairs(x, y, self.entrances())
+        check_pairs(x, y, self.input_models())
         return super().fit(x, y, *args, **kwargs)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
@@ -265,7 +265,7 @@ class Retriever(StepLogs):
         sample_weight: Any = None,
         training: bool = True,
     ) -> Tensor:
-        """What this replica adds to the objective over the global batch.
+        """The share of this replica in the objective over the global batch.
 
         Its gradients, summed over the replicas, are those of one device.
         """
@@ -277,8 +277,8 @@ class Retriever(StepLogs):
     def _add_up(
         self, loss: Tensor, log: dict[str, Tensor], gradients: Sequence[Tensor] = ()
     ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-        """What all replicas add to them; numbers for the log count in their means."""
-        gradients, (loss, *values) = summed(gradients, [loss, *log.values()])
+        """Sums them over all replicas, and updates the means of the log."""
+        gradients, (loss, *values) = sum_over_replicas(gradients, [loss, *log.values()])
         log = dict(zip(log, values, strict=True))
         for name, value in log.items():
             self.trackers[name].update_state(value)
@@ -287,25 +287,27 @@ class Retriever(StepLogs):
     def _objective(
         self, embedded: dict[str, Embedding], x: Any, y: Any, training: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """What this replica adds to the objective, and to the numbers for the log."""
+        """The share of this replica in the objective, and in the numbers of the log."""
         y = targets_read(as_targets(y, self.judgements), self.judgements, self.objective)
         image, caption, step = embedded["image"], embedded["caption"], self.global_step.value
         if self.objective.needs_caption_ids:
             caption = caption | {"word_ids": tf.cast(as_inputs(x)["caption"], tf.float32)}
         if num_replicas() > 1:
             whole, rows, columns = self._shares(image, caption, y, training)
-            loss, log = self.objective.of_replica(whole, rows, columns, num_replicas(), step)
+            loss, log = self.objective.compute_replica_share(
+                whole, rows, columns, num_replicas(), step
+            )
         else:
             whole = self._whole(image, caption, y, training)
-            rows, columns = whole, whole.turned()
+            rows, columns = whole, whole.transposed()
             parts = (whole.scores, whole.queries, whole.candidates, whole.relations)
             loss, log = self.objective(*parts, step=step)
         if self.recalls:
             self._measure(whole)
-        for side, own in (("image", rows), ("caption", columns)):
-            if "log_variance" in own.queries:
-                sigma = tf.reduce_mean(embeddings.log_sigma(own.queries))
-                log[f"{side}_log_sigma"] = own.share * sigma
+        for side, items in (("image", rows), ("caption", columns)):
+            if "log_variance" in items.queries:
+                sigma = tf.reduce_mean(embeddings.log_sigma(items.queries))
+                log[f"{side}_log_sigma"] = items.share * sigma
         return loss, log
 
     def _whole(self, image: Embedding, caption: Embedding, y: Any, training: bool) -> Queries:
@@ -328,18 +330,20 @@ class Retriever(StepLogs):
     ) -> tuple[Queries, Queries, Queries]:
         """All images of the global batch as queries, and the images and captions of this replica.
 
-        What no other replica reads of them is not gathered.
+        Keys that no other replica reads are not gathered.
         """
-        image, caption = same_length(image), same_length(caption)
-        read_of_all = self.objective.read_of_all
-        (images, captions, y), parts = gather_batch(read_of_all(image), read_of_all(caption), y)
+        image, caption = pad_to_longest(image), pad_to_longest(caption)
+        select_gathered = self.objective.select_gathered
+        (images, captions, y), parts = gather_batch(
+            select_gathered(image), select_gathered(caption), y
+        )
         whole = self._whole(images, captions, y, training)
         scores = None
-        if self.matcher.contract.in_parts and not (
+        if self.matcher.contract.tileable and not (
             self.recalls or self.objective.reads_whole_scores
         ):
             scores = partial(self.matcher, training=training)
-        return whole, *shares(whole, parts, (image, caption), scores, of_every_replica)
+        return whole, *shares(whole, parts, (image, caption), scores, collect_scalar)
 
     def _measure(self, batch: Queries) -> None:
         """Counts the batch in the metrics that the model was compiled with."""
@@ -357,7 +361,7 @@ class Retriever(StepLogs):
             if self.gradient_caching is None
             else self._cached_gradients(x, y, self.gradient_caching)
         )
-        # Before anyone looks at them: all replicas must find the same gradients not finite.
+        # Before they are checked: all replicas must agree on gradients that are not finite.
         loss, log, gradients = self._add_up(loss, log, gradients)
         self._loss_tracker.update_state(loss)
         gradients, norm = self._clip(gradients)
@@ -367,7 +371,7 @@ class Retriever(StepLogs):
         return self.step_logs()
 
     def _plain_gradients(self, x: Any, y: Any) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-        """What this replica adds to the objective and to the log, and the gradients of that."""
+        """The share of this replica in the objective and in the log, and its gradients."""
         with tf.GradientTape() as tape:
             loss, log = self._objective(self(x, training=True), x, y, training=True)
             scaled = self.optimizer.scale_loss(loss)
@@ -377,9 +381,9 @@ class Retriever(StepLogs):
     def _cached_gradients(
         self, x: Any, y: Any, size: int
     ) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
-        """The same, by way of embeddings in chunks of so many items."""
+        """The same, with embeddings in chunks of `size` items."""
         inputs = as_inputs(x)
-        chunks = {side: Chunks(t, inputs[side], size) for side, t in self.entrances().items()}
+        chunks = {side: Chunks(t, inputs[side], size) for side, t in self.input_models().items()}
         embedded = {side: chunk.embed() for side, chunk in chunks.items()}
         with tf.GradientTape() as tape:
             tape.watch(embedded)
@@ -387,12 +391,12 @@ class Retriever(StepLogs):
             scaled = self.optimizer.scale_loss(loss)
         variables = self.trainable_variables
         gradients, upstream = tape.gradient(scaled, (variables, embedded))
-        found = {id(v): g for v, g in zip(variables, dense(gradients, variables), strict=True)}
+        totals = {id(v): g for v, g in zip(variables, dense(gradients, variables), strict=True)}
         for side, chunk in chunks.items():
             weights = chunk.tower.trainable_variables
             for weight, gradient in zip(weights, chunk.gradients(upstream[side]), strict=True):
-                found[id(weight)] += gradient
-        return loss, log, list(found.values())
+                totals[id(weight)] += gradient
+        return loss, log, list(totals.values())
 
     def test_step(self, data: Any) -> dict[str, Tensor]:
         """One step of `evaluate` on a batch `(x, y)` of this replica."""
@@ -438,7 +442,7 @@ class Retriever(StepLogs):
     def without_optimizer(self) -> Retriever:
         """The same model, of the same layers, that was never compiled: for saving and loading.
 
-        What is loaded into it is loaded into this one.
+        It shares its weights with this one.
         """
         with self.distribute_strategy.scope():
             twin = Retriever(
@@ -480,7 +484,7 @@ class Retriever(StepLogs):
 
 
 def _two_items(output: Any) -> Tensor:
-    """Two items of what a tower puts out, all 0; sizes that it leaves open are 2."""
+    """Two items like the output of a tower, all 0; unknown sizes are 2."""
     return tf.zeros([2 if size is None else size for size in output.shape], output.dtype)
 
 

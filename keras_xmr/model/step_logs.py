@@ -1,4 +1,4 @@
-"""The logs of a step, which several workers reduce at once."""
+"""Logs of a step, reduced over several workers at once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _ALL = "logs"
 
 
 class StepLogs(keras.Model):
-    """A model whose steps return `step_logs()`.
+    """A model with steps that return `step_logs()`.
 
     Keras reduces the logs of several workers one by one, and each of these reductions is a round
-    over the network in every step. Here they travel as one vector, and have their names again when
-    they are back.
+    over the network in every step. Here they travel as one vector, and are named afterwards.
     """
 
     train_function: Any
@@ -26,7 +25,7 @@ class StepLogs(keras.Model):
     _log_names: tuple[str, ...] = ()
 
     def step_logs(self) -> dict[str, Tensor]:
-        """What the metrics of this replica have counted, as a step returns it."""
+        """The results of the metrics of this replica, as a step returns them."""
         logs = self.get_metrics_result()
         if not isinstance(self.distribute_strategy, tf.distribute.MultiWorkerMirroredStrategy):
             return logs
@@ -35,13 +34,13 @@ class StepLogs(keras.Model):
         return {_ALL: tf.stack([tf.cast(value, tf.float32) for value in logs.values()])[None]}
 
     def make_train_function(self, force: bool = False) -> None:
-        """What `fit` calls for each step, made as Keras makes it."""
+        """Makes the function that `fit` calls for each step."""
         if self.train_function is None or force:
             super().make_train_function(force)
             self.train_function = self._named(self.train_function)
 
     def make_test_function(self, force: bool = False) -> None:
-        """What `evaluate` calls for each step, made as Keras makes it."""
+        """Makes the function that `evaluate` calls for each step."""
         if self.test_function is None or force:
             super().make_test_function(force)
             self.test_function = self._named(self.test_function)

@@ -19,9 +19,9 @@ def image_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras
     """The image tower: pixels uint8 (B, H, W, 3), or regions float (B, R, F), to an embedding.
 
     Args:
-        options: Which encoder, pooling and head.
+        options: The encoder, pooling and head.
         dimension: D of the embedding.
-        spec: What the tower is fed.
+        spec: The inputs of the tower.
 
     Raises:
         EncoderError: If weights cannot be loaded.
@@ -41,9 +41,9 @@ def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.
     Padding never changes an embedding.
 
     Args:
-        options: Which encoder, pooling and head.
+        options: The encoder, pooling and head.
         dimension: D of the embedding.
-        spec: What the tower is fed.
+        spec: The inputs of the tower.
 
     Raises:
         EncoderError: If weights or word vectors cannot be loaded.
@@ -55,7 +55,7 @@ def text_tower(options: TowerOptions, dimension: int, spec: InputSpec) -> keras.
 def parts_of(tower: keras.Model) -> Mapping[str, list[keras.Layer]]:
     """The layers of each part of a tower that can be frozen: encoder, pooling, head, log_variance.
 
-    The last two stand inside of the head; only Gaussian heads have a log-variance.
+    The last two are within the head; only Gaussian heads have a log-variance.
     """
     head = tower.get_layer("head")
     return {
@@ -77,8 +77,8 @@ def features_of(tower: keras.Model) -> keras.Model:
 def tower_on_features(tower: keras.Model) -> keras.Model:
     """The rest of a tower: local features (B, L, F), as `features_of` makes, to embeddings.
 
-    Where L varies, a position of zeros is none. It shares its head with the tower: one is trained
-    with the other.
+    Where L varies, positions of zeros are padding. It shares its head with the tower: one is
+    trained with the other.
     """
     head = tower.get_layer("head")
     features = head.input[0] if isinstance(head.input, list) else head.input

@@ -18,20 +18,20 @@ from keras_xmr.model.objective import Objective
 from keras_xmr.model.relations import MatchRule
 
 _IDS = (
-    "the numbers of the images, int (N,): pairs with the same number are of one image, and right "
-    "for each other; np.arange(N) if no image stands twice"
+    "the numbers of the images, int (N,): pairs with the same number are of one image, and match; "
+    "np.arange(N) if no image occurs twice"
 )
 
 
 def as_tower(tower: Any, side: str) -> keras.Model:
-    """A tower whose output is an embedding; a tensor (N, D) becomes one of points.
+    """Converts a model to a tower with an embedding as output; a tensor (N, D) becomes points.
 
     Args:
         tower: A functional model, or a built sequential one.
         side: "image" or "text".
 
     Raises:
-        ArgumentError: If it is none, or puts out something else.
+        ArgumentError: If it is not a model, or has another output.
     """
     if not isinstance(tower, keras.Model) or not getattr(tower, "outputs", None):
         raise ArgumentError(
@@ -50,27 +50,27 @@ def as_tower(tower: Any, side: str) -> keras.Model:
     return keras.Model(tower.input, embedding, name=tower.name)
 
 
-def as_objective(given: Any) -> Objective:
-    """An objective, of one loss or of several, each with the weight 1.
+def as_objective(losses: Any) -> Objective:
+    """Converts one loss, or several with the weight 1, to an objective.
 
     Raises:
-        ArgumentError: If there are none of ours.
+        ArgumentError: If these are not losses of keras_xmr.
     """
-    if isinstance(given, Objective):
-        return given
-    losses = list(given) if isinstance(given, list | tuple) else [given]
-    if not losses or not all(isinstance(loss, Loss) for loss in losses):
+    if isinstance(losses, Objective):
+        return losses
+    several = list(losses) if isinstance(losses, list | tuple) else [losses]
+    if not several or not all(isinstance(loss, Loss) for loss in several):
         raise ArgumentError(
             "the loss is one of keras_xmr.losses, such as SmoothAP(), a list of them, or an "
-            f"Objective with their weights, not {described(given)}"
+            f"Objective with their weights, not {described(losses)}"
         )
-    return Objective(losses, [1.0] * len(losses))
+    return Objective(several, [1.0] * len(several))
 
 
 def check_parts(
     image_tower: keras.Model, text_tower: keras.Model, matcher: Any, objective: Objective
 ) -> None:
-    """Checks that the matcher and the losses work on what the towers put out.
+    """Checks that the matcher and the losses work on the outputs of the towers.
 
     Raises:
         ArgumentError: If they do not, or there is no matcher.
@@ -86,7 +86,7 @@ def check_parts(
 
 
 def as_inputs(x: Any) -> dict[str, Any]:
-    """What a model is called on: a dict with `image` and `caption`, or a pair of both.
+    """Converts the inputs of a model, a dict with `image` and `caption` or a pair, to a dict.
 
     Raises:
         ArgumentError: If it is neither.
@@ -102,7 +102,7 @@ def as_inputs(x: Any) -> dict[str, Any]:
 
 
 def check_sides(x: Mapping[str, Any], towers: Mapping[str, keras.Model]) -> dict[str, int]:
-    """Checks that arrays are what towers take, and returns of how many items they are.
+    """Checks that arrays are valid inputs of towers; returns their numbers of items.
 
     Args:
         x: The images under `image`, the captions under `caption`.
@@ -129,11 +129,11 @@ def check_pairs(x: Any, y: Any, towers: Mapping[str, keras.Model]) -> None:
 
     Args:
         x: Images and captions.
-        y: What identifies the images, or None.
+        y: Numbers of the images, or None.
         towers: The tower that is called on `image`, and that on `caption`.
 
     Raises:
-        ArgumentError: If they are no pairs, or not what the towers take.
+        ArgumentError: If they are not pairs, or not valid inputs of the towers.
     """
     if not (isinstance(x, Mapping | list | tuple) or hasattr(x, "shape")):
         return
@@ -152,7 +152,7 @@ def _is_text(array: Any) -> bool:
 
 
 def as_targets(y: Any, judgements: MatchRule) -> dict[str, Any]:
-    """What identifies the images of a batch: `image_id` (N,), or with classes `labels` (N, 1).
+    """Converts targets to a dict: `image_id` (N,), or with classes `labels` (N, 1).
 
     Args:
         y: Numbers (N,), of the images or of their classes, or a dict; see `relations`.

@@ -1,9 +1,7 @@
-"""Optimizers with a learning rate a part of the model. One file each."""
+"""Optimizers with a learning rate per part of the model. One file each."""
 
-from keras_xmr.optimizers.adam import Adam
+from keras_xmr.optimizers.adam import Adam, AdamW
 from keras_xmr.optimizers.adamp import AdamP
-from keras_xmr.optimizers.adamw import AdamW
-from keras_xmr.optimizers.base import PartwiseLearningRates
-from keras_xmr.optimizers.sums import take_sums
+from keras_xmr.optimizers.base import PartwiseLearningRates, accept_summed_gradients
 
-__all__ = ["Adam", "AdamP", "AdamW", "PartwiseLearningRates", "take_sums"]
+__all__ = ["Adam", "AdamP", "AdamW", "PartwiseLearningRates", "accept_summed_gradients"]

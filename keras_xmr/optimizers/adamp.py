@@ -26,7 +26,8 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         beta_2: Decay of the second moment.
         epsilon: Added to the root of the second moment, and to norms.
         weight_decay: Part of a weight that it loses in a step, times the learning rate.
-        delta: How near to orthogonal counts, times the root of the number of weights.
+        delta: Threshold of the cosine that counts as orthogonal, times the root of the number of
+            weights.
         wd_ratio: Factor of the weight decay where the step is projected.
         nesterov: Whether Nesterov momentum is used.
         **kwargs: Passed on to `keras.optimizers.Optimizer`.
@@ -118,7 +119,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
         return ops.max(ops.abs(both) / norms) < self.delta / size**0.5
 
     def _radial(self, products: list[Any]) -> Any:
-        """How many times the weight stands in the step."""
+        """The coefficient of the weight in the step."""
         return products[3] / ops.square(ops.sqrt(products[0]) + self.epsilon)
 
     def get_config(self) -> dict[str, Any]:
@@ -134,7 +135,7 @@ class AdamP(PartwiseLearningRates, keras.optimizers.Optimizer):
 
 
 def _channel_axis(variable: Any) -> int | None:
-    """The axis of the output channels; None for what PyTorch keeps in a vector.
+    """The axis of the output channels; None for vectors in PyTorch.
 
     The bias of a GRU is a matrix in Keras, but two vectors in the original.
     """

@@ -1,24 +1,26 @@
-"""Learning rates of their own for parts of a model."""
+"""Learning rates per part of a model, and gradients summed over replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+import keras
+
 
 class PartwiseLearningRates:
     """Mixin: a factor of the learning rate for each variable.
 
-    Stands before a `keras.optimizers.Optimizer` among the bases of a class, whose `update_step`
-    multiplies the learning rate by `factor(variable)`.
+    Comes before a `keras.optimizers.Optimizer` among the bases of a class with an `update_step`
+    that multiplies the learning rate by `factor(variable)`.
     """
 
     def set_factors(self, factors: Iterable[tuple[Any, float]]) -> None:
-        """Sets the factors. To be called before the optimizer is built.
+        """Sets the factors; must be called before the optimizer is built.
 
         Args:
             factors: Variables of the model and their factors; those of all others are 1. Where
-                one stands twice, its last factor counts.
+                one occurs twice, its last factor counts.
         """
         self._factors = {id(variable): factor for variable, factor in factors}
 
@@ -31,3 +33,16 @@ class PartwiseLearningRates:
     def factor(self, variable: Any) -> float:
         """The factor of a variable of the model."""
         return self._factor_by_index[self._get_variable_index(variable)]  # type: ignore[attr-defined]
+
+
+def accept_summed_gradients(optimizer: keras.optimizers.Optimizer) -> None:
+    """Makes an optimizer accept gradients as sums over all replicas, without summing them again.
+
+    Keras has no option for it. Its `LossScaleOptimizer` even relies on it: by the gradients of
+    one replica it decides for all whether a step is skipped, and only then they are summed.
+
+    Args:
+        optimizer: Any optimizer of Keras, or one in a `LossScaleOptimizer`.
+    """
+    inner: Any = getattr(optimizer, "inner_optimizer", optimizer)
+    inner._all_reduce_sum_gradients = list

@@ -12,7 +12,6 @@ from keras_xmr.layers import LocalAttention
 from keras_xmr.pooling.base import Pooling
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Attention(Pooling):
     """Mean over the positions with learned weights, then a linear layer.
 

@@ -14,9 +14,9 @@ class Pooling(Part):
     """Makes one vector of the local features of an item.
 
     A subclass implements `call(features, mask=None)`, where features are (B, L, F) and the mask,
-    if there is one, is boolean (B, L) and true for what counts. It returns (B, D). Its options
-    are the keyword-only parameters of its constructor, and in `CONTRACT` it declares what else is
-    to be known of it; see `keras_xmr.config.contracts.PoolingContract`.
+    if there is one, is boolean (B, L) and true for valid positions. It returns (B, D). Its options
+    are the keyword-only parameters of its constructor, and `CONTRACT` declares its other
+    properties; see `keras_xmr.config.contracts.PoolingContract`.
 
     Args:
         dimension: D.
@@ -46,14 +46,14 @@ class Pooling(Part):
         return pooled
 
     def attention_weights(self, features: Any, mask: Any = None) -> Any:
-        """How much each position counts, float32 (B, 1, L), sums of 1; None if it does not attend.
+        """Weights of the positions, float32 (B, 1, L), sums of 1; None if it does not attend.
 
         Args:
             features: Local features (B, L, F).
-            mask: True for what counts, boolean (B, L), or None.
+            mask: True for valid positions, boolean (B, L), or None.
         """
         del features, mask
 
     def for_variance(self) -> Pooling:
-        """The pooling that suits a log-variance: the same, without what embeddings alone need."""
+        """A pooling for a log-variance: the same, without parts that only embeddings need."""
         return self

@@ -17,7 +17,6 @@ from keras_xmr.pooling.base import Pooling
 _TEMPERATURE = 0.1
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class GPO(Pooling):
     """Weighted mean of the sorted features, with weights by rank: VSE-infinity's pooling.
 
@@ -85,7 +84,7 @@ class GPO(Pooling):
             ranked = -ops.sort(-features, axis=1)
             weights = self._weights(length)
         else:
-            # What does not count is sorted to the end, wherever it stood.
+            # Masked positions are sorted to the end.
             count = ops.sum(ops.cast(mask, "int32"), axis=1)
             counts = ops.arange(length)[None, :] < count[:, None]
             infinity = ops.cast(float("inf"), features.dtype)
@@ -95,7 +94,7 @@ class GPO(Pooling):
         return ops.sum(ranked * ops.cast(weights, ranked.dtype)[..., None], axis=1)
 
     def _weights(self, length: Any, counts: Any = None) -> Any:
-        """The weight of each rank, (1, L), or (B, L) where a mask (B, L) says which count."""
+        """The weight of each rank, (1, L), or (B, L) with a mask (B, L)."""
         encoding = ops.cast(_rank_encoding(length, self.encoding), self.compute_dtype)[None]
         if counts is not None:
             encoding = ops.tile(encoding, (ops.shape(counts)[0], 1, 1))

@@ -1,4 +1,4 @@
-"""Average pooling."""
+"""Average poolings."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import keras
 
 from data_pipelines.errors import UserError
 from keras_xmr.config.contracts import PoolingContract
+from keras_xmr.layers import l2_normalize
 from keras_xmr.pooling.base import Pooling
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Mean(Pooling):
     """Average over the positions, then a linear layer: the h_V of Chun et al. 2021, Fig. 3.
 
     Args:
         dimension: D.
         projection: Whether there is the linear layer. Without it features must be D wide: the
-            embedding of a pretrained tower stays as it is.
+            embedding of a pretrained tower is unchanged.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
@@ -50,3 +50,23 @@ def masked_mean(features: Any, mask: Any = None) -> Any:
         return keras.ops.mean(features, axis=1)
     weights = keras.ops.cast(mask, features.dtype)[..., None]
     return keras.ops.sum(features * weights, axis=1) / keras.ops.sum(weights, axis=1)
+
+
+class RectifiedMean(Pooling):
+    """Average over the positions of ReLU(linear(position) on the unit sphere).
+
+    The released code of Li et al. 2022 pools the tokens of BERT so, but averages over padding too;
+    here padding does not count.
+    """
+
+    def __init__(self, dimension: int, **kwargs: Any) -> None:
+        super().__init__(dimension, **kwargs)
+        self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.linear.build(features_shape)
+
+    def call(self, features: Any, mask: Any = None) -> Any:
+        projected = l2_normalize(keras.ops.cast(self.linear(features), "float32"))
+        mean = masked_mean(keras.ops.relu(projected), mask)
+        return keras.ops.cast(mean, self.compute_dtype)

@@ -18,15 +18,14 @@ CLOSED_FORM_WEIGHT = 2 / 3
 """The weight of the closed form until the validation split chooses one."""
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class Projection(Pooling):
     """Average over the positions, standardised, then a linear map: for features of frozen towers.
 
-    Pretrained features share a large part that tells nothing. The average is raised to a power
-    (0.5 is the Hellinger map of Arandjelovic and Zisserman 2012, which suits features that are
-    never negative), put on the unit sphere, centred, and scaled to a mean square of 1. Centre and
-    scale are statistics of the training split: `train.start: cca` sets them, and the linear map
-    with them. Without it they stay at 0 and 1.
+    Pretrained features share a large uninformative part. The average is raised to a power (0.5 is
+    the Hellinger map of Arandjelovic and Zisserman 2012, for nonnegative features), projected onto
+    the unit sphere, centred, and scaled to a mean square of 1. Centre and scale are statistics of
+    the training split: `train.start: cca` sets them, and the linear map with them. Without it they
+    stay at 0 and 1.
 
     Maps in closed form are better on a few hundred photos, and maps trained with dropout on
     thousands. With `closed_form`, the first numbers of the vector are
@@ -36,13 +35,12 @@ class Projection(Pooling):
 
     Args:
         dimension: D.
-        power: The power that absolute values are raised to; their signs are kept.
+        power: Exponent of the absolute values; signs are kept.
         dropout: Part of the standardised numbers that is dropped in training.
-        closed_form: How many of the D numbers CCA sets, where training starts there, and training
-            leaves as they are; 0 trains all of them.
-        views: The positions are those of so many views of an item, one view after the other, as
-            with `mirror` of an encoder. Training sees one of them, by chance, and all are averaged
-            otherwise.
+        closed_form: Number of the D numbers that CCA sets and training does not change; 0 trains
+            all of them.
+        views: Number of views of an item in its positions, one after the other, as with `mirror` of
+            an encoder. Training draws one of them at random; otherwise all are averaged.
         **kwargs: Passed on to `keras.layers.Layer`.
 
     Raises:
@@ -112,7 +110,7 @@ class Projection(Pooling):
         return l2_normalize(mean)
 
     def standardised(self, features: Any, mask: Any = None) -> Any:
-        """What the linear map is applied to: the average, centred and scaled, float32 (B, F)."""
+        """The inputs of the linear map: the average, centred and scaled, float32 (B, F)."""
         return (self.average(features, mask) - self.centre) * self.scale
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> Any:
@@ -128,14 +126,14 @@ class Projection(Pooling):
         return ops.concatenate([l2_normalize(part) * share**0.5 for part, share in parts], axis=-1)
 
     def _one_view(self, features: Any, mask: Any) -> Any:
-        """The mask (B, L) of the positions of one view of each item, drawn by chance."""
+        """The mask (B, L) of one random view of each item."""
         batch, positions = ops.shape(features)[0], features.shape[1]
         drawn = keras.random.randint((batch, 1), 0, self.views, seed=self.seed_generator)
         chosen = np.arange(positions) * self.views // positions == drawn
         return chosen if mask is None else ops.logical_and(mask, chosen)
 
     def for_variance(self) -> Projection:
-        """One without a closed form, which is a part of an embedding."""
+        """A projection without a closed form."""
         return Projection.from_config(self.get_config() | {"closed_form": 0})
 
     def standardise(self, averages: np.ndarray, centre: np.ndarray) -> None:
@@ -144,7 +142,7 @@ class Projection(Pooling):
         self.scale.assign(1 / np.sqrt(np.square(averages - centre).mean()))
 
     def begin_at(self, kernel: np.ndarray) -> None:
-        """Sets the linear map of what is centred, but not scaled.
+        """Sets the linear map of centred, unscaled averages.
 
         Args:
             kernel: (F, D), or with `closed_form` the map of these numbers.

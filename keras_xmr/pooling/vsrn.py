@@ -10,17 +10,16 @@ from keras_xmr.config.contracts import PoolingContract
 from keras_xmr.config.option_types import PositiveInt
 from keras_xmr.layers import GraphReasoning, L2Normalize
 from keras_xmr.pooling.base import Pooling
-from keras_xmr.pooling.gru import GRU
+from keras_xmr.pooling.recurrent import GRU
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class VSRN(Pooling):
     """Graph reasoning over the positions of any encoder, then a GRU (Li et al. 2019, section 3).
 
     VSRN reads regions of a detector: that is the encoder `vsrn` with the pooling `gru`. This is the
-    same network for the places of a picture, where no detector has run: a linear layer, blocks of
-    graph reasoning between unit vectors, and the last state of a GRU over the places, row by row,
-    which is batch-normalised, as in the released code of Bleeker and de Rijke 2022.
+    same network for the positions of a picture without a detector: a linear layer, blocks of graph
+    reasoning between unit vectors, and the batch-normalised last state of a GRU over the positions,
+    row by row, as in the released code of Bleeker and de Rijke 2022.
 
     Args:
         dimension: D, also the width of the graph.
@@ -35,7 +34,7 @@ class VSRN(Pooling):
         self.blocks = blocks
         policy = self.dtype_policy
         self.linear = keras.layers.Dense(dimension, dtype=policy, name="linear")
-        # In half precision the square of a norm is beyond what it can hold.
+        # The square of a norm overflows half precision.
         self.normalize = L2Normalize(dtype="float32", name="normalize")
         self.reasoning = [
             GraphReasoning(dtype=policy, name=f"reasoning_{block}") for block in range(blocks)

@@ -136,8 +136,9 @@ def _coverage(coverage: Any) -> Picture:
     see = (
         f"Conformal prediction sets. The sets of {percent(coverage.kept)} of the captions have at "
         f"least {percent(coverage.share, 0)} of their relevant photos; the coverage guarantee is "
-        f"{percent(coverage.promised, 0)}. Half of the sets have more than {np.median(sizes):.0f} "
-        "% of the photos: the further the line is to the left, the smaller the sets."
+        f"{percent(coverage.confidence, 0)}. Half of the sets have more than "
+        f"{np.median(sizes):.0f} % of the photos: the further the line is to the left, the "
+        "smaller the sets."
     )
-    table = columns(photos_in_set=coverage.sizes, right_photos_found=coverage.found)
+    table = columns(photos_in_set=coverage.sizes, right_photos_found=coverage.recalls)
     return Picture("answer_sets", "prediction sets", see, drawing, *table)

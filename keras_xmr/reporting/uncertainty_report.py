@@ -73,7 +73,7 @@ class UncertaintyReport:
             )
         if (coverage := self.probes.coverage) is not None:
             name = f"prediction sets with {percent(coverage.share, 0)} of the relevant photos"
-            guarantee = f"guaranteed {percent(coverage.promised, 0)}"
+            guarantee = f"guaranteed {percent(coverage.confidence, 0)}"
             rows.append([name, percent(coverage.kept), guarantee])
         return Table("Uncertainty report", ["question", "result", "to compare"], rows)
 
@@ -116,7 +116,7 @@ def uncertainty_report(evaluation: Evaluation) -> UncertaintyReport:
     """The uncertainty report of an evaluation; empty without both sigma and log-odds.
 
     Args:
-        evaluation: The evaluation, with its probes; see `keras_xmr.index.probe`.
+        evaluation: The evaluation, with its probes; see `keras_xmr.index.uncertainty_probes`.
     """
     report = UncertaintyReport(
         reliability=_reliability(evaluation), probes=evaluation.probes or Probes()

@@ -1,8 +1,8 @@
-"""From a score matrix to better ones. One file a family of re-rankers.
+"""Re-ranking of a score matrix, with a file per family of re-rankers; NumPy and SciPy alone.
 
-A re-ranker knows nothing but the scores, so it follows any matcher. It looks at all queries at
-once: what one query finds depends on the other queries (it is transductive). Figures that are
-re-ranked must say so, and are not to be compared with plain ones.
+A re-ranker reads the scores alone, so it follows any matcher: `FastReranking()(scores)`. It is
+transductive: the ranking of a query depends on the other queries. Re-ranked figures must be
+labelled so, and must not be compared with others.
 """
 
 from keras_xmr.reranking.base import Reranked, Reranker

@@ -24,7 +24,7 @@ class Reranked(NamedTuple):
 
 
 class Reranker(abc.ABC):
-    """Makes better score matrices of a score matrix.
+    """Base class of re-rankers of a score matrix.
 
     Its options are the keyword-only parameters of its constructor. The whole query set is used
     at once (transductive): a score depends on the other images and captions.
@@ -34,29 +34,31 @@ class Reranker(abc.ABC):
         """Re-ranks both directions.
 
         Args:
-            scores: Scores (images, captions), larger is better. Float32 and float64 stay what
-                they are, anything else becomes float32. They are not changed.
+            scores: Scores (images, captions), larger is better. Float32 and float64 are
+                kept, others become float32. They are not changed.
 
         Raises:
             ValueError: If it is not a matrix of numbers, or a score is NaN or infinite.
-            ArgumentError: If `rerank` returns something else.
+            ArgumentError: If `rerank` does not return `Reranked`.
         """
         scores = as_array(scores, "scores")
         if scores.ndim != 2 or not scores.size:
-            raise ValueError(f"scores have the shape {scores.shape}; a filled matrix is needed")
+            raise ValueError(
+                f"scores have the shape {scores.shape}; use a matrix that is not empty"
+            )
         if scores.dtype.kind not in "biuf":
-            raise ValueError(f"scores are numbers, not {scores.dtype}")
+            raise ValueError(f"scores must be numbers, got {scores.dtype}")
         if scores.dtype not in (np.float32, np.float64):
             scores = scores.astype(np.float32)
-        found = self.rerank(scores)
-        if not isinstance(found, Reranked) or any(
-            not isinstance(side, np.ndarray) or side.shape != scores.shape for side in found
+        reranked = self.rerank(scores)
+        if not isinstance(reranked, Reranked) or any(
+            not isinstance(side, np.ndarray) or side.shape != scores.shape for side in reranked
         ):
             raise ArgumentError(
-                f"{type(self).__name__}.rerank returned something else than "
+                f"{type(self).__name__}.rerank must return "
                 f"Reranked(image_to_text, text_to_image), two matrices of the shape {scores.shape}"
             )
-        return found
+        return reranked
 
     @abc.abstractmethod
     def rerank(self, scores: np.ndarray) -> Reranked:
@@ -64,7 +66,7 @@ class Reranker(abc.ABC):
 
 
 def refuse_non_finite(block: np.ndarray, first: int = 0, left: int = 0) -> None:
-    """Raises an error if a block of scores holds NaN or an infinity.
+    """Raises an error if a block of scores has NaN or an infinity.
 
     Args:
         block: A part of the score matrix.

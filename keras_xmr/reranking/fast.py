@@ -19,15 +19,15 @@ _ROWS = 256
 _COLUMNS = 1024
 _WRITTEN_ROWS = 8
 
-# Sums of exponentials between these have neither overflowed nor lost a number that counts.
+# Sums of exponentials between these have neither overflowed nor lost significant terms.
 _SAFE = (1e-25, 1e30)
 
 
 class FastReranking(Reranker):
     """Fast re-ranking (FR): every score against all rivals in the other direction.
 
-    Image-to-text, a score is held against those of its caption with all images; text-to-image,
-    against those of its image with all captions (Eq. 14 and 15; in Eq. 13 and 14 the sum runs
+    Image-to-text, a score is compared with those of its caption with all images; text-to-image,
+    with those of its image with all captions (Eq. 14 and 15; in Eq. 13 and 14 the sum runs
     over the images l of column j):
 
         image_to_text[i, j] = gamma2 A_ij - log sum_l exp(gamma1 A_lj)
@@ -37,13 +37,13 @@ class FastReranking(Reranker):
     gamma1 = gamma2, exp(image_to_text) is a softmax over images, and likewise for lambda. Sums
     are kept in float64 between blocks; memory is that of the two results and about 1% more.
 
-    The presets are made for cosines. For scores of another range, such as log-odds, the scales
+    The presets are for cosines. For scores of another range, such as log-odds, the scales
     must be searched: `tune`.
 
     Source: "Dynamic Visual Semantic Sub-Embeddings and Fast Re-Ranking" (DVSE), Eq. 13 to 15.
 
     Args:
-        preset: Where the scales come from that are not given: those of the paper for cosines
+        preset: The scales that are not set otherwise: those of the paper for cosines
             on MS-COCO and Flickr30K (gamma1 = gamma2 = 25, lambda1 = lambda2 = 20), or on CUB
             (gamma1 = 9, gamma2 = 8, lambda1 = 8, lambda2 = 17).
         gamma1: Image-to-text, scale in the sum over images: how near it comes to the best rival.
@@ -68,20 +68,20 @@ class FastReranking(Reranker):
         lambda2: PositiveFloat | None = None,
     ) -> None:
         if preset not in self.PRESETS:
-            raise ArgumentError(f"the presets are {', '.join(self.PRESETS)}, not {preset!r}")
-        given = (gamma1, gamma2, lambda1, lambda2)
+            raise ArgumentError(f"preset must be one of {', '.join(self.PRESETS)}, got {preset!r}")
+        options = (gamma1, gamma2, lambda1, lambda2)
         scales = [
-            of_paper if scale is None else float(scale)
-            for scale, of_paper in zip(given, self.PRESETS[preset], strict=True)
+            default if scale is None else float(scale)
+            for scale, default in zip(options, self.PRESETS[preset], strict=True)
         ]
         if min(scales) <= 0 or not np.isfinite(scales).all():
-            raise ValueError(f"the scales of fast re-ranking are above 0, not {scales}")
+            raise ValueError(f"the scales of fast re-ranking must be above 0, got {scales}")
         self.gamma1, self.gamma2, self.lambda1, self.lambda2 = scales
 
     def rerank(self, scores: np.ndarray) -> Reranked:
         sums = log_sums(scores, {0: self.gamma1, 1: self.lambda1})
-        of_caption = (sums[0] / self.gamma2).astype(scores.dtype)
-        of_image = (sums[1] / self.lambda2).astype(scores.dtype)[:, None]
+        caption_offset = (sums[0] / self.gamma2).astype(scores.dtype)
+        image_offset = (sums[1] / self.lambda2).astype(scores.dtype)[:, None]
         result = Reranked(
             np.empty(scores.shape, scores.dtype), np.empty(scores.shape, scores.dtype)
         )
@@ -90,26 +90,26 @@ class FastReranking(Reranker):
             for first in range(begin, begin + _ROWS, _WRITTEN_ROWS):
                 rows = slice(first, first + _WRITTEN_ROWS)
                 for offset, scale, target in (
-                    (of_caption, self.gamma2, result.image_to_text[rows]),
-                    (of_image[rows], self.lambda2, result.text_to_image[rows]),
+                    (caption_offset, self.gamma2, result.image_to_text[rows]),
+                    (image_offset[rows], self.lambda2, result.text_to_image[rows]),
                 ):
-                    # The scale comes last: it would take digits of the difference away.
+                    # The scale is applied last: it would cost digits of the difference.
                     np.subtract(scores[rows], offset, out=target)
                     np.multiply(target, scores.dtype.type(scale), out=target)
 
         in_threads(write, len(scores), _ROWS)
         return result
 
-    def rerank_query(self, scores: np.ndarray, of_sample: np.ndarray) -> np.ndarray:
-        """Text-to-image scores of one caption: others, of a stored sample, stand for the batch.
+    def rerank_query(self, scores: np.ndarray, sample_scores: np.ndarray) -> np.ndarray:
+        """Text-to-image scores of one caption, with a stored sample of captions as the batch.
 
         If the sample is the batch of which the caption is one, these are the scores of `rerank`.
 
         Args:
             scores: Scores of the caption with images (images,), or of several (captions, images).
-            of_sample: Scores of these images with the sample (images, captions).
+            sample_scores: Scores of these images with the sample (images, captions).
         """
-        offset = log_sums(of_sample, {1: self.lambda1})[1] / self.lambda2
+        offset = log_sums(sample_scores, {1: self.lambda1})[1] / self.lambda2
         return self.lambda2 * (scores - offset)
 
 
@@ -137,11 +137,11 @@ def log_sums(scores: np.ndarray, scales: Mapping[int, float]) -> dict[int, np.nd
             refuse_non_finite(block, first, left)
             for axis, scale in scales.items():
                 power = buffer[: block.shape[0], : block.shape[1]]
-                found = _block_log_sums(block, scale, axis, power)
+                sums = _block_log_sums(block, scale, axis, power)
                 if axis == 0:
-                    partial[0][first // _ROWS, left : left + _COLUMNS] = found
+                    partial[0][first // _ROWS, left : left + _COLUMNS] = sums
                 else:
-                    partial[1][first : first + _ROWS, left // _COLUMNS] = found
+                    partial[1][first : first + _ROWS, left // _COLUMNS] = sums
 
     in_threads(add, images, _ROWS)
     return {axis: _block_log_sums(parts, 1, axis) for axis, parts in partial.items()}
@@ -156,7 +156,7 @@ def _block_log_sums(
         block: Numbers (rows, columns), finite.
         scale: Their scale.
         axis: The axis that is summed over.
-        out: Where the exponentials go, of the shape and dtype of the block.
+        out: Buffer of the exponentials, of the shape and dtype of the block.
     """
     factor = block.dtype.type(scale)
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Measures re-ranked scores."""
+"""Metrics of re-ranked scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def build_rerankers(choices: Iterable[Choice]) -> dict[str, Reranker]:
-    """The re-rankers of a config by name; the second of one name is `<name>_2`, and so on."""
+    """Builds the re-rankers of a config by name; the second of a name is `<name>_2`."""
     from keras_xmr.config.registry import build  # Re-rankers import without pydantic.
 
     seen: Counter[str] = Counter()
@@ -48,15 +48,15 @@ def measure_reranked(
     truth: GroundTruth,
     folds: int = 0,
 ) -> Measured:
-    """Re-ranks scores, and measures what comes out. How long the re-ranking takes is logged.
+    """Re-ranks scores, and computes their metrics. The time of the re-ranking is logged.
 
-    A fold is re-ranked on its own: its queries are all that its re-ranking sees.
+    A fold is re-ranked separately, by its queries alone.
 
     Args:
         reranker: The re-ranker.
         scores: Scores (images, captions).
-        truth: What is known of the images and captions.
-        folds: Over how many folds means are taken besides; 0 for none.
+        truth: The ground truth of the images and captions.
+        folds: Number of folds for further means; 0 for none.
 
     Raises:
         ValueError: If shapes differ, or a score is not finite.
@@ -77,11 +77,11 @@ def measure_reranked(
 def _folds(
     reranker: Reranker, scores: ScoreMatrices, truth: GroundTruth, folds: int
 ) -> dict[str, float]:
-    def of_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
+    def measure_fold(images: np.ndarray, captions: np.ndarray) -> RetrievalMetrics:
         reranked = _rerank(reranker, scores.select(images, captions))
         return all_metrics(reranked, truth.select(images, captions))
 
-    return mean_over_folds(truth, folds, of_fold)
+    return mean_over_folds(truth, folds, measure_fold)
 
 
 def _rerank(reranker: Reranker, scores: ScoreMatrices) -> ScoreMatrices:

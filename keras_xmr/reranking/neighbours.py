@@ -1,4 +1,4 @@
-"""Re-ranking of the first candidates of a query by what they find when they are the query."""
+"""Re-ranking of the top candidates of a query by their rankings as queries."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _QUERIES = 64
 
 
 class _NeighbourReranker(Reranker):
-    """Re-orders the first candidates of every query; the others stay where they are.
+    """Re-orders the top candidates of every query; the others keep their places.
 
-    Scores are handed out anew among the first candidates of a query: the best of them goes to
-    the new first, and so on. Equal scores thus stay equal, and nothing is won by ties. Where an
-    order is needed, equal scores stand in the order of their index.
+    Scores are redistributed among the top candidates of a query: the best score goes to the new
+    first candidate, and so on. Equal scores stay equal, so that ties have no advantage. Where an
+    order is needed, equal scores are ordered by their index.
     """
 
     def __init__(self, neighbours: int) -> None:
         if neighbours < 1:
-            raise ValueError(f"at least 1 candidate is re-ranked, not {neighbours}")
+            raise ValueError(f"neighbours must be at least 1, got {neighbours}")
         self.neighbours = neighbours
 
     def rerank(self, scores: np.ndarray) -> Reranked:
@@ -63,18 +63,18 @@ class ReciprocalNeighbours(_NeighbourReranker):
     """Reciprocal-neighbour re-ranking (RR): the first candidates by where they place the query.
 
     For query q with the first K candidates c_1 ... c_K, place(q | c) is the number of queries
-    that score higher with c than q does: how far behind q stands when c is the query. The
+    that score higher with c than q does: the rank of q when c is the query. The
     candidates are sorted by place(q | c_k), equal ones as before; from K + 1 on nothing changes.
     Both directions are read alike, each from the scores alone. For captions as queries the
     released code takes the best place of any caption that was written for the same image; that
-    needs the answers, so it is not done here.
+    needs the ground truth, so it is not done here.
 
     Source: Wang et al. 2019, "Matching Images and Text with Multi-modal Tensor Fusion and
     Re-ranking", cross-modal re-ranking; the released code has K = 15 for images as queries
     and K = 20 for captions.
 
     Args:
-        neighbours: K, how many candidates of a query are re-ranked.
+        neighbours: K, the number of re-ranked candidates of a query.
     """
 
     def __init__(self, *, neighbours: PositiveInt = 15) -> None:
@@ -94,18 +94,18 @@ class MultiFactor(_NeighbourReranker):
     with the sum over all queries l, and r_k in 1 ... K its place among the candidates when they
     are sorted as reciprocal-neighbour re-ranking does. Candidates are sorted by that, equal ones
     as before; from K + 1 on nothing changes (the released code ties them all at 0). If a score
-    is below 0, the lowest score is taken off all of them for the first factor: a share of a sum
-    is only one where nothing is negative. Both directions are read alike.
+    is below 0, the lowest score is subtracted from all of them for the first factor, since shares
+    of a sum need numbers that are not negative. Both directions are read alike.
 
     Source: Yuan et al. 2022, "Remote Sensing Cross-Modal Text-Image Retrieval Based on Global
     and Local Information", multivariate re-ranking, as the released code computes it; its
     settings for RSICD are the defaults here.
 
     Args:
-        neighbours: K, how many candidates of a query are re-ranked; at least 10 in the paper.
+        neighbours: K, the number of re-ranked candidates of a query; at least 10 in the paper.
         significance: Weight of the share that the query has in all scores of the candidate.
         reverse: Weight of the place that the query has when the candidate is the query.
-        decay: How fast a place loses worth.
+        decay: Decay of the weight of a place.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ def _first_candidates(scores: np.ndarray, count: int) -> np.ndarray:
         tile = np.ascontiguousarray(scores[start : start + _QUERIES])
         last = np.partition(tile, candidates - count, axis=1)[:, candidates - count]
         for query, (row, least) in enumerate(zip(tile, last, strict=True), start):
-            # More than `count` of them if scores are equal; the stable sort decides by index.
+            # More than `count` of them if scores are equal; the stable sort orders them by index.
             best = np.flatnonzero(row >= least)
             first[query] = best[np.argsort(-row[best], kind="stable")[:count]]
 
@@ -149,12 +149,12 @@ def _first_candidates(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def _reverse_places(scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """How many queries score higher with a candidate than its own query: int (queries, K)."""
+    """The number of queries that score higher with a candidate than its query: int (queries, K)."""
     queries, candidates = scores.shape
     by_candidate = np.argsort(first, axis=None, kind="stable")
     ends = np.cumsum(np.bincount(first.ravel(), minlength=candidates))
     flat_values = values.ravel()[by_candidate]
-    found = np.empty(first.size, np.int64)
+    ranks = np.empty(first.size, np.int64)
 
     def rank(start: int) -> None:
         chosen = np.arange(start, min(start + _QUERIES, candidates))
@@ -162,12 +162,12 @@ def _reverse_places(scores: np.ndarray, first: np.ndarray, values: np.ndarray) -
         chosen, begins = (a[ends[chosen] > begins] for a in (chosen, begins))
         tile = np.sort(np.ascontiguousarray(scores[:, chosen].T), axis=1)
         for ordered, begin, end in zip(tile, begins, ends[chosen], strict=True):
-            asked = flat_values[begin:end]
-            found[begin:end] = queries - np.searchsorted(ordered, asked, side="right")
+            query_scores = flat_values[begin:end]
+            ranks[begin:end] = queries - np.searchsorted(ordered, query_scores, side="right")
 
     in_threads(rank, candidates, _QUERIES)
     places = np.empty(first.size, np.int64)
-    places[by_candidate] = found
+    places[by_candidate] = ranks
     return places.reshape(first.shape)
 
 

@@ -1,4 +1,4 @@
 """A server for an index of photos: JSON, and a page that searches.
 
-Nothing here imports TensorFlow; it comes with the model that embeds queries.
+TensorFlow is imported with the model that embeds queries, not by this package.
 """

@@ -1,4 +1,4 @@
-"""Puts the application together."""
+"""The application."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NO_TELEMETRY: Any = dict.fromkeys(
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application of a service.
+    """Creates the application of a service.
 
-    FastAPI's own pages of documentation load scripts from elsewhere, so there are none;
+    The pages of documentation of FastAPI are off, since they load scripts from elsewhere;
     `/openapi.json` describes the requests.
 
     Args:
-        service: What it asks.
+        service: The service of its routes.
     """
     app = FastAPI(title="keras_xmr", docs_url=None, redoc_url=None, telemetry=_NO_TELEMETRY)
     app.state.service = service

@@ -1,4 +1,4 @@
-"""Where the model looks in a photo, as pictures."""
+"""Attention maps of a photo as images."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from keras_xmr.reporting.heat import named_maps, overlay
 _LEAST = 288
 
 
-def pictures_of(pixels: np.ndarray, maps: Mapping[str, np.ndarray]) -> dict[str, bytes]:
-    """What the model sees of a photo, under each map, as JPEG files by the names of the maps.
+def render_attention(pixels: np.ndarray, maps: Mapping[str, np.ndarray]) -> dict[str, bytes]:
+    """Renders a photo under each attention map, as JPEG files by the names of the maps.
 
     Args:
-        pixels: What it sees, uint8 (size, size, 3); small pictures are enlarged.
-        maps: By name, maps (K, n, n).
+        pixels: Its pixels, uint8 (size, size, 3); small ones are enlarged.
+        maps: Maps (K, n, n) by name.
     """
     side = max(_LEAST, len(pixels))
     seen = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC))

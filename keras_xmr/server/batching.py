@@ -1,4 +1,4 @@
-"""One call of the model for the requests of several clients."""
+"""Batches the requests of several clients for the model."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from keras_xmr.server.errors import OverloadedError
 _LOG = logging.getLogger(__name__)
 
 _AT_ONCE, _PAUSE = 8, 0.001
-"""Photos that are embedded at once for an index, and seconds in which others get the model: a lock
-that is taken again at once is not handed on."""
+"""Photos per batch of an update of the index, and the pause after it in seconds, without which
+other threads would not get the lock."""
 
 Embedding = dict[str, np.ndarray]
 _Request = tuple[list[Any], Future[Embedding]]
 
 
 class Batcher:
-    """Gathers items that several threads want embedded, while the model is at work for others.
+    """Batches the items of several threads while the model is busy.
 
-    Nobody is kept waiting for company: what has come by the time the model is free is the next
-    batch. Items that fail together are tried again one request at a time, so that none fails for
-    another's sake.
+    Requests never wait for a full batch: the next batch has the requests that are pending when the
+    model is free. Requests that fail together are retried one by one, so that none fails because of
+    another.
 
     Args:
-        embed: Embeds a list of items: arrays whose first axis is that of the items.
-        max_batch: Items in one call, unless one request has more.
-        max_waiting: Requests that may wait.
-        count: Is told the size of every batch. If it raises, that is logged.
+        embed: Embeds a list of items, to arrays with the items as the first axis.
+        max_batch: Maximum items per call, unless one request has more.
+        max_waiting: Maximum pending requests.
+        count: Called with the size of every batch; its errors are logged.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Batcher:
         self._thread.start()
 
     def __call__(self, items: Sequence[Any]) -> Embedding:
-        """The embedding of some items; waits for it.
+        """Embeds items; blocks until the result.
 
         Raises:
-            OverloadedError: If too many requests wait already.
+            OverloadedError: If too many requests are pending.
         """
         future: Future[Embedding] = Future()
         with self._changed:
@@ -72,7 +72,7 @@ class Batcher:
         return len(self._waiting)
 
     def close(self) -> None:
-        """Ends the thread, once everything that waits is done."""
+        """Ends the thread after all pending requests."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -80,10 +80,10 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._next():
-            self._do(batch)
+            self._process(batch)
 
     def _next(self) -> list[_Request]:
-        """The next requests, of at most `max_batch` items together; none if all is over."""
+        """The next requests, with at most `max_batch` items; empty when closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             batch: list[_Request] = []
@@ -95,27 +95,27 @@ class Batcher:
                 size += len(batch[-1][0])
             return batch
 
-    def _do(self, batch: list[_Request]) -> None:
-        items = [item for some, _ in batch for item in some]
+    def _process(self, batch: list[_Request]) -> None:
+        items = [item for request_items, _ in batch for item in request_items]
         try:
             self._count(len(items))
         except Exception:
             _LOG.exception("a batch of %d could not be counted", len(items))
         try:
-            parts = _split(self._embed(items), [len(some) for some, _ in batch])
+            parts = _split(self._embed(items), [len(request_items) for request_items, _ in batch])
         except Exception as error:
             if len(batch) == 1:
                 batch[0][1].set_exception(error)
                 return
             for request in batch:
-                self._do([request])
+                self._process([request])
             return
         for (_, future), part in zip(batch, parts, strict=True):
             future.set_result(part)
 
 
 def _split(embedding: Embedding, sizes: Sequence[int]) -> list[Embedding]:
-    """The embeddings of requests of some sizes, one after another."""
+    """Splits an embedding by the sizes of the requests."""
     ends = np.cumsum(sizes).tolist()
     return [
         {name: array[end - size : end] for name, array in embedding.items()}
@@ -124,15 +124,15 @@ def _split(embedding: Embedding, sizes: Sequence[int]) -> list[Embedding]:
 
 
 class BatchingEmbedder:
-    """An embedder whose calls by several threads become one call of another embedder.
+    """Batches the calls of several threads to an embedder.
 
-    Whatever else the other can, this can.
+    All other attributes are delegated to the embedder.
 
     Args:
-        load: Gives the other, which has `embed_texts` and `embed_images`, when it is first needed.
-        max_batch: Texts or images in one call.
-        max_waiting: Requests that may wait for either.
-        count: Is told the kind and size of every batch.
+        load: Loads the embedder when it is first needed.
+        max_batch: Maximum texts or images per call.
+        max_waiting: Maximum pending requests for texts, and for images.
+        count: Called with the kind and size of every batch.
     """
 
     def __init__(
@@ -147,45 +147,45 @@ class BatchingEmbedder:
 
         def batcher(kind: str) -> Batcher:
             def embed(items: list[Any]) -> Embedding:
-                # The model is one: texts and images take turns.
+                # Texts and images take turns on the same model.
                 with self._turn:
-                    found: Embedding = getattr(self._embedder(), f"embed_{kind}")(items)
-                    return found
+                    embedding: Embedding = getattr(self._embedder(), f"embed_{kind}")(items)
+                    return embedding
 
             return Batcher(embed, max_batch, max_waiting, partial(count, kind))
 
         self._texts, self._images = batcher("texts"), batcher("images")
 
     def embed_texts(self, texts: Sequence[str]) -> Embedding:
-        """Embeddings of texts, in a batch with those of others."""
+        """Embeds texts in a batch with those of other threads."""
         return self._texts(texts)
 
     def embed_images(self, images: Sequence[bytes]) -> Embedding:
-        """Embeddings of image files, in a batch with those of others."""
+        """Embeds image files in a batch with those of other threads."""
         return self._images(images)
 
     def embed_pixels(self, pixels: np.ndarray) -> Embedding:
-        """Embeddings of many pixels uint8 (N, size, size, 3): a few at once, queries in between.
+        """Embeds pixels uint8 (N, size, size, 3) in small batches, with queries in between.
 
         Raises:
-            OverloadedError: If this was closed meanwhile.
+            OverloadedError: If it was closed.
         """
-        found = []
+        parts = []
         for start in range(0, len(pixels), _AT_ONCE):
             if self._closed:
-                raise OverloadedError("the server ends")
+                raise OverloadedError("the server is stopping")
             with self._turn:
-                found.append(self._embedder().embed_pixels(pixels[start : start + _AT_ONCE]))
+                parts.append(self._embedder().embed_pixels(pixels[start : start + _AT_ONCE]))
             time.sleep(_PAUSE)
-        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for the model."""
+        """The number of requests that wait for the model."""
         return len(self._texts) + len(self._images)
 
     def close(self) -> None:
-        """Ends the threads, once everything that waits is done."""
+        """Ends the threads after all pending requests."""
         self._closed = True
         self._texts.close()
         self._images.close()

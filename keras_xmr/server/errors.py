@@ -1,4 +1,4 @@
-"""Errors that a client is told of, with the status of the answer."""
+"""Errors of requests, with their status."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from starlette.exceptions import HTTPException
 from data_pipelines.errors import UserError
 
 _LOG = logging.getLogger(__name__)
-_SAID = {404: "there is no such page", 405: "this page does not take such a request"}
+_MESSAGES = {404: "unknown page", 405: "this page does not accept this method"}
 
 
 class NotFoundError(UserError):
-    """Something that is asked for is not in the index."""
+    """Error of an unknown photo or page."""
 
     status = 404
 
 
 class OverloadedError(UserError):
-    """More requests wait than the server takes."""
+    """Error of too many pending requests."""
 
     status = 503
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Makes every error a JSON object with a sentence under `error`."""
+    """Converts every error to a JSON object with a sentence under `error`."""
     app.add_exception_handler(UserError, _user_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _defect)
+    app.add_exception_handler(Exception, _internal_error)
 
 
 def error_response(status: int, sentence: str) -> JSONResponse:
-    """An error as clients see it; text that is no Unicode is shown with question marks."""
+    """The response of an error; unpaired surrogates become question marks."""
     text = sentence.encode("utf-8", "replace").decode("utf-8")
     headers = {"Retry-After": "1"} if status == 503 else None
     return JSONResponse({"error": text}, status, headers)
@@ -49,13 +49,13 @@ def _user_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _invalid(request: Request, error: Exception) -> JSONResponse:
-    """Names the first field that is wrong, and does not repeat what was sent."""
+    """Reports the first invalid field, without its value."""
     details = error.errors() if isinstance(error, RequestValidationError) else []
     return error_response(422, validation_sentence(details))
 
 
 def validation_sentence(details: Sequence[Any]) -> str:
-    """What pydantic has found wrong first: the field, and why."""
+    """The first error of pydantic: the field, and the reason."""
     if not details:
         return "the request cannot be read"
     first = details[0]
@@ -66,9 +66,9 @@ def validation_sentence(details: Sequence[Any]) -> str:
 def _http(request: Request, error: Exception) -> JSONResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else ""
-    return error_response(status, _SAID.get(status, str(detail)))
+    return error_response(status, _MESSAGES.get(status, str(detail)))
 
 
-def _defect(request: Request, error: Exception) -> JSONResponse:
+def _internal_error(request: Request, error: Exception) -> JSONResponse:
     _LOG.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_response(500, "the server failed at this request; its log says why")
+    return error_response(500, "internal error; see the server log")

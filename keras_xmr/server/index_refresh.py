@@ -1,4 +1,4 @@
-"""Keeps a server up to date with its index, and the index with its folder of photos."""
+"""Refreshes the index of a server, and updates it when its folder of photos changes."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from keras_xmr.server.service import Service
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_AFTER = 2.0
-"""Seconds between two looks at the disk; more where a look takes long."""
+CHECK_INTERVAL = 2.0
+"""Minimum seconds between two checks of the disk."""
 
 _SHARE = 10
-"""A look at the folder of photos takes at most this part of the time between two."""
+"""Minimum pause, in multiples of the time of a check of the folder of photos."""
 
 
 def keep_current(service: Service, watch: bool, stopped: Event) -> None:
-    """Opens the index again whenever it has changed, until it is stopped.
+    """Reopens the index whenever it has changed, until it is stopped.
 
-    Folders are read again and again: systems that tell of changes do not tell of those that
-    another machine makes in a shared folder.
+    Folders are polled: notifications of the system miss changes by other machines in a shared
+    folder.
 
     Args:
         service: The service.
-        watch: Whether photos that are added, changed and removed are brought into the index.
-        stopped: Ends it.
+        watch: Whether the index is updated when photos are added, changed or removed.
+        stopped: Event that ends the loop.
     """
-    known, told, pause = None, "", 0.0
+    known, reported, pause = None, "", 0.0
     while not stopped.wait(pause):
-        pause = LOOK_AFTER
+        pause = CHECK_INTERVAL
         try:
             if watch:
                 begin = time.monotonic()
-                there = _photos(service)
+                photos = _photos(service)
                 pause = max(pause, _SHARE * (time.monotonic() - begin))
-                if there != known:
+                if photos != known:
                     service.update()
-                    known = there
+                    known = photos
             service.refresh()
-            told = ""
+            reported = ""
         except UserError as error:
-            # The index is as it was, and this may pass: a disk that is away, another writer.
-            if not stopped.is_set() and str(error) != told:
-                told = str(error)
-                _LOG.warning("the index stays as it is: %s", error)
+            # The index is unchanged; the cause may be temporary: an unmounted disk, another writer.
+            if not stopped.is_set() and str(error) != reported:
+                reported = str(error)
+                _LOG.warning("the index is not updated: %s", error)
         except Exception as error:
-            if repr(error) != told:
-                told = repr(error)
-                _LOG.exception("the index stays as it is")
+            if repr(error) != reported:
+                reported = repr(error)
+                _LOG.exception("the index is not updated")
 
 
 def _photos(service: Service) -> dict[str, tuple[int, int]]:
-    """Length and time of change of all photos in the folder, by path."""
-    found = find_photos(service.index.root, service.index.path.resolve())
-    return {path: (status.st_size, status.st_mtime_ns) for path, status in found}
+    """Size and time of change of all photos in the folder, by path."""
+    photos = find_photos(service.index.root, service.index.path.resolve())
+    return {path: (status.st_size, status.st_mtime_ns) for path, status in photos}

@@ -1,4 +1,4 @@
-"""Looks at every request before anything reads it, and at every answer before it leaves."""
+"""Middleware that checks every request, and adds headers to every response."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _HEADERS = {
 
 
 class RequestGuard:
-    """Turns away requests of other pages and of too many bytes; adds headers; counts.
+    """Rejects requests of other sites and of too many bytes; adds headers; counts requests.
 
-    A page of another site can make a browser ask a server on loopback, by a name of its own that
-    it lets point there (DNS rebinding) or by a form. So the name that was asked for has to be
-    ours, or an address, which nobody can rebind; and what is sent has to come from our page.
+    A page of another site can make a browser send requests to a server on loopback, by a name that
+    it lets point there (DNS rebinding) or by a form. So the Host header must have an allowed name
+    or an address, which cannot be rebound, and requests that send data must come from our page.
 
     Args:
         app: The application.
-        service: Has the names and limits, and the counts of requests.
+        service: The service with the settings and metrics.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -43,7 +43,7 @@ class RequestGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            # Nothing here speaks another protocol; "lifespan" is the start and end of the server.
+            # Other protocols are not supported; "lifespan" is the start and end of the server.
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
@@ -62,10 +62,10 @@ class RequestGuard:
         try:
             await self._answer(scope, receive, send_on)
         except asyncio.CancelledError:
-            # The server ends, and has waited for long enough.
+            # The server stops, after its grace period.
             if status[0]:
                 raise
-            ended = "the server has ended before it could answer"
+            ended = "the server stopped before it could answer"
             await error_response(503, ended)(scope, receive, send_on)
         finally:
             route = getattr(scope.get("route"), "path", "other")
@@ -80,7 +80,7 @@ class RequestGuard:
         body = _Body(receive, send, limit)
         await self._app(scope, body.receive, body.send)
         if body.is_too_long:
-            await error_response(413, _too_large(limit))(scope, receive, send)
+            await error_response(413, _size_message(limit))(scope, receive, send)
 
     def _limit(self, headers: Headers) -> int:
         kind = headers.get("content-type", "")
@@ -89,20 +89,20 @@ class RequestGuard:
 
     def _refusal(self, scope: Scope, headers: Headers, limit: int) -> tuple[int, str] | None:
         host = headers.get("host", "")
-        if not self._is_ours(host):
+        if not self._is_allowed(host):
             return 421, (
-                f"this server is not called {host[:100]!r}; start it with --allow-host=NAME if "
-                "it is to be reached by that name"
+                f"unknown Host header {host[:100]!r}; start the server with --allow-host=NAME to "
+                "allow a name"
             )
         origin = headers.get("origin")
         if scope["method"] not in ("GET", "HEAD") and origin and origin_host(origin) != host:
-            return 403, "this request was sent by a page of another site"
+            return 403, "requests from pages of another site are not allowed"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 18 or int(length) > limit:
-            return 413, _too_large(limit)
+            return 413, _size_message(limit)
         return None
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_allowed(self, host: str) -> bool:
         name = hostname(host)
         if name == "localhost" or name in self._settings.names:
             return True
@@ -114,7 +114,7 @@ class RequestGuard:
 
 
 class _Body:
-    """Reads a request up to a limit; where there is more, what the application says is dropped."""
+    """Reads a request up to a limit; beyond it, the response of the application is dropped."""
 
     def __init__(self, receive: Receive, send: Send, limit: int) -> None:
         self._receive, self._send, self._left = receive, send, limit
@@ -134,7 +134,7 @@ class _Body:
 
 
 def hostname(host: str) -> str:
-    """The name or address in a `Host` header, without its port; empty if there is none."""
+    """The name or address in a `Host` header, without its port; may be empty."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
@@ -142,12 +142,12 @@ def hostname(host: str) -> str:
 
 
 def origin_host(origin: str) -> str:
-    """Name and port of an `Origin` header; empty if it is none."""
+    """Name and port of an `Origin` header; empty if it is invalid."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
         return ""
 
 
-def _too_large(limit: int) -> str:
-    return f"the request is too large: at most {limit:,} bytes are taken"
+def _size_message(limit: int) -> str:
+    return f"the request is too large: the limit is {limit:,} bytes"

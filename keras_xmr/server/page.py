@@ -24,7 +24,7 @@ _KINDS = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "ima
 
 @router.get("/")
 def page(service: TheService) -> HTMLResponse:
-    """The page, with what it needs to know of the index."""
+    """The page, with facts of the index."""
     return HTMLResponse(_TEMPLATES.get_template("page.html").render(**_facts(service)))
 
 
@@ -32,8 +32,8 @@ def page(service: TheService) -> HTMLResponse:
 def static(name: str) -> Response:
     """A file of the page."""
     if name not in _KINDS:
-        raise NotFoundError("there is no such page")
-    # The page asks with `?v=`, which changes with the file.
+        raise NotFoundError("unknown page")
+    # The page requests `?v=`, which changes with the file.
     return Response(
         _content(name), media_type=_KINDS[name], headers={"Cache-Control": "max-age=86400"}
     )
@@ -51,7 +51,7 @@ def _facts(service: Service) -> dict[str, Any]:
         "first_day": first_day,
         "last_day": last_day,
         "originals": service.settings.originals,
-        "marks": service.marks.are_taken,
+        "marks": service.feedback.is_enabled,
         "attends": service.attends,
         "matcher": index.matcher,
         "matchers": service.matchers,
@@ -69,5 +69,5 @@ def _content(name: str) -> bytes:
 
 
 def _version(name: str) -> str:
-    """The address of a file of the page, which is new whenever the file is."""
+    """The address of a file of the page, which changes with the file."""
     return f"/static/{name}?v={hashlib.sha256(_content(name)).hexdigest()[:12]}"

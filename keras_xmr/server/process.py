@@ -1,4 +1,4 @@
-"""Runs the server until it is told to stop, and lets it finish what it has begun."""
+"""Runs the server until it is stopped, and answers pending requests then."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from collections.abc import Callable
 import uvicorn
 
 from data_pipelines.errors import UserError
+from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.server.app import create_app
 from keras_xmr.server.index_refresh import keep_current
 from keras_xmr.server.middleware import hostname
 from keras_xmr.server.service import Service
-from keras_xmr.training.termination import TerminationNotice
 
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 512
-_ON_ITS_WAY = 1.0
-_UPDATE_ENDS = 5.0
+_ACCEPT_LONGER = 1.0
+_UPDATE_TIMEOUT = 5.0
 _KEEP_ALIVE = 75
-"""Seconds that an idle connection is kept: longer than clients and proxies keep it, so that these
-close it. A request that meets the closing by the server is lost."""
+"""Seconds that an idle connection is kept: longer than by clients and proxies, so that these close
+it. A request that crosses the closing by the server would be lost."""
 
 DRAIN = 30
-"""Seconds that requests have to end once the server is told to stop."""
+"""Grace period of pending requests when the server stops, in seconds."""
 
 
 class _Server(uvicorn.Server):
-    """A server that says that it ends, and still takes what is on its way for a moment."""
+    """A server that announces its end, and accepts requests for a moment longer."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -38,7 +38,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.state = "draining"
-        await asyncio.sleep(_ON_ITS_WAY)
+        await asyncio.sleep(_ACCEPT_LONGER)
         await super().shutdown(sockets)
 
 
@@ -49,19 +49,19 @@ def serve(
     announce: Callable[[str], None],
     watch: bool = False,
 ) -> None:
-    """Serves until SIGTERM or Ctrl-C. What has been asked by then is answered first.
+    """Serves until SIGTERM or Ctrl-C. Pending requests are answered first.
 
-    The page is there at once; the model is loaded meanwhile. An index that changes is opened again.
+    The page is available while the model is loading. A changed index is reopened.
 
     Args:
-        service: What is served.
-        host: The name or address to listen at.
-        port: The port, 0 for any that is free.
-        announce: Is told the address of the page once it can be asked for.
-        watch: Whether the index is kept up to date with its folder of photos.
+        service: The service.
+        host: The name or address to listen on.
+        port: The port; 0 picks a free one.
+        announce: Called with the address of the page once it is available.
+        watch: Whether the index is updated when its folder of photos changes.
 
     Raises:
-        UserError: If the port cannot be had, or the model does not belong to the index.
+        UserError: If the port is not available, or the model is not that of the index.
     """
     with TerminationNotice(), listen(host, port) as listener:
         server = _Server(
@@ -85,35 +85,35 @@ def serve(
             daemon=True,
         )
         loader.start()
-        announce(address(host, listener.getsockname()[1]))
+        announce(page_address(host, listener.getsockname()[1]))
         server.run(sockets=[listener])
         stopped.set()
         service.close()
-        # An update ends at its next photos; TensorFlow is better not cut off.
-        loader.join(_UPDATE_ENDS)
+        # An update ends at its next photos; TensorFlow should not be interrupted.
+        loader.join(_UPDATE_TIMEOUT)
     if failures:
         raise failures[0]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listens at a port.
+    """Listens on a port.
 
     Raises:
-        UserError: If it cannot be had.
+        UserError: If it is not available.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except socket.gaierror:
-        raise UserError(f"--host: {host!r} is no address of this machine") from None
+        raise UserError(f"--host: cannot bind to {host!r}; use one of this machine") from None
     except OSError as error:
         raise UserError(
-            f"port {port} of {host} cannot be had ({error.strerror}); choose another with --port"
+            f"port {port} of {host} is not available ({error.strerror}); use another --port"
         ) from None
 
 
-def address(host: str, port: int) -> str:
-    """Where the page is, for a browser on this machine."""
+def page_address(host: str, port: int) -> str:
+    """The address of the page, for a browser on this machine."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{port}/"
 
@@ -130,7 +130,7 @@ def _load(
     watch: bool,
     stopped: threading.Event,
 ) -> None:
-    """Loads the model, and looks for changes from then on."""
+    """Loads the model, and then watches for changes."""
     try:
         service.warm_up()
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Marks of right and wrong hits, kept as judgements."""
+"""Relevance feedback of users: hits marked as right or wrong, stored as judgements."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ COLUMNS = ("image", "caption", "grade")
 
 
 class RelevanceFeedback:
-    """A CSV file `image,caption,grade`, as `read_judgements` reads it.
+    """A CSV file `image,caption,grade`, in the format of `read_judgements`.
 
-    A pair stands in it once: a new mark replaces the old one. The file is read again for every
-    mark, since people edit it, and it is replaced as a whole.
+    It has a line per pair: a new mark replaces the old one. The file is read again for every mark,
+    since people edit it, and replaced atomically.
 
     Args:
-        path: The file, which need not be there yet; None takes no marks.
+        path: The file, which may be missing; None disables feedback.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
-    def are_taken(self) -> bool:
-        """Whether marks can be set at all."""
+    def is_enabled(self) -> bool:
+        """Whether marks can be set."""
         return self._path is not None
 
-    def of_caption(self, caption: str) -> dict[str, float]:
-        """The grades of images for a caption, by the names of the images."""
+    def grades(self, caption: str) -> dict[str, float]:
+        """The grades of images for a caption, by image."""
         caption = one_line(caption)
         return {image: grade for (image, text), grade in self._read().items() if text == caption}
 
     def set(self, image: str, caption: str, grade: float | None) -> int:
-        """Sets the grade of a pair, or takes it back if it is None.
+        """Sets the grade of a pair, or removes it if it is None.
 
         Returns:
-            How many pairs are marked now.
+            The number of marked pairs.
 
         Raises:
-            UserError: If marks are not taken, or the file is damaged or cannot be written.
+            UserError: If feedback is disabled, or the file is damaged or cannot be written.
         """
         if self._path is None:
-            raise UserError("this server takes no marks")
-        with self._turn:
+            raise UserError("relevance feedback is disabled on this server")
+        with self._lock:
             marks = self._read()
             marks.pop((image, one_line(caption)), None)
             if grade is not None:

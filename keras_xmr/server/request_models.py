@@ -1,4 +1,4 @@
-"""What clients may ask for, checked field by field."""
+"""Models of requests, which validate every field."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 class FilterRequest(BaseModel):
-    """Which photos are searched at all.
+    """Filters of the photos.
 
     Attributes:
-        folder: Those in a folder, and in the folders within; all if it is empty.
-        since: Those taken on this day or later.
-        until: Those taken on this day or before.
-        tags: Those that have all of these tags.
+        folder: Folder with its subfolders; empty for all.
+        since: First day of the shot.
+        until: Last day of the shot.
+        tags: Required tags.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -37,39 +37,39 @@ class FilterRequest(BaseModel):
     tags: Annotated[tuple[Label, ...], Field(max_length=MAX_PARTS)] = ()
 
     def filters(self) -> Filters:
-        """The same for the index."""
+        """Converts it to filters of the index."""
         return Filters(self.folder or None, self.since, self.until, self.tags)
 
 
 class SampleRequest(FilterRequest):
-    """How many photos are wanted, and which.
+    """Number and filters of the results.
 
     Attributes:
-        count: How many.
+        count: Number of results.
     """
 
     count: Count = 20
 
 
 class PhotosRequest(SampleRequest):
-    """Which photos are looked through, the newest first.
+    """A page of photos, the newest first.
 
     Attributes:
-        after: What an earlier answer has called `next`: they begin after its photos.
+        after: The field `next` of the previous page.
     """
 
     after: Annotated[str, StringConstraints(pattern=r"^([^ ]{0,40} \d{1,18})?$")] = ""
 
 
 class SearchRequest(SampleRequest):
-    """What a photo should be like.
+    """A search.
 
     Attributes:
-        texts: Texts that it should fit.
-        ids: Photos of the index that it should be like.
-        unlike: Texts that it should not fit.
-        matcher: What ranks the photos; empty for the matcher of the index.
-        rerank: What orders the first photos of a text anew; empty for nothing.
+        texts: Texts to match.
+        ids: Ids of photos of the index to match.
+        unlike: Texts that results should not match.
+        matcher: The matcher; empty for that of the index.
+        rerank: The re-ranker of the top photos of a text; empty for none.
     """
 
     texts: Texts = ()
@@ -79,7 +79,7 @@ class SearchRequest(SampleRequest):
     rerank: Annotated[str, StringConstraints(max_length=100)] = ""
 
     def query(self, images: Sequence[bytes] = ()) -> Query:
-        """The same for the index, with image files that the photo should be like."""
+        """Converts it to a query of the index, with image files to match."""
         return Query(texts=self.texts, images=tuple(images), ids=self.ids, unlike=self.unlike)
 
 
@@ -88,7 +88,7 @@ class WordsRequest(FilterRequest):
 
     Attributes:
         text: The text.
-        count: How many hits are compared.
+        count: Number of compared hits.
     """
 
     text: Text
@@ -96,12 +96,12 @@ class WordsRequest(FilterRequest):
 
 
 class MarkRequest(BaseModel):
-    """What somebody says of a hit.
+    """Relevance feedback on a hit.
 
     Attributes:
         id: The photo.
-        caption: The text that found it.
-        grade: 1 if it is right, 0 if it is wrong, None to take back what was said.
+        caption: The text of the query.
+        grade: 1 for right, 0 for wrong, None to remove the mark.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -112,10 +112,10 @@ class MarkRequest(BaseModel):
 
 
 def parse_search(text: str) -> SearchRequest:
-    """A search in a field of a form, as JSON.
+    """Parses a search in a field of a form, as JSON.
 
     Raises:
-        UserError: If it is none.
+        UserError: If it is not valid.
     """
     try:
         return SearchRequest.model_validate_json(text or "{}")

@@ -1,4 +1,4 @@
-"""The JSON of the server."""
+"""Routes of the server, with JSON."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _LARGE = 1600
 router = APIRouter()
 
 
-def service_of(request: Request) -> Service:
-    """The service of the application that a request came to."""
+def get_service(request: Request) -> Service:
+    """The service of the application of a request."""
     service: Service = request.app.state.service
     return service
 
 
-TheService = Annotated[Service, Depends(service_of)]
+TheService = Annotated[Service, Depends(get_service)]
 Id = Annotated[int, Path(ge=0, lt=2**63)]
 
 
@@ -59,7 +59,7 @@ def search(service: TheService, request: SearchRequest) -> dict[str, Any]:
 def similar_to_photo(
     service: TheService, id_: Id, request: Annotated[SampleRequest, Query()]
 ) -> dict[str, Any]:
-    """Photos that are like a photo of the index."""
+    """Photos that are similar to a photo of the index."""
     return service.search(SearchRequest(ids=(id_,), **request.model_dump()))
 
 
@@ -69,7 +69,7 @@ async def similar_to_images(
     images: Annotated[list[UploadFile], File()],
     query: Annotated[str, Form()] = "",
 ) -> dict[str, Any]:
-    """Photos that are like image files; `query` is JSON as /search takes it, for what else."""
+    """Photos that are similar to image files; `query` has further parts as JSON of /search."""
     uploads = await read_uploads(images, service.settings)
     return await run_in_threadpool(service.search, parse_search(query), uploads)
 
@@ -83,27 +83,27 @@ async def embed(
     """Embeddings of texts and image files, in their order."""
     uploads = await read_uploads(images or [], service.settings)
     if not (texts or uploads):
-        raise UserError("nothing to embed: give `texts`, `images` or both as fields of a form")
+        raise UserError("nothing to embed: send `texts`, `images` or both as fields of a form")
     return await run_in_threadpool(service.embed, texts, uploads)
 
 
 @router.post("/words")
 def words(service: TheService, request: WordsRequest) -> dict[str, Any]:
-    """Which words of a text move its uncertainty, and which hits each brings."""
+    """The effect of each word of a text on its uncertainty and its hits."""
     return analyse(service, request)
 
 
 @router.get("/marks")
 def marks(service: TheService, caption: Annotated[Text, Query()]) -> dict[str, Any]:
-    """The grades that photos were given for a caption, by path."""
-    return {"grades": service.marks.of_caption(caption)}
+    """The grades of photos for a caption, by path."""
+    return {"grades": service.feedback.grades(caption)}
 
 
 @router.post("/marks")
 def mark(service: TheService, request: MarkRequest) -> dict[str, Any]:
     """Marks a photo as right or wrong for a caption."""
     path = service.photo(request.id).path
-    return {"marked": service.marks.set(path, request.caption, request.grade)}
+    return {"marked": service.feedback.set(path, request.caption, request.grade)}
 
 
 @router.get("/photos")
@@ -115,12 +115,12 @@ def photos(service: TheService, request: Annotated[PhotosRequest, Query()]) -> d
 @router.get("/photos/{id_}")
 def photo(service: TheService, id_: Id) -> Response:
     """A photo to look at, as a JPEG of at most 1,600 pixels a side."""
-    return _jpeg(service.shrunk(id_, _LARGE))
+    return _jpeg(service.resized(id_, _LARGE))
 
 
 @router.get("/originals/{id_}")
 def original(service: TheService, id_: Id) -> FileResponse:
-    """The file of a photo as it is, with its EXIF data, where the server gives it."""
+    """The file of a photo with its EXIF data, if the server offers originals."""
     path = service.original(id_)
     kind = guess_type(path.name)[0] or "application/octet-stream"
     return FileResponse(
@@ -136,24 +136,24 @@ def thumbnail(service: TheService, id_: Id) -> Response:
 
 @router.get("/attention/{id_}")
 def attention(service: TheService, id_: Id) -> dict[str, Any]:
-    """The names of the maps of where the model looks in a photo."""
-    return {"maps": list(service.looks(id_))}
+    """The names of the attention maps of a photo."""
+    return {"maps": list(service.attention_maps(id_))}
 
 
 @router.get("/attention/{id_}/{number}")
 def attention_map(
     service: TheService, id_: Id, number: Annotated[int, Path(ge=0, lt=1000)]
 ) -> Response:
-    """What the model sees of a photo, under one of these maps, as a JPEG."""
-    pictures = list(service.looks(id_).values())
+    """A photo under one of its attention maps, as a JPEG."""
+    pictures = list(service.attention_maps(id_).values())
     if number >= len(pictures):
-        raise NotFoundError(f"photo {id_} has no map {number}; there are {len(pictures)}")
+        raise NotFoundError(f"photo {id_} has no map {number}; it has {len(pictures)}")
     return _jpeg(pictures[number])
 
 
 @router.get("/healthz")
 def health(service: TheService, response: Response) -> dict[str, Any]:
-    """Whether the server takes requests: 200, or 503 while it ends or the model is loaded."""
+    """Whether the server is ready: 200, or 503 while it stops or loads the model."""
     response.status_code = 200 if service.state == "ready" else 503
     return {"status": service.state, "photos": len(service.index)}
 
@@ -165,7 +165,7 @@ def metrics(service: TheService) -> Response:
 
 
 def _jpeg(data: bytes) -> Response:
-    # Ids are never used again, and a page asks with `?v=` for the version that it means.
+    # Ids are never reused, and the page requests a version with `?v=`.
     return Response(
         data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"}
     )

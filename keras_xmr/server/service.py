@@ -1,4 +1,4 @@
-"""The index, the model and the marks behind the server."""
+"""Index, model and relevance feedback of the server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
 from keras_xmr.config.abilities import attends, further_matchers
 from keras_xmr.index import Filters, Photo, PhotoIndex, Searcher, SearchResult
-from keras_xmr.run_folder import load_run
-from keras_xmr.server.attention_images import pictures_of
+from keras_xmr.runs.folder import load_run
+from keras_xmr.server.attention_images import render_attention
 from keras_xmr.server.batching import BatchingEmbedder
 from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.prometheus import ServerMetrics
@@ -28,19 +28,19 @@ from keras_xmr.server.uploads import Upload, check
 _LOG = logging.getLogger(__name__)
 
 State = Literal["loading", "ready", "draining"]
-_SMALL, _KEPT, _LOOKS_KEPT, _LISTS_KEPT = 512, 2048, 64, 8
-# Of these a few are in memory at once, whatever their size was.
+_SMALL, _KEPT, _MAPS_KEPT, _LISTS_KEPT = 512, 2048, 64, 8
+# Limits the number of full-size photos in memory.
 _SHRINKING = threading.BoundedSemaphore(2)
 
 
 class Service:
-    """What the routes ask: searches an index, which may be replaced by a newer one at any time.
+    """Service of the routes: searches an index, which may be replaced by a newer one at any time.
 
     Args:
         path: The index.
-        settings: Limits, and the file of the marks.
-        run: The run of the index, if it was moved since.
-        load: Loads what embeds queries when it is first needed, in place of the model of the run.
+        settings: Limits, and the file of relevance feedback.
+        run: The run of the index, if it was moved.
+        load: Loads the embedder of queries when it is first needed; default: the model of the run.
 
     Attributes:
         matchers: Further matchers by which photos can be ranked.
@@ -56,7 +56,7 @@ class Service:
         load: Callable[[], Any] | None = None,
     ) -> None:
         self.settings, self.metrics = settings, ServerMetrics()
-        self.marks = RelevanceFeedback(settings.marks)
+        self.feedback = RelevanceFeedback(settings.marks)
         self.state: State = "loading"
         self.embedder = BatchingEmbedder(
             load or (lambda: _model(run or self.index.run)),
@@ -67,11 +67,13 @@ class Service:
         self._path, self._turn = path, threading.Lock()
         self.searcher = self._open()
         self._others: dict[str, Searcher] = {}
-        # A photo that was changed has another checksum.
-        self._thumbnail = lru_cache(_KEPT)(lambda id_, sha256: self.shrunk(id_, _SMALL))
-        self._by_day = lru_cache(_LISTS_KEPT)(_by_day)
-        self._looks = lru_cache(_LOOKS_KEPT)(lambda id_, sha256: self._look(id_))
-        self.matchers, self.attends = _abilities(run or self.index.run)
+        # A changed photo has another checksum.
+        self._thumbnail = lru_cache(_KEPT)(lambda id_, _: self.resized(id_, _SMALL))
+        self._sort_by_day = lru_cache(_LISTS_KEPT)(_sort_by_day)
+        self._attention_maps = lru_cache(_MAPS_KEPT)(
+            lambda id_, sha256: self._render_attention(id_)
+        )
+        self.matchers, self.attends = _read_abilities(run or self.index.run)
         self.metrics.watch("photos", "Photos in the index.", lambda: len(self.index))
         self.metrics.watch(
             "waiting", "Requests that wait for the model.", lambda: self.embedder.waiting
@@ -79,14 +81,14 @@ class Service:
 
     @property
     def index(self) -> PhotoIndex:
-        """The index as it is now."""
+        """The current index."""
         return self.searcher.index
 
     def warm_up(self) -> None:
         """Loads the model.
 
         Raises:
-            UserError: If it is not the one that the index was made with.
+            UserError: If it is not the model of the index.
         """
         self.searcher.warm_up()
         self.index.load()
@@ -94,12 +96,12 @@ class Service:
             self.state = "ready"
 
     def update(self) -> None:
-        """Brings the index up to date with its folder of photos, by the model that searches.
+        """Updates the index on the disk by the model of the server.
 
-        Answers stay those of the index as it was until `refresh`.
+        Searches use the old index until `refresh`.
 
         Raises:
-            UserError: If that cannot be done, or the server ends meanwhile.
+            UserError: If the update fails, or the server stops.
         """
         from keras_xmr.index.build import build_with
 
@@ -110,10 +112,10 @@ class Service:
             _LOG.info("photos: %s", ", ".join(f"{n:,} {name}" for name, n in done.items() if n))
 
     def refresh(self) -> None:
-        """Takes the index as it is on the disk, if it has changed and is finished.
+        """Opens the index on the disk, if it has changed and is finished.
 
-        All of it is read before any request is answered by it. The one before is not closed:
-        requests may still be searching it.
+        It is read completely before it answers requests. The old one is not closed: requests may
+        still use it.
 
         Raises:
             UserError: If it cannot be opened.
@@ -125,13 +127,13 @@ class Service:
             newer.index.load()
             if newer.index.is_current():
                 self.searcher = newer
-                self._by_day.cache_clear()
+                self._sort_by_day.cache_clear()
 
     def search(self, request: SearchRequest, uploads: Sequence[Upload] = ()) -> dict[str, Any]:
-        """Searches; uploads that cannot be used are named beside the hits.
+        """Searches; invalid uploads are listed with the hits.
 
         Raises:
-            UserError: If nothing is left to search by, or the request is not permitted.
+            UserError: If no valid part is left, or the request is not permitted.
         """
         searcher = self.searcher
         checked = self._check(uploads)
@@ -142,7 +144,7 @@ class Service:
         for id_ in request.ids:
             _photo(searcher.index, id_)
         result = self.find(request, images, searcher)
-        return {**result.as_dict(), "broken": [_named(upload) for upload in broken]}
+        return {**asdict(result), "broken": [_named(upload) for upload in broken]}
 
     def find(
         self,
@@ -150,45 +152,45 @@ class Service:
         images: Sequence[bytes] = (),
         searcher: Searcher | None = None,
     ) -> SearchResult:
-        """Searches by what has been checked.
+        """Searches by a validated request.
 
         Args:
             request: The request.
-            images: Bytes of image files that the photos should be like.
-            searcher: The searcher that the request has taken; the current one by default.
+            images: Bytes of image files to match.
+            searcher: The searcher of the request; default: the current one.
         """
         query, searcher = request.query(images), searcher or self.searcher
         if request.matcher not in ("", searcher.index.matcher):
             searcher = self._ranking_by(request.matcher, searcher.index)
         return searcher.search(query, request.count, request.filters(), request.rerank or None)
 
-    def looks(self, id_: int) -> dict[str, bytes]:
-        """Where the model looks in a photo: by names of maps, JPEGs of it under the maps.
+    def attention_maps(self, id_: int) -> dict[str, bytes]:
+        """Attention maps of a photo: JPEGs of it under the maps, by the names of the maps.
 
         Raises:
-            UserError: If it attends to no places.
-            NotFoundError: If there is no such photo, or its file is gone or broken.
+            UserError: If the model has no attention maps.
+            NotFoundError: If the photo is unknown, or its file is missing or broken.
         """
         if not self.attends:
-            raise UserError("this model does not attend to places of a photo")
-        return self._looks(id_, self.photo(id_).sha256)
+            raise UserError("this model has no attention maps of photos")
+        return self._attention_maps(id_, self.photo(id_).sha256)
 
     def photo(self, id_: int) -> Photo:
         """A photo of the index.
 
         Raises:
-            NotFoundError: If there is none of this id.
+            NotFoundError: If the id is unknown.
         """
         return _photo(self.index, id_)
 
     def photos(self, request: PhotosRequest) -> dict[str, Any]:
-        """Photos to look through, the newest first.
+        """Pages of photos, the newest first.
 
-        They go on after a day and an id, not after a number of photos: so none is passed over, or
-        comes twice, if the index is replaced by a newer one meanwhile.
+        A page begins after a day and an id, not after a number of photos: so none is skipped or
+        repeated if the index is replaced by a newer one.
         """
         index = self.index
-        places = self._by_day(index, request.filters())
+        places = self._sort_by_day(index, request.filters())
         day, _, number = request.after.rpartition(" ")
         end = bisect_left(places, (day, int(number))) if request.after else len(places)
         start = max(0, end - request.count)
@@ -199,19 +201,19 @@ class Service:
         }
 
     def days(self) -> tuple[str, str]:
-        """The first and the last day of all photos, ISO; empty where no day is known."""
-        days = [day[:10] for day, _ in self._by_day(self.index, Filters()) if day]
+        """The first and the last day of all photos, ISO; empty if unknown."""
+        days = [day[:10] for day, _ in self._sort_by_day(self.index, Filters()) if day]
         return (days[0], days[-1]) if days else ("", "")
 
     def original(self, id_: int) -> Path:
         """The file of a photo.
 
         Raises:
-            UserError: If the server gives no files.
-            NotFoundError: If there is no such photo, or its file is gone.
+            UserError: If the server does not offer files.
+            NotFoundError: If the photo is unknown, or its file is missing.
         """
         if not self.settings.originals:
-            raise UserError("this server gives no files: start it with --originals")
+            raise UserError("this server does not offer original files: start it with --originals")
         _photo(self.index, id_)
         try:
             return self.index.photo_path(id_)
@@ -219,18 +221,18 @@ class Service:
             raise NotFoundError(str(error)) from None
 
     def thumbnail(self, id_: int) -> bytes:
-        """A photo for the gallery, as `shrunk` makes it; the last ones asked for are kept."""
+        """The thumbnail of a photo; the latest ones are cached."""
         return self._thumbnail(id_, self.photo(id_).sha256)
 
-    def shrunk(self, id_: int, size: int) -> bytes:
-        """A photo as a JPEG, made anew: no byte of the file itself leaves the server.
+    def resized(self, id_: int, size: int) -> bytes:
+        """A photo as a new JPEG: no byte of its file leaves the server.
 
         Args:
             id_: The photo.
             size: Its longer side, in pixels.
 
         Raises:
-            NotFoundError: If there is no such photo, or its file is gone or broken.
+            NotFoundError: If the photo is unknown, or its file is missing or broken.
         """
         index = self.index
         photo = _photo(index, id_)
@@ -241,7 +243,7 @@ class Service:
             raise NotFoundError(f"{photo.path} cannot be shown: {error}") from None
 
     def embed(self, texts: Sequence[str], uploads: Sequence[Upload]) -> dict[str, Any]:
-        """Embeddings of texts and images, as lists of numbers; a bad image has an error instead."""
+        """Embeddings of texts and images, as lists of numbers; an invalid image has an error."""
         index, checked = self.index, self._check(uploads)
         good = [upload for upload in checked if not upload.error]
         vectors = iter(_rows(self.embedder.embed_images([u.data for u in good])) if good else ())
@@ -252,7 +254,7 @@ class Service:
             "images": [_named(u) if u.error else next(vectors) for u in checked],
         }
 
-    def _look(self, id_: int) -> dict[str, bytes]:
+    def _render_attention(self, id_: int) -> dict[str, bytes]:
         index = self.index
         path = _photo(index, id_).path
         try:
@@ -262,13 +264,13 @@ class Service:
         except (UserError, UnreadableError, OSError) as error:
             raise NotFoundError(f"{path} cannot be shown: {error}") from None
         maps = self.embedder.attention(pixels[None])
-        return pictures_of(pixels, {name: own[0] for name, own in maps.items()})
+        return render_attention(pixels, {name: map_[0] for name, map_ in maps.items()})
 
     def _ranking_by(self, matcher: str, index: PhotoIndex) -> Searcher:
-        """A searcher by another matcher, which is kept until the index changes."""
+        """A searcher by another matcher, which is cached until the index changes."""
         if matcher not in self.matchers:
             names = ", ".join([index.matcher, *self.matchers])
-            raise UserError(f"matcher: {matcher!r} cannot rank these photos; there are: {names}")
+            raise UserError(f"matcher: {matcher!r} cannot rank these photos; use one of: {names}")
         with self._turn:
             kept = self._others.get(matcher)
             if kept is None or kept.index is not index:
@@ -277,7 +279,7 @@ class Service:
             return kept
 
     def close(self) -> None:
-        """Ends once everything that waits is done."""
+        """Closes the service after all pending work."""
         self.embedder.close()
         self.index.close()
 
@@ -294,18 +296,18 @@ def _photo(index: PhotoIndex, id_: int) -> Photo:
     try:
         return index.photo(id_)
     except KeyError:
-        raise NotFoundError(f"there is no photo {id_} in the index") from None
+        raise NotFoundError(f"the index has no photo {id_}") from None
 
 
-def _by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
-    """When the photos that pass were taken, and their ids, ascending."""
+def _sort_by_day(index: PhotoIndex, filters: Filters) -> list[tuple[str, int]]:
+    """Times and ids of the photos that pass the filters, ascending."""
     allowed = filters.allowed(index)
     ids = index.ids if allowed is None else allowed
     return sorted((index.photo(id_).taken, id_) for id_ in ids.tolist())
 
 
-def _abilities(run: Path) -> tuple[list[str], bool]:
-    """What the config of a run says that its model can do; nothing if it is not there."""
+def _read_abilities(run: Path) -> tuple[list[str], bool]:
+    """Further matchers and attention of the model of a run, by its config; none without it."""
     try:
         config = load_run(run)
     except UserError:

@@ -1,4 +1,4 @@
-"""What the server permits."""
+"""Settings of the server."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _MB = 1024**2
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits of requests, and where the server may be reached and may write.
+    """Access to the server, and limits of requests.
 
     Attributes:
-        marks: The file to which marks of right and wrong hits go; None takes none.
-        originals: Whether the files of photos are given as they are, with all that is in them.
-        names: Names of hosts under which the server may be asked, beside addresses and localhost.
-        max_body: Bytes of a request with uploads.
-        max_json: Bytes of any other request.
-        max_images: Images in one request.
-        max_image_bytes: Bytes of one image.
-        max_pixels: Pixels of one image.
-        max_waiting: Requests that may wait for the model before others are turned away.
-        max_batch: Texts or images that the model gets at once.
+        marks: The file of relevance feedback; None disables it.
+        originals: Whether the original files of photos are offered.
+        names: Allowed host names, in addition to addresses and localhost.
+        max_body: Maximum bytes of a request with uploads.
+        max_json: Maximum bytes of any other request.
+        max_images: Maximum images per request.
+        max_image_bytes: Maximum bytes per image.
+        max_pixels: Maximum pixels per image.
+        max_waiting: Maximum requests that wait for the model; others are rejected.
+        max_batch: Maximum texts or images per batch of the model.
     """
 
     marks: Path | None = None

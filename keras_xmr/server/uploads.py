@@ -1,4 +1,4 @@
-"""Images that clients send: read within limits, and checked one by one."""
+"""Uploaded images, read within limits and validated one by one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from data_pipelines.pixels import naming, open_image, pixels_of
 from data_pipelines.sources import UnreadableError
 from keras_xmr.server.settings import Settings
 
-# A decoded image takes three bytes a pixel: few at once, however many clients there are.
+# Limits the number of decoded images in memory, which take three bytes per pixel.
 _DECODING = threading.BoundedSemaphore(2)
 _MAX_NAME = 100
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One image that a client has sent.
+    """An uploaded image.
 
     Attributes:
-        name: What the client calls it, shortened.
+        name: Its name by the client, shortened.
         data: The bytes of the file.
-        error: Why it cannot be used; empty if it can.
+        error: The reason if it is invalid, else empty.
     """
 
     name: str
@@ -34,22 +34,20 @@ class Upload:
 
 
 async def read_uploads(files: Sequence[UploadFile], settings: Settings) -> list[Upload]:
-    """Reads the files of a request; one that is too large has an error in place of its bytes.
+    """Reads the files of a request; one that is too large has an error instead of its bytes.
 
     Raises:
-        UserError: If there are too many.
+        UserError: If the request has too many.
     """
     if len(files) > settings.max_images:
-        raise UserError(
-            f"{len(files)} images in one request; at most {settings.max_images} are taken"
-        )
+        raise UserError(f"{len(files)} images in one request; the limit is {settings.max_images}")
     return [await _read(file, number, settings) for number, file in enumerate(files, 1)]
 
 
 def check(upload: Upload, settings: Settings) -> Upload:
-    """Decodes an upload as indexing does; one that cannot be decoded has an error from now on.
+    """Decodes an upload as for an index; one that cannot be decoded gets an error.
 
-    Format and size are read from the header first: nothing else is, where they do not fit.
+    Format and size are read from the header first, and the rest only if they are valid.
     """
     if upload.error:
         return upload
@@ -58,8 +56,8 @@ def check(upload: Upload, settings: Settings) -> Upload:
             image = open_image(upload.data)
             if image.width * image.height > settings.max_pixels:
                 raise UnreadableError(
-                    f"{upload.name} has {image.width * image.height:,} pixels; at most "
-                    f"{settings.max_pixels:,} are taken"
+                    f"{upload.name} has {image.width * image.height:,} pixels; the limit "
+                    f"is {settings.max_pixels:,}"
                 )
             pixels_of(image, upload.data)
     except UnreadableError as error:
@@ -74,5 +72,5 @@ async def _read(file: UploadFile, number: int, settings: Settings) -> Upload:
         return Upload(name, error=f"{name} is empty")
     if len(data) > settings.max_image_bytes:
         limit = settings.max_image_bytes
-        return Upload(name, error=f"{name} is too large: at most {limit:,} bytes are taken")
+        return Upload(name, error=f"{name} is too large: the limit is {limit:,} bytes")
     return Upload(name, data)

@@ -14,7 +14,7 @@ _NOTHING = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """Linear maps of images and captions into one space, and what they were made with.
+    """Linear maps of images and captions into one space, and their hyperparameters.
 
     Attributes:
         image: The map of images, (F, D).
@@ -57,13 +57,13 @@ class CanonicalCorrelations:
         self.image_mean = weights @ images / len(captions)
         self.caption_mean = captions.mean(axis=0, dtype=np.float64)
         centred = (images - self.image_mean) * np.sqrt(weights / len(captions))[:, None]
-        own = np.zeros((len(images), captions.shape[1]))
-        np.add.at(own, image_ids, captions - self.caption_mean)
-        own /= np.sqrt(np.maximum(weights, 1) * len(captions))[:, None]
+        captions_of_images = np.zeros((len(images), captions.shape[1]))
+        np.add.at(captions_of_images, image_ids, captions - self.caption_mean)
+        captions_of_images /= np.sqrt(np.maximum(weights, 1) * len(captions))[:, None]
         others = (captions - self.caption_mean) / np.sqrt(len(captions))
         self._image_values, self._image_axes = _axes(centred)
         self._caption_values, self._caption_axes = _axes(others)
-        self._between = self._image_axes.T @ (centred.T @ own) @ self._caption_axes
+        self._between = self._image_axes.T @ (centred.T @ captions_of_images) @ self._caption_axes
         self._image_variance = float((centred**2).sum() / images.shape[1])
         self._caption_variance = float((others**2).sum() / captions.shape[1])
 
@@ -111,7 +111,7 @@ class CanonicalCorrelations:
 
 
 def _axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The principal variances (R,) and axes (F, R) of rows, whose squares add up to variances."""
+    """The principal variances (R,) and axes (F, R) of rows; their squares add up to variances."""
     if len(vectors) < vectors.shape[1]:
         values, axes = _axes(vectors.T)
         there = values > _NOTHING * values.max(initial=0)

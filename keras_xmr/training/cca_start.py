@@ -1,4 +1,4 @@
-"""Where the training of frozen towers begins: at canonical correlation analysis."""
+"""Canonical correlation analysis as the start of the training of frozen towers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Averages:
-    """What the poolings see of a split: averages on the unit sphere, before they are centred.
+    """Averages of the features of a split on the unit sphere, before they are centred.
 
     Attributes:
         images: Of N images (N, F).
         captions: Of M captions (M, G).
         image_ids: The row of the image of each caption, (M,).
-        judgements: What is right.
+        judgements: The relevance judgements.
     """
 
     images: np.ndarray
@@ -86,10 +86,10 @@ def begin_at_cca(
     Ridges and exponent are those with the best sum of recalls on the validation split; without
     one, the first of each. Scores are cosines of the projections, whatever the matcher.
     """
-    found = CanonicalCorrelations(train.images, train.captions, train.image_ids)
+    cca = CanonicalCorrelations(train.images, train.captions, train.image_ids)
     pooling: Any = image_head.global_pooling
     width = pooling.closed_form or image_head.dimension
-    choices = found.projections(
+    choices = cca.projections(
         width,
         options.image_ridges,
         options.caption_ridges,
@@ -98,7 +98,7 @@ def begin_at_cca(
     )
     if validation is not None:
         rsum, best = max(
-            ((_rsum(found, choice, validation), choice) for choice in choices),
+            ((_rsum(cca, choice, validation), choice) for choice in choices),
             key=lambda tried: tried[0],
         )
         reached = f", validation rsum {100 * rsum:.1f}"
@@ -114,23 +114,23 @@ def begin_at_cca(
         f", directions: {best.directions}" if options.directions else "",
         reached,
     )
-    images = _begin(image_head, train.images, found.image_mean, best.image)
-    captions = _begin(caption_head, train.captions, found.caption_mean, best.caption)
+    images = _begin(image_head, train.images, cca.image_mean, best.image)
+    captions = _begin(caption_head, train.captions, cca.caption_mean, best.caption)
     _fit(image_head, images, captions)
     _fit(caption_head, captions, images)
     _predict_ranks(image_head, caption_head, images.inputs, captions.inputs, train, best)
 
 
 @dataclass(frozen=True, eq=False)
-class _Begun:
-    """What a linear map is applied to, and the map."""
+class _LinearMap:
+    """A linear map and its inputs."""
 
     inputs: np.ndarray
     kernel: np.ndarray
 
 
-def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> _Begun:
-    """Standardises what all poolings of a head see, and sets the linear map of its embedding.
+def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray) -> _LinearMap:
+    """Standardises the inputs of all poolings of a head, and sets the linear map of its embedding.
 
     Outputs have a mean norm of 1.
     """
@@ -141,16 +141,16 @@ def _begin(head: Head, vectors: np.ndarray, mean: np.ndarray, kernel: np.ndarray
     pooling: Any = head.global_pooling
     pooling.begin_at(kernel / norm)
     inputs = (vectors - mean) * float(pooling.scale)
-    return _Begun(inputs, pooling.kernel.numpy().astype(np.float64))
+    return _LinearMap(inputs, pooling.kernel.numpy().astype(np.float64))
 
 
-def _fit(head: Head, own: _Begun, other: _Begun) -> None:
+def _fit(head: Head, inputs: _LinearMap, other: _LinearMap) -> None:
     """Sets the posterior of the linear map of a head that has one."""
     if isinstance(head, Laplace):
         others = other.inputs @ other.kernel
-        found = last_layer_posterior(own.inputs, own.kernel, others, head.temperature)
-        _LOGGER.info("posterior: the precision of its prior is %.3g", found.prior_precision)
-        head.set_posterior(found.input_covariance, found.output_variance)
+        posterior = last_layer_posterior(inputs.inputs, inputs.kernel, others, head.temperature)
+        _LOGGER.info("posterior: the precision of its prior is %.3g", posterior.prior_precision)
+        head.set_posterior(posterior.input_covariance, posterior.output_variance)
 
 
 def _predict_ranks(
@@ -181,9 +181,9 @@ def _predict_ranks(
             )
 
 
-def _rsum(found: CanonicalCorrelations, choice: Projections, split: Averages) -> float:
-    images = unit_rows((split.images - found.image_mean) @ choice.image)
-    captions = unit_rows((split.captions - found.caption_mean) @ choice.caption)
+def _rsum(cca: CanonicalCorrelations, choice: Projections, split: Averages) -> float:
+    images = unit_rows((split.images - cca.image_mean) @ choice.image)
+    captions = unit_rows((split.captions - cca.caption_mean) @ choice.caption)
     return evaluate_scores(images @ captions.T, split.judgements).summary["rsum"]
 
 
@@ -195,7 +195,7 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 def averages_of_split(
     model: Retriever, split: SplitRecords, tokenizer: Tokenizer, config: Config
 ) -> Averages:
-    """What the poolings `projection` of both towers see of a split."""
+    """Computes the averaged features of both towers for a split."""
     batch = config.evaluation.batch_size
     images = image_batches(split, config.data.image, batch)
     if split.caption_features is not None:
@@ -206,16 +206,18 @@ def averages_of_split(
         captions = caption_batches(texts, tokenizer, batch)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
     with split.naming_damage():
-        of_images = list(_of_tower(model.image_tower, model.feature_tower, images))
+        image_averages = list(_tower_averages(model.image_tower, model.feature_tower, images))
     return Averages(
-        np.concatenate(of_images),
-        np.concatenate(list(_of_tower(model.text_tower, model.caption_feature_tower, captions))),
+        np.concatenate(image_averages),
+        np.concatenate(
+            list(_tower_averages(model.text_tower, model.caption_feature_tower, captions))
+        ),
         split.caption_image,
         judgements,
     )
 
 
-def _of_tower(
+def _tower_averages(
     tower: tf.keras.Model, on_features: tf.keras.Model | None, batches: tf.data.Dataset
 ) -> Iterator[np.ndarray]:
     """The averages of items, of their features where the model is called on those."""

@@ -1,4 +1,4 @@
-"""The files of checkpoints in a folder, and which of them can be read."""
+"""Checkpoint files in a folder, and which of them are readable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from keras_xmr.training.left_out import LeftOut, in_checkpoint
+from keras_xmr.training.external_weights import ExternalWeights, read_external_weights
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -25,10 +25,10 @@ class CheckpointFiles:
 
     Args:
         folder: Where they are kept.
-        keep: How many are kept.
+        keep: Number of checkpoints that are kept.
 
     Attributes:
-        newest: The path of the newest one that is whole, once `find_newest` was called.
+        newest: The path of the newest undamaged one, once `find_newest` was called.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -42,58 +42,56 @@ class CheckpointFiles:
         return str(self.folder / f"ckpt-{step}")
 
     def find_newest(self) -> str:
-        """The path of the newest checkpoint that is whole; older ones stand in for damaged ones.
+        """Finds the newest checkpoint that is not damaged.
 
         Raises:
             CheckpointError: If there is none.
         """
-        says: list[str] = []
-        for path in self._found() if not self.newest else ():
+        reasons: list[str] = []
+        for path in self._list() if not self.newest else ():
             damage = _damage(path)
             if not damage:
-                if says:
-                    _LOGGER.warning("%s; going on from %s", "; ".join(says), path)
+                if reasons:
+                    _LOGGER.warning("%s; resuming from %s", "; ".join(reasons), path)
                 self.newest = path
                 break
             self._damaged.append(path)
-            says.append(f"{path} is damaged: {damage}")
+            reasons.append(f"{path} is damaged: {damage}")
         if not self.newest:
             raise CheckpointError(
-                f"no checkpoint of {self.folder} can be read: {'; '.join(says) or 'there is none'}"
-                ". Delete that folder, and the training begins anew"
+                f"no checkpoint of {self.folder} can be read: "
+                f"{'; '.join(reasons) or 'there is none'}. Delete that folder to train from the "
+                "start"
             )
         return self.newest
 
-    def left_out(self) -> LeftOut:
-        """What the newest checkpoint leaves out.
+    def external(self) -> ExternalWeights:
+        """The encoders that the newest checkpoint does not store.
 
         Raises:
             CheckpointError: If there is no checkpoint that can be read.
         """
-        return in_checkpoint(self.find_newest())
+        return read_external_weights(self.find_newest())
 
-    def written(self, path: str) -> None:
-        """Takes a checkpoint that was just written as the newest, and removes those before it.
-
-        The damaged ones go, and of the others those that are older than what is kept.
-        """
+    def register(self, path: str) -> None:
+        """Registers a new checkpoint as the newest, and removes damaged and old ones."""
         self.newest = path
         damaged = [other for other in self._damaged if other != path]
-        whole = [other for other in self._found() if other not in damaged]
-        for other in damaged + whole[self.keep :]:
+        intact = [other for other in self._list() if other not in damaged]
+        for other in damaged + intact[self.keep :]:
             for file in self.folder.glob(f"{Path(other).name}.*"):
                 file.unlink()
         self._damaged = []
 
-    def _found(self) -> list[str]:
-        """The checkpoints of which there is any file, the newest first."""
+    def _list(self) -> list[str]:
+        """All checkpoints that have any file, newest first."""
         matches = [_FILE.fullmatch(path.name) for path in self.folder.glob("ckpt-*")]
         numbers = {int(match[1]) for match in matches if match}
         return [self.path(number) for number in sorted(numbers, reverse=True)]
 
 
 def _damage(checkpoint: str) -> str:
-    """What is wrong with a checkpoint; nothing if it can be read to its last number."""
+    """Describes the damage of a checkpoint; empty if every number can be read."""
     if not Path(f"{checkpoint}.index").exists():
         return "its index is missing"
     try:

@@ -22,10 +22,10 @@ from data_pipelines.files import (
     sync,
 )
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.run_folder import BEST_IN_PART
+from keras_xmr.runs.folder import BEST_IN_PART
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.left_out import LeftOut
+from keras_xmr.training.external_weights import ExternalWeights
 
 _VARIABLES = "variables.json"
 _STATE = "checkpoint"
@@ -35,7 +35,7 @@ _HDF5_OVERHEAD = 16_384
 
 @dataclass
 class Progress:
-    """How far a training has come.
+    """Progress of a training.
 
     Attributes:
         step: Steps done, over all phases.
@@ -48,12 +48,12 @@ class Progress:
     best_step: int = 0
 
     def numbers(self) -> list[float]:
-        """All of it, as a checkpoint has it."""
+        """The fields as a checkpoint stores them."""
         return [float(value) for value in asdict(self).values()]
 
     @classmethod
-    def of_numbers(cls, numbers: Sequence[float]) -> Progress:
-        """What `numbers` has made numbers of."""
+    def from_numbers(cls, numbers: Sequence[float]) -> Progress:
+        """Restores progress from `numbers`."""
         step, best, best_step = map(float, numbers)
         return cls(int(step), best, int(best_step))
 
@@ -61,20 +61,22 @@ class Progress:
 class Checkpoints:
     """Saves and restores model, optimizer and progress together.
 
-    A checkpoint is written aside and then named by an atomic rename, so a kill in the middle
-    leaves the one before it, which is also read where the newest is damaged. Of several workers
-    the chief alone writes and reads them, and the others have from it what it has read; so all
-    must call the same methods.
+    A checkpoint becomes the newest by an atomic rename, so a kill while it is written leaves the
+    previous one, which is also read where the newest is damaged. Of several workers only the chief
+    reads and writes, and sends the others the values; so all must call the same methods.
+
+    Order of calls: `read_progress` or `restore_model` at any time; for each phase `start_phase`
+    once the model is compiled, then `restore` if the phase had begun, then
+    `limit_external_weights`, then `save` and `save_best`; `complete_best` at the end.
 
     Args:
         folder: Where they are kept, or the files there.
         model: The model.
         distribution: The devices and workers that train it.
-        left_out: What the first of them may leave out, or what the newest leaves out; what is
-            left out has to be in the model already.
+        external: Frozen weights that are not stored; the model must have them already.
 
     Attributes:
-        bare: The model without its optimizer, whose weights are saved and loaded as files.
+        bare: The model without its optimizer, for saving and loading files of weights.
     """
 
     def __init__(
@@ -82,19 +84,19 @@ class Checkpoints:
         folder: Path | CheckpointFiles,
         model: Retriever,
         distribution: Distribution,
-        left_out: LeftOut | None = None,
+        external: ExternalWeights | None = None,
     ) -> None:
         self.files = folder if isinstance(folder, CheckpointFiles) else CheckpointFiles(folder)
         self.folder = self.files.folder
         self.model = model
         self.distribution = distribution
         self.progress = Progress()
-        self._left_out = left_out or LeftOut()
+        self._external = external or ExternalWeights()
         # Variables are made here and not when they are needed: that all workers do together.
         self.bare = model.without_optimizer()
         self._state = tf.Variable(self.progress.numbers(), dtype=tf.float64, name="progress")
 
-    def peek(self) -> Progress:
+    def read_progress(self) -> Progress:
         """The progress of the newest checkpoint that is whole.
 
         Raises:
@@ -105,7 +107,7 @@ class Checkpoints:
             self.files.find_newest()
             self._read(tf.train.Checkpoint(progress=self._state))
         self.distribution.share([self._state])
-        return Progress.of_numbers(self._state.numpy())
+        return Progress.from_numbers(self._state.numpy())
 
     def restore_model(self) -> None:
         """Restores the model of the newest checkpoint, and the progress, but no optimizer.
@@ -119,7 +121,7 @@ class Checkpoints:
         """Begins to save the optimizer too, once a phase has compiled the model with it.
 
         Args:
-            frozen: The sides whose encoders the phase leaves as they are.
+            frozen: The sides with encoders that the phase does not train.
         """
         optimizer = self.model.optimizer
         optimizer.build(self.model.trainable_variables)
@@ -128,7 +130,7 @@ class Checkpoints:
         state = {"optimizer": [variable.value for variable in optimizer.variables]}
         self._frozen = frozen
         self._shared = [*self._all(), *state["optimizer"]]
-        self._checkpoint = tf.train.Checkpoint(**self._saved(self._left_out.only(frozen)), **state)
+        self._checkpoint = tf.train.Checkpoint(**self._saved(self._external.only(frozen)), **state)
         self.distribution.share(self._shared)
 
     def restore(self) -> None:
@@ -139,56 +141,55 @@ class Checkpoints:
         """
         self._restore(self._checkpoint, self._shared)
 
-    def go_on(self, best: Path) -> None:
-        """Leaves out no more than the phase that has been started may, from now on.
+    def limit_external_weights(self, best: Path) -> None:
+        """Stores encoders that the started phase trains, from now on.
 
-        Call it once that is restored, and before what was frozen is trained.
+        Call it after restoring the phase, and before its first step.
 
         Args:
-            best: The file of the best weights, which is made whole if it misses what is trained.
+            best: The file of the best weights, which is completed if it lacks trained weights.
         """
-        left = self._left_out.only(self._frozen)
-        if left.checksums != self._left_out.checksums:
-            self.complete(best)
-        self._left_out = left
+        left = self._external.only(self._frozen)
+        if left.checksums != self._external.checksums:
+            self.complete_best(best)
+        self._external = left
 
     def _all(self) -> list[tf.Variable]:
-        """The variables of progress and model, with what is left out."""
-        found = [v.value for variables in _parts(self.model).values() for v in variables]
-        return [self._state, *found]
+        """All variables of progress and model, external ones too."""
+        return [self._state, *(v.value for vs in _parts(self.model).values() for v in vs)]
 
-    def _saved(self, left_out: LeftOut | None = None) -> dict[str, Any]:
-        """What is saved in any case, without what is left out."""
-        left_out = self._left_out if left_out is None else left_out
-        saved = {"progress": self._state, **_variables(self.model, left_out)}
-        return saved | ({"left_out": left_out} if left_out.checksums else {})
+    def _saved(self, external: ExternalWeights | None = None) -> dict[str, Any]:
+        """All that is saved besides the optimizer."""
+        external = self._external if external is None else external
+        saved = {"progress": self._state, **_variables(self.model, external)}
+        return saved | ({"left_out": external} if external.checksums else {})
 
     def _restore(self, checkpoint: tf.train.Checkpoint, variables: list[tf.Variable]) -> None:
         if self.distribution.is_chief:
             self._read(checkpoint)
         self.distribution.share(variables)
-        self.progress = Progress.of_numbers(self._state.numpy())
+        self.progress = Progress.from_numbers(self._state.numpy())
 
     def _read(self, checkpoint: tf.train.Checkpoint) -> None:
         """Reads the newest checkpoint into the variables of this one."""
         try:
-            # More may be there than is asked for, such as the optimizer of another phase.
+            # The file may hold more, such as the optimizer of another phase.
             checkpoint.read(self.files.newest).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise CheckpointError(
                 f"{self.files.newest} does not fit this model: {error}\nGive this run another name "
-                f"(--set name=...), or delete {self.folder}, and the training begins anew"
+                f"(--set name=...), or delete {self.folder} to train from the start"
             ) from None
 
     def means(self) -> dict[str, float]:
-        """The means that were saved with the checkpoint that was read; none if they are lost."""
+        """The means that were saved with the restored checkpoint; empty if they are lost."""
         return _read_json(Path(f"{self.files.newest}.json")) if self.distribution.is_chief else {}
 
     def save(self, means: Mapping[str, float]) -> None:
         """Saves the state as it is now.
 
         Args:
-            means: Of the logs, over the steps of the epoch that have been done.
+            means: Means of the logs over the finished steps of the epoch.
 
         Raises:
             CheckpointError: If it cannot be written.
@@ -204,12 +205,12 @@ class Checkpoints:
                 part.unlink() if part.is_file() else shutil.rmtree(part, ignore_errors=True)
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: "
-                f"{disk_error_message(error) or error}. The training goes on at the checkpoint "
-                "before, if there is one"
+                f"{disk_error_message(error) or error}. The training resumes from the previous "
+                "checkpoint, if there is one"
             ) from error
 
     def _write(self, path: str, means: Mapping[str, float]) -> None:
-        """Writes all of a checkpoint, and names it as the newest then."""
+        """Writes all of a checkpoint, then makes it the newest."""
         self.folder.mkdir(parents=True, exist_ok=True)
         atomic_write(self.folder / _VARIABLES, json.dumps(_shapes(self.model)).encode())
         atomic_write(Path(f"{path}.json"), json.dumps(dict(means)).encode())
@@ -220,34 +221,34 @@ class Checkpoints:
         # As TensorFlow names the newest one.
         state = f'model_checkpoint_path: "{Path(path).name}"\n'
         atomic_write(self.folder / _STATE, state.encode())
-        self.files.written(path)
+        self.files.register(path)
 
     def save_best(self, path: Path) -> None:
-        """Keeps the weights of the model, as the best so far.
+        """Saves the weights of the model as the best so far.
 
-        Where checkpoints leave something out, so does what is kept, beside them, until `complete`.
+        Without external weights until `complete_best`, in a file next to the checkpoints.
 
         Args:
             path: The file that appears whole, at once or when it is completed.
         """
         part = self.folder / BEST_IN_PART
-        if not self._left_out.checksums:
+        if not self._external.checksums:
             self.save_weights(path)
             part.unlink(missing_ok=True)
             return
         part.parent.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {name: v.numpy() for name, v in self._in_part().items()}
-        with replace_atomically(part, ".npz") as aside:
-            np.savez(aside, **arrays)
+        with replace_atomically(part, ".npz") as temporary:
+            np.savez(temporary, **arrays)
 
-    def complete(self, path: Path) -> None:
-        """Writes all of the best weights, if something is left out of them so far.
+    def complete_best(self, path: Path) -> None:
+        """Adds external weights to the best weights, if they are missing.
 
         Args:
             path: Their file.
 
         Raises:
-            CheckpointError: If what is kept of them is damaged.
+            CheckpointError: If the saved part of them is damaged.
         """
         part, variables = self.folder / BEST_IN_PART, self._in_part()
         if not self.distribution.is_chief or not part.exists():
@@ -257,7 +258,7 @@ class Checkpoints:
                 best = {name: kept[name] for name in variables}
         except (*NO_ARRAY, KeyError) as error:
             raise CheckpointError(
-                f"{part} is damaged: {error}. Delete {self.folder}, and the training begins anew"
+                f"{part} is damaged: {error}. Delete {self.folder} to train from the start"
             ) from None
         now = {name: variable.numpy() for name, variable in variables.items()}
         try:
@@ -268,8 +269,8 @@ class Checkpoints:
         part.unlink()
 
     def _in_part(self) -> dict[str, tf.Variable]:
-        """What is kept of the best weights where the rest is left out."""
-        parts = _variables(self.model, self._left_out)
+        """The part of the best weights that is saved before `complete_best`."""
+        parts = _variables(self.model, self._external)
         notes = {"global_step": self.model.global_step.value}
         parts = {name: parts[name] for name in parts if name != "notes"}
         return notes | {f"{p}/{n}": v for p, named in parts.items() for n, v in named.items()}
@@ -284,13 +285,17 @@ class Checkpoints:
             self.bare.save_weights(temporary)
 
     def _compare(self) -> None:
-        """Raises where the variables of the checkpoint are not those of the model."""
+        """Checks that the checkpoints have the variables of the model.
+
+        Raises:
+            CheckpointError: If they do not.
+        """
         saved = _read_json(self.folder / _VARIABLES)
-        own = _shapes(self.model)
+        expected = _shapes(self.model)
         wrong = [
-            f"{name}: {saved.get(name, 'none')} there, {own.get(name, 'none')} here"
-            for name in sorted(saved.keys() | own.keys())
-            if saved.get(name) != own.get(name)
+            f"{name}: {saved.get(name, 'none')} there, {expected.get(name, 'none')} here"
+            for name in sorted(saved.keys() | expected.keys())
+            if saved.get(name) != expected.get(name)
         ]
         if saved and wrong:
             raise CheckpointError(
@@ -302,7 +307,7 @@ class Checkpoints:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """What a file says beside a checkpoint; nothing if it is missing or damaged."""
+    """Reads a JSON object; empty if the file is missing or damaged."""
     try:
         saved = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -311,7 +316,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:
-    """Everything of a model that a checkpoint keeps."""
+    """All variables of a model that a checkpoint stores, by part."""
     return {
         "image_tower": model.image_tower.variables,
         "text_tower": model.text_tower.variables,
@@ -321,9 +326,9 @@ def _parts(model: Retriever) -> dict[str, list[keras.Variable]]:
     }
 
 
-def _variables(model: Retriever, left_out: LeftOut) -> dict[str, dict[str, tf.Variable]]:
-    """By their part and their place in it, as TensorFlow names what a list holds."""
-    absent = {id(weight) for weight in left_out.weights(model)}
+def _variables(model: Retriever, external: ExternalWeights) -> dict[str, dict[str, tf.Variable]]:
+    """Stored variables by part and position, as TensorFlow names the items of a list."""
+    absent = {id(weight) for weight in external.weights(model)}
     return {
         name: {str(n): v.value for n, v in enumerate(variables) if id(v) not in absent}
         for name, variables in _parts(model).items()

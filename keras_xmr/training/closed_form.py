@@ -1,4 +1,4 @@
-"""Weighs the closed form of projections against what was learned beside it."""
+"""Chooses the weight of the closed-form part of projections against the learned part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from keras_xmr.training.cca_start import averages_of_split, unit_rows
 _LOGGER = logging.getLogger(__name__)
 
 WEIGHTS = (2 / 3, 0.5, 0.8, 0.9, 1 / 3, 0.2, 1.0, 0.0)
-"""Weights to try, the first of equals wins: 1 is CCA alone, 0 what was learned alone."""
+"""Weights to try, the first of equals wins: 1 is CCA alone, 0 the learned part alone."""
 
 
 def weighted_poolings(model: Retriever) -> list[Projection]:
@@ -30,7 +30,7 @@ def weighted_poolings(model: Retriever) -> list[Projection]:
 def choose_weight(model: Retriever, records: Records, tokenizer: Tokenizer, config: Config) -> None:
     """Sets the weight of the closed form to the best one on the validation split.
 
-    What counts is the sum of recalls of the weighted mean of both cosines, whatever the matcher.
+    Compares the sums of recalls of the weighted mean of both cosines, whatever the matcher.
 
     Args:
         model: The model, with the weights that its training ended with.

@@ -1,8 +1,10 @@
-"""What the workers of a training do together."""
+"""Devices and workers of a training, and their collective operations."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,22 +14,95 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.errors import UserError
-from keras_xmr.training.cluster import Cluster
-from keras_xmr.training.strategy import make_strategy
+from keras_xmr.runs.cluster import Cluster
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def limit_threads(count: int | None) -> None:
+    """Limits the threads of one operation, before TensorFlow computes anything.
+
+    Args:
+        count: The threads. None, or TF_NUM_INTRAOP_THREADS in the environment, leaves it.
+    """
+    if count is None or "TF_NUM_INTRAOP_THREADS" in os.environ:
+        return
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(count)
+    except RuntimeError:
+        _LOGGER.info("TensorFlow is already initialized: train.operation_threads has no effect")
+
+
+def make_strategy(
+    batch_size: int, count: int | None = None, cluster: Cluster | None = None
+) -> tf.distribute.Strategy:
+    """MultiWorkerMirroredStrategy for several workers, MirroredStrategy for several devices.
+
+    Logical CPU devices count where there is no GPU. For several workers it must be made before
+    TensorFlow computes anything, and it waits for all of them.
+
+    Args:
+        batch_size: The global batch, which the devices share.
+        count: Number of devices of this machine; None takes all.
+        cluster: Those that train together; None is this process alone.
+
+    Raises:
+        UserError: If there are fewer devices, or if they cannot share the batch evenly.
+    """
+    if cluster is not None and cluster.count > 1:
+        return _multi_worker_strategy(batch_size, count, cluster)
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    names = [device.name for device in devices][:count]
+    _check_count(count, len(names))
+    if len(names) == 1:
+        return tf.distribute.get_strategy()
+    _check_batch(batch_size, len(names))
+    _LOGGER.info("training on %d devices: %s", len(names), ", ".join(names))
+    return tf.distribute.MirroredStrategy(names)
+
+
+def _multi_worker_strategy(
+    batch_size: int, count: int | None, cluster: Cluster
+) -> tf.distribute.Strategy:
+    gpus = tf.config.list_physical_devices("GPU")
+    if count is not None:
+        _check_count(count, max(len(gpus), 1))
+        tf.config.set_visible_devices(gpus[:count], "GPU")
+    _check_batch(batch_size, cluster.count)
+    _LOGGER.info("worker %d of %d: waiting for all of them", cluster.number, cluster.count)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    _check_batch(batch_size, strategy.num_replicas_in_sync)
+    _LOGGER.info("training on %d devices of all workers", strategy.num_replicas_in_sync)
+    return strategy
+
+
+def _check_count(count: int | None, available: int) -> None:
+    if count is not None and available < count:
+        raise UserError(f"train.devices: {count} requested, but only {available} available")
+
+
+def _check_batch(batch_size: int, devices: int) -> None:
+    if batch_size % devices:
+        raise UserError(
+            f"train.batch_size: {batch_size} pairs cannot be shared evenly by {devices} "
+            f"devices; {batch_size // devices * devices} or {-(-batch_size // devices) * devices} "
+            "can"
+        )
+
 
 Result = TypeVar("Result")
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError)
-"""What TensorFlow raises where another worker has ended."""
+"""Errors that TensorFlow raises when another worker has ended."""
 
 
 def lost_worker(error: tf.errors.OpError) -> UserError:
-    """What to tell the user of one of `LOST`: who has ended, as far as it says, and what to do."""
+    """Converts one of `LOST` into a message: which worker has ended, and what to do."""
     lost = set(re.findall(r"/job:(\w+)/replica:0/task:(\d+)$", error.message, re.MULTILINE))
     names = ", ".join(" ".join(worker) for worker in sorted(lost)) or error.message
     return UserError(
-        f"another worker has ended ({names}); what it says tells why. Start all of them again: "
-        "the training goes on at its last checkpoint"
+        f"another worker has ended ({names}); see its log for the reason. Start all of them "
+        "again: the training resumes from its last checkpoint"
     )
 
 
@@ -39,7 +114,7 @@ class Distribution:
 
     Args:
         batch_size: The global batch.
-        devices: How many devices of this machine; None takes all.
+        devices: Number of devices of this machine; None takes all.
         cluster: The workers, and which of them this process is.
 
     Raises:
@@ -49,7 +124,7 @@ class Distribution:
     def __init__(self, batch_size: int, devices: int | None, cluster: Cluster) -> None:
         self.cluster = cluster
         self.strategy = make_strategy(batch_size, devices, cluster)
-        # A function for each signature, none of which is traced twice.
+        # One traced function per signature.
         self._sums: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     @property
@@ -84,7 +159,7 @@ class Distribution:
         self.from_chief([0])
 
     def chief_first(self, work: Callable[[], Result]) -> Result:
-        """Does something once the chief has done it, and may have left files of it."""
+        """Runs a function on the chief first, then on the others, which may read its files."""
         if not self.is_chief:
             self.wait()
         result = work()
@@ -96,7 +171,7 @@ class Distribution:
         """Checks that all workers were started with the same.
 
         Args:
-            parts: Texts, by what they are to the user.
+            parts: Texts, by their name for the user.
 
         Raises:
             UserError: On all workers, if one has another text than the chief.
@@ -104,9 +179,9 @@ class Distribution:
         if self.is_alone:
             return
         digests = [hashlib.sha256(text.encode()).digest()[:8] for text in parts.values()]
-        own = np.frombuffer(b"".join(digests), np.int64)
-        (of_chief,) = self.from_chief([own])
-        (differ,) = self._summed([np.not_equal(own, of_chief).astype(np.int64)])
+        digest = np.frombuffer(b"".join(digests), np.int64)
+        (expected,) = self.from_chief([digest])
+        (differ,) = self._summed([np.not_equal(digest, expected).astype(np.int64)])
         if wrong := [name for name, count in zip(parts, differ.numpy(), strict=True) if count]:
             raise UserError(
                 f"the workers do not have the same {wrong[0]}; start all of them with the same "
@@ -115,7 +190,7 @@ class Distribution:
 
     @property
     def devices(self) -> int:
-        """How many devices of this worker share its parts of the batches."""
+        """Number of devices of this worker that share its parts of the batches."""
         return int(self.strategy.num_replicas_in_sync) // self.cluster.count
 
     def distribute(self, batches: tf.data.Dataset) -> Any:
@@ -134,11 +209,11 @@ class Distribution:
         return [self.strategy.experimental_local_results(value)[0] for value in sums]
 
     def _sum(self, of_chief: bool, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        def of_replica(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        def sum_on_replica(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
             context = tf.distribute.get_replica_context()
             counts = not of_chief or tf.equal(context.replica_id_in_sync_group, 0)
-            own = [tf.where(counts, tensor, tf.zeros_like(tensor)) for tensor in tensors]
+            masked = [tf.where(counts, tensor, tf.zeros_like(tensor)) for tensor in tensors]
             # One by one: those of a list would have to be of one dtype.
-            return [context.all_reduce(tf.distribute.ReduceOp.SUM, tensor) for tensor in own]
+            return [context.all_reduce(tf.distribute.ReduceOp.SUM, tensor) for tensor in masked]
 
-        return self.strategy.run(of_replica, (tensors,))
+        return self.strategy.run(sum_on_replica, (tensors,))

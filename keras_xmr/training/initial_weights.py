@@ -1,4 +1,4 @@
-"""Training that begins with the weights of a finished run."""
+"""Weights of a finished run as the start of a training."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import Config
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.run_folder import RunFolder, load_run
+from keras_xmr.runs.folder import RunFolder, load_run
+from keras_xmr.runs.loading import WeightsError, load_trained
 
 _KEY = "train.initial_weights"
 
 
 def check_initial_weights(config: Config) -> None:
-    """Checks that the run that `train.initial_weights` names is there, and has the same model.
+    """Checks that the run of `train.initial_weights` exists, and has the same model.
 
     Raises:
         UserError: If not.
@@ -31,20 +32,16 @@ def load_initial_weights(model: Retriever, config: Config) -> None:
         config: Its config.
 
     Raises:
-        UserError: If there are none, or they are of another model.
+        UserError: If they are missing, damaged, or of another model.
     """
     run = config.train.initial_weights
     if run is None:
         return
     other = _run_of(config, run)
-    folder = RunFolder(other)
-    path = folder.trained_weights(other)
-    folder.verify(path)
     try:
-        model.load_weights(path)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        why = str(error).strip().partition("\n")[0]
-        raise UserError(f"{_KEY}: the weights of {run} do not fit this model: {why}") from None
+        load_trained(model, other, RunFolder(other))
+    except WeightsError as error:
+        raise UserError(f"{_KEY}: {error}") from None
 
 
 def _run_of(config: Config, run: Path) -> Config:

@@ -1,4 +1,4 @@
-"""What people have judged of the pairs of a training."""
+"""Human judgements of training pairs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from data_pipelines.files import checksum
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.config.schema import Config
 from keras_xmr.judgements.training import BatchGrades, Pair, read_training_judgements
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What a training takes from `data.training_judgements`.
+    """Records and grades of `data.training_judgements`.
 
     Attributes:
         records: The records, with the captions that the file adds.
@@ -38,7 +38,7 @@ def judged_training(config: Config, folder: RunFolder, records: Records) -> Judg
         records: The records.
 
     Raises:
-        JudgementsError: If the file cannot be read, or names what the data set does not have.
+        JudgementsError: If the file cannot be read, or has ids that the data set does not have.
     """
     path = config.data.training_judgements
     if path is None:
@@ -47,20 +47,20 @@ def judged_training(config: Config, folder: RunFolder, records: Records) -> Judg
         path = folder.training_judgements
     others = [records.split(s) for s in records.splits if s != "train"]  # type: ignore[arg-type]
     split = records.split("train")
-    told = read_training_judgements(
+    judgements = read_training_judgements(
         path,
         split.image_keys,
         _named(split),
         [key for other in others for key in other.image_keys],
         [caption.key for other in others for caption in other.captions],
     )
-    new = sum(map(len, told.new_captions.values()))
+    new = sum(map(len, judgements.new_captions.values()))
     _LOGGER.info(
         "judgements: %d pairs of %s, %d new captions, %d pairs of other splits left out",
-        *(len(told.grades), path, new, told.left_out),
+        *(len(judgements.grades), path, new, judgements.left_out),
     )
-    records = replace(records, more_captions=told.new_captions)
-    grades = BatchGrades(told.grades, split.image_keys, _named(records.split("train")))
+    records = replace(records, more_captions=judgements.new_captions)
+    grades = BatchGrades(judgements.grades, split.image_keys, _named(records.split("train")))
     return Judged(records, grades, checksum(path))
 
 

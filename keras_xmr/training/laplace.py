@@ -43,7 +43,7 @@ def last_layer_posterior(
     code. That code maximises a marginal likelihood whose determinant has no factor 1/2.
 
     Args:
-        inputs: What the matrix is applied to, phi, for the N training items (N, F).
+        inputs: Inputs phi of the matrix, for the N training items (N, F).
         kernel: The matrix W (F, D).
         others: Embeddings of all training items of the other side (M, D), of any length.
         temperature: That of InfoNCE.
@@ -63,10 +63,10 @@ def curvature(embeddings: np.ndarray, others: np.ndarray, temperature: float) ->
     """Sum of the Gauss-Newton matrices of InfoNCE by the embedding of each item, (D, D).
 
     Its scores are cosines with all others, divided by the temperature, and the cross entropy has
-    the curvature diag(p) - p p^T in them, whatever the right answer. With g an embedding, u its
+    the curvature diag(p) - p p^T in them, whatever the label. With g an embedding, u its
     direction and Y the directions of the others, that of one item is
     (I - u u^T) Y^T (diag(p) - p p^T) Y (I - u u^T) / (temperature |g|)^2, which is summed without
-    a matrix an item.
+    one matrix per item.
 
     Args:
         embeddings: Embeddings of N items (N, D), not normalised.
@@ -75,11 +75,13 @@ def curvature(embeddings: np.ndarray, others: np.ndarray, temperature: float) ->
     """
     candidates, total = _unit(others), np.zeros((embeddings.shape[1],) * 2)
     for first in range(0, len(embeddings), _ROWS):
-        total += _of_rows(embeddings[first : first + _ROWS], candidates, temperature)
+        total += _row_curvature(embeddings[first : first + _ROWS], candidates, temperature)
     return total
 
 
-def _of_rows(embeddings: np.ndarray, candidates: np.ndarray, temperature: float) -> np.ndarray:
+def _row_curvature(
+    embeddings: np.ndarray, candidates: np.ndarray, temperature: float
+) -> np.ndarray:
     units = _unit(embeddings)
     weights = 1.0 / np.square(embeddings).sum(axis=1) / temperature**2
     cosines = units @ candidates.T

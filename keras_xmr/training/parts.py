@@ -1,4 +1,4 @@
-"""Freezing parts of a model, and giving them learning rates of their own."""
+"""Freezing and learning rates of parts of a model."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def freeze(model: Retriever, names: tuple[str, ...]) -> None:
 def learning_rate_factors(
     model: Retriever, phase: PhaseOptions
 ) -> list[tuple[keras.Variable, float]]:
-    """The variables whose learning rate is another than that of the phase, and its factor.
+    """Variables with a learning rate other than that of the phase, and its factor.
 
-    Where a part stands within another, the inner one comes later, and counts.
+    Where a part is within another, the inner one comes later, and takes precedence.
     """
     parts = model_parts(model)
     depth = {"image": 0, "text": 0, "image.head": 1, "text.head": 1}

@@ -12,11 +12,11 @@ from keras_xmr.config.schema import PhaseOptions
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """Grows in a line to where another schedule begins, then follows it.
+    """Grows linearly to the start of another schedule, then follows it.
 
     Args:
         steps: Steps of the warm-up.
-        schedule: What follows; its step 0 is the first after the warm-up.
+        schedule: The schedule after the warm-up; its step 0 is the first after the warm-up.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ def phase_schedule(
 
     Args:
         phase: The phase.
-        steps_per_epoch: Steps an epoch.
+        steps_per_epoch: Steps per epoch.
     """
     schedules = keras.optimizers.schedules
     warmup = round(phase.warmup_epochs * steps_per_epoch)

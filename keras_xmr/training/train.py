@@ -28,21 +28,26 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.pooling import Adapter
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
+from keras_xmr.runs.frozen_features import frozen_caption_features, frozen_features
+from keras_xmr.runs.loading import load_trained
+from keras_xmr.runs.termination import TerminationNotice
 from keras_xmr.training import callbacks
-from keras_xmr.training.caption_features import frozen_caption_features
 from keras_xmr.training.cca_start import start_from_cca
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints, Progress
 from keras_xmr.training.closed_form import choose_weight, weighted_poolings
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.features import frozen_features
+from keras_xmr.training.external_weights import (
+    SIDES,
+    ExternalWeights,
+    describe_changes,
+    find_external_weights,
+)
 from keras_xmr.training.initial_weights import load_initial_weights
 from keras_xmr.training.judged import Judged, judged_training
-from keras_xmr.training.left_out import SIDES, LeftOut, at_start, changed
 from keras_xmr.training.parts import freeze, learning_rate_factors
 from keras_xmr.training.schedule import phase_schedule
-from keras_xmr.training.termination import TerminationNotice
 from keras_xmr.training.trial import try_parts
 
 _LOGGER = logging.getLogger(__name__)
@@ -50,7 +55,7 @@ _LOGGER = logging.getLogger(__name__)
 # XLA compiles a step for each length of captions. Padding costs time, too.
 _MULTIPLE = 8
 
-# Where files are and who wrote them, which may differ from worker to worker.
+# Paths, which may differ between workers.
 _PLACES: Any = {
     "output": True,
     "data": {"records": True, "source": True, "prepare": True, "training_judgements": True},
@@ -77,7 +82,7 @@ def train(
 ) -> Retriever:
     """Trains a model, or finishes its training.
 
-    A training that was killed, at any moment, goes on at its last checkpoint and ends with the
+    A training that was killed, at any moment, resumes from its last checkpoint and ends with the
     same weights as one that was not.
 
     Args:
@@ -89,19 +94,19 @@ def train(
         more_callbacks: Called after those of the training itself, on every worker.
 
     Returns:
-        The model with the weights that the config asks for, the best or the last; of several
-        workers the chief has them.
+        The model with the weights that the config chooses, the best or the last; of several
+        workers only the chief has them.
 
     Raises:
         TrainingStoppedError: If the watchdog stops the training.
-        TerminatedError: If the process has been told to end; a checkpoint is kept.
+        TerminatedError: After SIGTERM; a checkpoint is kept.
         ConfigError: If the folder holds a run with another config.
         CheckpointError: If the checkpoints are of another model, none of them can be read, one
-            cannot be written, or the files are not there that hold what they leave out.
+            cannot be written, or the files of external weights are missing.
         RecordsError: If a record is damaged.
         EncoderError: If weights or word vectors cannot be loaded.
         UserError: If a loss needs relevance, and its tokenizer cannot be run; or if a part does not
-            do what its family does.
+            behave as its family must.
         ArgumentError: If gradient caching would normalise by chunks.
     """
     options = config.train
@@ -118,9 +123,13 @@ def train(
         if trained:
             return _finished(config, folder, records, tokenizer, distribution)
         files = CheckpointFiles(folder.checkpoints)
-        left_out = _left_out(config, files, bool(begun)) if distribution.is_chief else LeftOut()
-        sides = distribution.from_chief([int(side in left_out.checksums) for side in SIDES])
-        held = [side for side, is_left_out in zip(SIDES, sides, strict=True) if is_left_out]
+        external = (
+            _external_weights(config, files, bool(begun))
+            if distribution.is_chief
+            else ExternalWeights()
+        )
+        sides = distribution.from_chief([int(side in external.checksums) for side in SIDES])
+        held = [side for side, is_external in zip(SIDES, sides, strict=True) if is_external]
         model = build_model(config, records, tokenizer, pretrained=held if begun else True)
         _check_phases(model, config)
         if distribution.is_chief:
@@ -130,9 +139,9 @@ def train(
         relevance = None
         if model.objective.needs_relevance:
             relevance = _batch_relevance(split, config.relevance)
-        checkpoints = Checkpoints(files, model, distribution, left_out)
+        checkpoints = Checkpoints(files, model, distribution, external)
         trainer = _Trainer(config, folder, records, tokenizer, sampler, checkpoints, more_callbacks)
-        done = trainer.checkpoints.peek() if begun else Progress()
+        done = trainer.checkpoints.read_progress() if begun else Progress()
         if not config.train.phases:
             trainer.begin_without_phases()
         for span in trainer.spans():
@@ -163,7 +172,7 @@ def train(
 def _check_same(
     config: Config, judged: Judged, tokenizer: Tokenizer, distribution: Distribution
 ) -> None:
-    """Checks that all workers have the same; where files are is left to each."""
+    """Checks that all workers have the same config and data; paths may differ."""
     if distribution.is_alone:
         return
     distribution.check_same(
@@ -186,7 +195,7 @@ def _check_phases(model: Retriever, config: Config) -> None:
         return
     for phase in config.train.phases:
         freeze(model, phase.freeze)
-        check_towers(model.entrances())
+        check_towers(model.input_models())
 
 
 def _finished(
@@ -198,6 +207,7 @@ def _finished(
 ) -> Retriever:
     """The model of a training that had ended before; of several workers the chief has it."""
     model = build_model(config, records, tokenizer, pretrained=False)
+    # All workers make its variables together.
     bare = model.without_optimizer()
     if distribution.is_chief:
         folder.begin(config, tokenizer.files())
@@ -206,25 +216,25 @@ def _finished(
     return model
 
 
-def _left_out(config: Config, files: CheckpointFiles, begun: bool) -> LeftOut:
-    """What the newest checkpoint leaves out; if there is none yet, what the first may leave out.
+def _external_weights(config: Config, files: CheckpointFiles, begun: bool) -> ExternalWeights:
+    """The weights that checkpoints do not store: of the newest, or of the first to come.
 
     Raises:
-        CheckpointError: If the files are not there, or have changed, that hold it.
+        CheckpointError: If the files are not there, or have describe_changes, that hold it.
     """
     if not begun:
-        return at_start(config)
-    left_out = files.left_out()
-    if wrong := changed(left_out, config):
+        return find_external_weights(config)
+    external = files.external()
+    if wrong := describe_changes(external, config):
         raise CheckpointError(
-            f"the checkpoints in {files.folder} leave out the weights {wrong}. Put the very same "
-            f"files there, or delete {files.folder}, and the training begins anew"
+            f"the checkpoints in {files.folder} do not store the weights {wrong}. Restore "
+            f"these files, or delete {files.folder} to train from the start"
         )
-    return left_out
+    return external
 
 
 def _batch_relevance(split: SplitRecords, options: RelevanceOptions) -> BatchRelevance:
-    """The relevance within batches of a split, whose captions are the references."""
+    """The relevance within batches of a split; its captions are the references."""
     begin = time.perf_counter()
     words = TOKENIZERS[options.tokenizer]([caption.text for caption in split.captions])
     measure = options.train_measure or options.measure
@@ -295,7 +305,7 @@ class _Trainer:
             self.checkpoints.restore()
         elif done == span.start > 0:
             self.checkpoints.restore_model()
-        self.checkpoints.go_on(self.folder.best_weights)
+        self.checkpoints.limit_external_weights(self.folder.best_weights)
         if self.config.train.initial_weights is not None and done == 0 == span.start:
             load_initial_weights(self.checkpoints.bare, self.config)
             self.distribution.share([variable.value for variable in self.model.variables])
@@ -305,10 +315,10 @@ class _Trainer:
         if done == 0 == span.start:
             self.begin()
         if done >= span.start and done:
-            _LOGGER.info("going on at step %d", done)
+            _LOGGER.info("resuming at step %d", done)
         frozen = ", ".join(span.phase.freeze) or "nothing"
         _LOGGER.info(
-            "phase %d of %d: epochs: %d, steps an epoch: %d, frozen: %s, learning rate: %g",
+            "phase %d of %d: epochs: %d, steps per epoch: %d, frozen: %s, learning rate: %g",
             span.number + 1,
             len(self.config.train.phases),
             span.phase.epochs,
@@ -318,13 +328,13 @@ class _Trainer:
         )
 
     def begin(self) -> None:
-        """Sets what `train.start` sets, before the first step or in place of all steps."""
+        """Applies `train.start`, before the first step or in place of all steps."""
         if self.config.train.start == "cca":
             start_from_cca(self.model, self.records, self.tokenizer, self.config)
             self.distribution.share([variable.value for variable in self.model.variables])
 
     def begin_without_phases(self) -> None:
-        """Begins, and ends, a training that leaves both encoders as they are."""
+        """Starts, and ends, a training without phases."""
         options = self.config.train
         self._adapt()
         if options.start == "cca" and (options.precompute_features or options.precompute_captions):
@@ -396,7 +406,7 @@ class _Trainer:
             raise records_error(error) or error from None
 
     def finish(self, done: int) -> None:
-        """Keeps the last weights, and loads those that the config asks for."""
+        """Saves the last weights, and loads those that the config chooses."""
         self.model.feature_tower = None
         self.model.caption_feature_tower = None
         if done and done >= self.spans()[-1].end:
@@ -407,7 +417,7 @@ class _Trainer:
         if not folder.last_weights.exists():
             self.checkpoints.save_weights(folder.last_weights)
             new = folder.last_weights.name
-        self.checkpoints.complete(folder.best_weights)
+        self.checkpoints.complete_best(folder.best_weights)
         progress = self.checkpoints.progress
         summary = {"steps": progress.step, "best_step": progress.best_step, "best": progress.best}
         weights = [folder.best_weights.name, folder.last_weights.name]
@@ -465,26 +475,3 @@ class _Trainer:
             checkpoint,
         ]
         return [callback for callback in made if callback is not None]
-
-
-def load_trained(model: Retriever, config: Config, folder: RunFolder) -> None:
-    """Loads the weights of a finished training that the config asks for.
-
-    Args:
-        model: The model, without an optimizer.
-        config: Its `export.weights` is "best" or "last"; without a validation split there are
-            only the last ones.
-        folder: The run.
-
-    Raises:
-        UserError: If the file of the weights is missing or damaged.
-    """
-    path = folder.trained_weights(config)
-    folder.verify(path)
-    try:
-        model.load_weights(path)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read: {str(error).strip().splitlines()[0]}. Copy it back, or delete "
-            f"{folder.checkpoints} and train again"
-        ) from None

@@ -27,7 +27,7 @@ from keras_xmr.metrics.base import check_values
 from keras_xmr.reranking import build_rerankers
 
 _IMAGES, _CAPTIONS, _POSITIONS, _WORDS = 3, 5, 4, 8
-_IMAGE_OF = np.array([0, 0, 1, 1, 2])
+_IMAGE_IDS = np.array([0, 0, 1, 1, 2])
 
 
 class PartError(UserError):
@@ -46,7 +46,7 @@ def try_parts(config: Config) -> None:
     """
     policy, filtered = keras.config.dtype_policy(), keras.config.is_traceback_filtering_enabled()
     keras.config.set_dtype_policy(config.train.precision)
-    # Keras would wrap errors of parts in its own.
+    # Keras would wrap errors of parts.
     keras.config.disable_traceback_filtering()
     try:
         _try_parts(config)
@@ -65,7 +65,7 @@ def _try_parts(config: Config) -> None:
         _made("loss", choice, **_words(choice, vocabulary=_WORDS, pad=0))
         for choice in config.objective
     ]
-    matcher.follow(losses)
+    matcher.share_parameters_with(losses)
     scores, image, caption = _scores(matcher, image, caption)
     for loss in losses:
         _try_loss(loss, scores, image, caption)
@@ -105,9 +105,9 @@ def _embedding(tower: TowerOptions, dimension: int, count: int) -> Embedding:
         _check_finite(type(made), {"what it returned": pooled})
     head = _made("head", tower.head, dimension=dimension, pooling=pooling)
     with _sentences(type(head), f"its call on features {tuple(features.shape)}"):
-        found = head(features, mask=mask)
+        output = head(features, mask=mask)
     # Without the masks that Keras attaches, and a matcher would warn of.
-    embedding: Embedding = {key: tf.identity(tensor) for key, tensor in found.items()}
+    embedding: Embedding = {key: tf.identity(tensor) for key, tensor in output.items()}
     _check_items(type(head), embedding, count)
     _check_finite(type(head), {f"the {key!r} that it returned": v for key, v in embedding.items()})
     return embedding
@@ -125,7 +125,7 @@ def _check_items(cls: type, embedding: Embedding, count: int) -> None:
 def _scores(
     matcher: Matcher, image: Embedding, caption: Embedding
 ) -> tuple[Any, Embedding, Embedding]:
-    """Scores (3, 5), and both embeddings with what the matcher has added."""
+    """Scores (3, 5), and both embeddings as prepared by the matcher."""
     cls = type(matcher)
     with _sentences(cls, f"its call on {_IMAGES} images and {_CAPTIONS} captions", image, caption):
         if "tokens" in image and "tokens" in caption:
@@ -138,7 +138,7 @@ def _scores(
 
 def _try_loss(loss: Loss, scores: Any, image: Embedding, caption: Embedding) -> None:
     cls, contract = type(loss), loss.contract
-    positives = tf.constant(np.arange(_IMAGES)[:, None] == _IMAGE_OF)
+    positives = tf.constant(np.arange(_IMAGES)[:, None] == _IMAGE_IDS)
     relations: dict[str, Any] = {"positives": positives}
     if contract.reads_relevance:
         relations["relevance"] = keras.random.uniform((_IMAGES, _CAPTIONS))
@@ -153,8 +153,9 @@ def _try_loss(loss: Loss, scores: Any, image: Embedding, caption: Embedding) -> 
         parts = loss(scores, image, caption, relations, **step)
         value = sum(parts.values())
     _check_finite(cls, {f"the part {part!r} that it returned": v for part, v in parts.items()})
-    found = tape.gradient(value, [*read, *loss.trainable_variables]) if tf.is_tensor(value) else []
-    gradients = [tf.convert_to_tensor(one) for one in found if one is not None]
+    sources = [*read, *loss.trainable_variables]
+    gradients = tape.gradient(value, sources) if tf.is_tensor(value) else []
+    gradients = [tf.convert_to_tensor(one) for one in gradients if one is not None]
     if not gradients:
         raise PartError(
             f"{_name(cls)} has no gradient: it depends on neither scores nor embeddings, and "
@@ -165,7 +166,7 @@ def _try_loss(loss: Loss, scores: Any, image: Embedding, caption: Embedding) -> 
 
 def _try_on_scores(config: Config, scores: np.ndarray) -> None:
     """Metrics and re-rankers, on scores (3, 5)."""
-    judgements = Judgements.from_pairs(_IMAGE_OF, _IMAGES)
+    judgements = Judgements.from_pairs(_IMAGE_IDS, _IMAGES)
     for choice in config.evaluation.metrics:
         cls = components("metric")[choice.name].load()
         with _sentences(cls, f"its call on scores {scores.shape}"):
@@ -180,13 +181,6 @@ def _try_on_scores(config: Config, scores: np.ndarray) -> None:
 def _check_saved(part: Any) -> None:
     """Checks that Keras finds the class of a part, and makes the same again of its config."""
     cls = type(part)
-    name = keras.saving.get_registered_name(cls)
-    if keras.saving.get_registered_object(name) is not cls:
-        package = cls.__module__.partition(".")[0]
-        raise PartError(
-            f"{_name(cls)} is not registered, so that no saved model could be loaded; write "
-            f'@keras.saving.register_keras_serializable(package="{package}") above the class'
-        )
     with _sentences(cls, "making it again of its get_config"):
         config = part.get_config()
         cls.from_config(dict(config))
@@ -209,7 +203,7 @@ def _check_finite(cls: type, values: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _sentences(cls: type, what: str, *inputs: Mapping[str, Any]) -> Iterator[None]:
-    """Turns an error of a part into a sentence with the class, the line, and what it was given."""
+    """Converts an error of a part into a sentence with the class, the line, and its inputs."""
     try:
         yield
     except UserError:

@@ -1,4 +1,4 @@
-"""Whatever is wrong with the files of users ends in a sentence, or is counted."""
+"""Damaged files of data sets end in a sentence, or are counted."""
 
 from __future__ import annotations
 

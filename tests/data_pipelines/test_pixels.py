@@ -46,7 +46,7 @@ def graph():
 
 
 def pillow(data: bytes) -> np.ndarray:
-    """What Pillow itself makes of a file: upright, and on white."""
+    """Decodes a file with Pillow alone: upright, and on white."""
     image = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGBA")
     white = Image.new("RGBA", image.size, "white")
     return np.asarray(Image.alpha_composite(white, image).convert("RGB"))

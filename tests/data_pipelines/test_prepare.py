@@ -220,7 +220,7 @@ def without_index(folder):
 
 
 class TestChangedFiles:
-    """What has been changed beside the shards is not used, and can be written again."""
+    """Changed files other than shards are not used, and can be written again."""
 
     @pytest.fixture
     def made(self, options):

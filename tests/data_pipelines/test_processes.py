@@ -119,7 +119,7 @@ def test_plugins_come_along(options, tmp_path, monkeypatch):
 
 
 class TestProcesses:
-    """What is done when a process does not do what it should; none of these imports TensorFlow."""
+    """Failing processes; none of these imports TensorFlow."""
 
     @pytest.fixture
     def started(self, options, monkeypatch):

@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 
 
 def work(kind, monkeypatch):
-    """What standard error of a kind shows of some work."""
+    """Returns the output of some work on a kind of standard error."""
     monkeypatch.setattr(sys, "stderr", kind())
     with Progress("working", 4, "things", initial=1) as bar:
         bar.set_postfix(loss="0.5", refresh=False)

@@ -1,4 +1,4 @@
-"""What captions of the built-in synthetic data set mean, against answers found without arrays."""
+"""Meanings of captions of the built-in synthetic data set, compared with results without arrays."""
 
 import dataclasses
 import itertools
@@ -161,7 +161,7 @@ class TestMeaning:
 
 
 def naive_fits(description: Description, thing: Thing) -> bool:
-    """What a description says of one thing, without arrays."""
+    """Whether a description fits one thing, without arrays."""
     for name in ("shape", "colour", "size"):
         if getattr(description, name) not in (None, getattr(thing, name)):
             return False

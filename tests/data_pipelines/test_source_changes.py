@@ -139,4 +139,4 @@ def test_a_training_does_not_begin_on_records_of_other_data(tmp_path, caplog):
     (run.folder.checkpoints / "checkpoint").touch()
     assert len(run.records.split("train")) == 16
     assert "has changed since" in caplog.text
-    assert "goes on with the records that it began with" in caplog.text
+    assert "uses the records that it began with" in caplog.text

@@ -46,7 +46,7 @@ def test_it_says_what_the_sidecars_say(records):
 
 
 def test_it_is_mapped(records):
-    """What is not read is not in memory, however large the file is."""
+    """Only the used part of a large file is in memory."""
     for name, column in records.split("train").index.columns.items():
         while column.base is not None and isinstance(column.base, np.ndarray):
             column = column.base

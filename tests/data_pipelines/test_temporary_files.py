@@ -1,4 +1,4 @@
-"""What killed processes left aside is removed, and nothing else."""
+"""Temporary files of killed processes are removed, and nothing else."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keras
 import models
 import pytest
 from keras import ops
@@ -12,11 +13,11 @@ from keras_xmr.config.contracts import LossContract
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Cosine
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 
 class Unregistered(Loss):
-    """A loss that Keras does not know."""
+    """A loss of a module that is not imported when its model is loaded."""
 
     CONTRACT = LossContract(parts=("scores",))
 
@@ -24,12 +25,14 @@ class Unregistered(Loss):
         return {"scores": ops.mean(scores)}
 
 
-def test_a_loss_that_was_not_registered_is_named(tmp_path, monkeypatch):
+def test_a_loss_of_a_module_that_is_not_imported_is_named(tmp_path, monkeypatch):
     config = models.tiny_config(tmp_path)
     towers = models.tower(4, "image"), models.tower(3, "caption")
     path = RunFolder(config).model
     path.parent.mkdir(parents=True)
     Retriever(*towers, Cosine(), Unregistered()).save(path)
+    known = keras.saving.get_custom_objects()
+    monkeypatch.delitem(known, keras.saving.get_registered_name(Unregistered))
     monkeypatch.setattr(inference, "load_run", lambda folder: config)
     with pytest.raises(UserError, match=r"Keras does not know 'Unregistered'\. Import the module"):
         inference.load(tmp_path)

@@ -20,8 +20,8 @@ from keras_xmr.config.abilities import further_matchers
 from keras_xmr.config.loader import load_config
 from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.run_folder import load_run
-from keras_xmr.training.pretrained_run import pretrained_run
+from keras_xmr.runs.folder import load_run
+from keras_xmr.runs.pretrained import pretrained_run
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ def test_its_run_is_made_once_and_for_one_model(cases, here, capsys):
     assert load_config(folder / "config.yaml") == load_run(folder)
     with pytest.raises(SystemExit):
         keras_xmr_command("update", f"--run={folder}")
-    assert "a published model, of which nothing is trained" in capsys.readouterr().err
+    assert "a published model, which is not trained" in capsys.readouterr().err
 
 
 def test_commands_take_it_as_a_run(cases, here, capsys):
@@ -147,7 +147,7 @@ def test_prolip_brings_its_sigma(golden, here):
     keras_xmr_command("index", "--model=models/prolip", "--images=my/images")
     index = PhotoIndex.open(Path("saved_models/prolip/index"))
     notes = Searcher(index).search(Query(texts=("a red circle",)), 3).notes
-    assert "sigma is not calibrated, so nothing is said of how uncertain" in notes[1]
+    assert "sigma is not calibrated, so the uncertainty of the query" in notes[1]
 
 
 def test_without_internet_it_says_what_to_fetch_and_where_to_put_it(monkeypatch, capsys, tmp_path):

@@ -20,7 +20,7 @@ from keras_xmr.commands import update as command
 from keras_xmr.index import PhotoIndex
 from keras_xmr.index.build import build_with
 from keras_xmr.pipeline import Run
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 from keras_xmr.update import update
 
 

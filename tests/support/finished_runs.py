@@ -12,7 +12,7 @@ from keras_xmr.config.loader import dump_config, find_config, load_config
 from keras_xmr.figures_file import write_figures_file
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure, write_queries
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 IMAGES, CAPTIONS = 60, 120
 OWNER = np.repeat(np.arange(IMAGES), 2)

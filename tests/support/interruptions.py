@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from keras_xmr.pipeline import Run
-from keras_xmr.training.termination import TerminatedError
+from keras_xmr.runs.termination import TerminatedError
 
 
 def last_weights(run: Run) -> dict[str, np.ndarray]:

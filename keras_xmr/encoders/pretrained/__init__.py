@@ -1,1 +1,1 @@
-"""What pretrained encoders are loaded from: presets, files of weights, word vectors, tokenizers."""
+"""Sources of pretrained encoders: presets, files of weights, word vectors, tokenizers."""

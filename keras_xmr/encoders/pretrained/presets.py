@@ -1,4 +1,4 @@
-"""Presets of KerasHub: names, addresses or folders of backbones, with what belongs to them."""
+"""Presets of KerasHub: backbones with their tokenizers and converters."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Preset:
         name: A name of KerasHub, an address such as `hf://user/model` or `kaggle://...`, or a
             folder: as `save_to_preset` writes it, or with the `config.json` and
             `model.safetensors` of `transformers`.
-        side: "text", "image" or "both"; decides what is said of what belongs to it.
+        side: "text", "image" or "both"; selects the parts that error messages name.
 
     Raises:
-        PresetError: If there is no such preset.
+        PresetError: If the preset does not exist.
     """
 
     def __init__(self, name: str, side: str) -> None:
@@ -78,10 +78,10 @@ class Preset:
 
         Args:
             weights: "preset" loads those of the preset, a path those of a file; None starts at
-                random, and reads nothing but how the backbone is made.
+                random, and reads only the architecture.
 
         Raises:
-            PresetError: If it, or its weights, cannot be had.
+            PresetError: If it, or its weights, cannot be loaded.
         """
         if weights == "preset":
             return self._load("weights", self._pretrained)
@@ -119,7 +119,7 @@ class Preset:
         """The tokenizer.
 
         Raises:
-            PresetError: If it cannot be had.
+            PresetError: If it cannot be loaded.
         """
         if importlib.util.find_spec("tensorflow_text") is None:
             raise PresetError(
@@ -137,10 +137,10 @@ class Preset:
         return self._load("preset", load)
 
     def image_converter(self) -> keras_hub.layers.ImageConverter:
-        """What the backbone wants done to its pixels.
+        """The preprocessing of pixels for the backbone.
 
         Raises:
-            PresetError: If it cannot be had.
+            PresetError: If it cannot be loaded.
         """
         import keras_hub
 
@@ -155,13 +155,13 @@ class Preset:
         return converter
 
     def max_tokens(self) -> int | None:
-        """How many tokens of a caption the text backbone can read; None if any number.
+        """Maximum number of tokens of the text backbone; None for no maximum.
 
         Raises:
-            PresetError: If what describes the backbone cannot be had.
+            PresetError: If the description of the backbone cannot be loaded.
         """
 
-        # KerasHub tells this of a built backbone only, which takes seconds and gigabytes.
+        # KerasHub provides it for a built backbone only, which takes seconds and gigabytes.
         def read() -> int | None:
             if self._converted is not None:
                 return self._converted.max_tokens
@@ -184,7 +184,7 @@ class Preset:
         """The name of the class of its backbone.
 
         Raises:
-            PresetError: If what describes the backbone cannot be had.
+            PresetError: If the description of the backbone cannot be loaded.
         """
 
         def read() -> str:
@@ -195,10 +195,10 @@ class Preset:
         return self._load("preset", read)
 
     def _load(self, option: str, load: Callable[[], T]) -> T:
-        """Calls what loads something, and says what to do if that fails."""
+        """Calls a loading function; converts its errors into advice."""
         try:
             return load()
-        except Exception as error:  # every hub fails with exceptions of its own
+        except Exception as error:  # every hub has different exceptions
             reason = str(error).strip().split("\n")[0]
             if self.folder is None:
                 raise PresetError(
@@ -216,18 +216,21 @@ class Preset:
         return f"`{_SAVE.format(preset=self.name, calls=calls)}`"
 
     def _why(self, reason: str, option: str) -> str:
-        """What is wrong with a folder, layer by layer if its weights do not fit."""
+        """The fault of a folder, by layer if its weights do not fit."""
         if option != "weights" or self.folder is None:
             return reason
         if not any(self.folder.glob("*.h5")) and not any(self.folder.glob("*.safetensors*")):
             return f"it holds no weights ({WEIGHTS} or model.safetensors); write weights: null"
-        found = self._differences()
-        if not found:
+        differing = self._differences()
+        if not differing:
             return reason
-        return f"{WEIGHTS} does not fit {CONFIG}: {found}. One call of `save_to_preset` writes both"
+        return (
+            f"{WEIGHTS} does not fit {CONFIG}: {differing}. One call of `save_to_preset` writes "
+            "both"
+        )
 
     def _differences(self) -> str:
-        """In which layers the weights of a folder do not fit; empty if that cannot be told."""
+        """The layers with weights in the folder that do not fit; empty if unknown."""
         if self.folder is None or not (self.folder / WEIGHTS).is_file():
             return ""
         return differences(self._backbone(load_weights=False), self.folder / WEIGHTS)
@@ -245,8 +248,8 @@ def weight_files(preset: str, weights: str | None) -> list[Path]:
         return []
     if weights != "preset":
         return [folder / CONFIG, Path(weights).expanduser()]
-    found = [path for path in folder.iterdir() if path.suffix in (".h5", ".safetensors")]
-    return [folder / CONFIG, *sorted(found)]
+    files = [path for path in folder.iterdir() if path.suffix in (".h5", ".safetensors")]
+    return [folder / CONFIG, *sorted(files)]
 
 
 _LENGTH = "max_sequence_length"

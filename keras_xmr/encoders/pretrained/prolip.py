@@ -56,7 +56,7 @@ class ProlipFolder:
 
     @property
     def length(self) -> int:
-        """How many tokens of a caption its text tower reads."""
+        """Number of tokens of a caption that its text tower reads."""
         return int(self._text["context_length"])
 
     @property
@@ -65,14 +65,14 @@ class ProlipFolder:
         return int(self._shared["dimension"])
 
     def scale_and_bias(self) -> tuple[float, float]:
-        """What its scores are made of cosines with, before uncertainty is taken off.
+        """Scale and bias of its cosines, before uncertainty is subtracted.
 
         Raises:
             ProlipError: If its weights cannot be read.
         """
-        found = _read(self.folder / WEIGHTS, "logit_")
+        tensors = _read(self.folder / WEIGHTS, "logit_")
         try:
-            return float(np.exp(found["scale"])), float(found["bias"])
+            return float(np.exp(tensors["scale"])), float(tensors["bias"])
         except KeyError as error:
             raise ProlipError(f"{self.folder / WEIGHTS} has no logit_{error.args[0]}") from None
 
@@ -99,7 +99,7 @@ class ProlipFolder:
         """Loads the published weights into a tower, which has been built.
 
         Raises:
-            ProlipError: If there is no such file, or its tensors are not those of the tower.
+            ProlipError: If the file is missing, or its tensors are not those of the tower.
         """
         if isinstance(tower, ProlipImageTower):
             self._load(tower, "visual.", _IMAGE)
@@ -126,19 +126,19 @@ class ProlipFolder:
         """The model of SentencePiece that its tokenizer is made of.
 
         Raises:
-            ProlipError: If it is not there.
+            ProlipError: If it is missing.
         """
         path = self.folder / PIECES
         if not path.is_file():
             raise ProlipError(
-                f"there is no {path}, which ProLIP shares with SigLIP; `hf download "
+                f"{path} is missing, which ProLIP shares with SigLIP; `hf download "
                 f"google/siglip-base-patch16-224 {PIECES} --local-dir {self.folder}` puts it there"
             )
         return path.read_bytes()
 
 
 def weight_files(folder: str) -> list[Path]:
-    """The files of a folder that hold a published ProLIP, whether they are there or not."""
+    """The files of a published ProLIP in a folder, whether they exist or not."""
     return [Path(folder).expanduser() / name for name in (CONFIG, WEIGHTS)]
 
 

@@ -57,7 +57,7 @@ def _moved(old: keras.Variable, new: keras.Variable) -> Any:
     classes = old.shape[-2] - math.isqrt(old.shape[-2]) ** 2
     before, after = (math.isqrt(n - classes) for n in (old.shape[-2], count))
     if classes + after**2 != count:
-        raise ValueError(f"{new.path} has {count} positions, which are no square")
+        raise ValueError(f"{new.path} has {count} positions, which do not form a square")
     flat = value.reshape(old.shape[-2:])
     grid = keras.ops.image.resize(
         flat[classes:].reshape(before, before, -1).astype("float32"),

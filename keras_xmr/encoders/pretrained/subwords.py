@@ -1,4 +1,4 @@
-"""Tokenizers that a pretrained text encoder brings along."""
+"""Tokenizers of pretrained text encoders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import keras_hub
 
 FOLDER = "tokenizer"
-"""Where in the folder of a run the tokenizer is kept."""
+"""The subfolder of the tokenizer in the folder of a run."""
 
 _CONFIG = "tokenizer.json"
 
@@ -105,7 +105,7 @@ class SubwordTokenizer(Tokenizer):
     def files(self) -> Mapping[str, bytes]:
         """The config and the vocabulary of the tokenizer."""
         config = keras.saving.serialize_keras_object(self.tokenizer)
-        # Keras counts the layers of a process in their names, which say nothing of what they do.
+        # Keras counts the layers of a process in their names, which have no meaning here.
         config["config"].pop("name")
         described = {"max_tokens": self.max_tokens, "tokenizer": config}
         if self.siglip2:
@@ -152,7 +152,7 @@ def _vocabulary(tokenizer: keras_hub.tokenizers.Tokenizer) -> list[str]:
 
 
 def _unknown(tokenizer: keras_hub.tokenizers.Tokenizer) -> int | None:
-    """The id of what a tokenizer does not know; one that falls back on bytes has none."""
+    """The id of unknown tokens; a tokenizer that falls back on bytes has none."""
     for name in ("unknown_token_id", "unk_token_id", "_unk_token_id"):
         if getattr(tokenizer, name, None) is not None:
             return int(getattr(tokenizer, name))

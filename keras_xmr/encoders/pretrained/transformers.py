@@ -25,7 +25,7 @@ WEIGHTS = "model.safetensors"
 _LARGE = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
 _SIGLIP = {**_LARGE, "num_attention_heads": 12, "hidden_act": "gelu_pytorch_tanh"}
 _SIGLIP["layer_norm_eps"] = 1e-6
-# Files leave out what is as the classes of transformers have it.
+# Files omit the defaults of the classes of transformers.
 _DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "clip": {
         "text": {
@@ -127,7 +127,7 @@ class TwoTowers:
 
     @classmethod
     def read(cls, source: str) -> TwoTowers | None:
-        """What there is at a source; None if it is another model.
+        """Reads the towers at a source; None if it is another model.
 
         Raises:
             ValueError: If it is a model of the same family which KerasHub does not have.
@@ -156,7 +156,7 @@ class TwoTowers:
             "max_sequence_length": self.max_tokens,
         }
         if self.kind == "clip":
-            found = models.CLIPBackbone(
+            backbone = models.CLIPBackbone(
                 models.CLIPVisionEncoder(**image, dtype=dtype),
                 models.CLIPTextEncoder(**text, dtype=dtype),
                 projection_dim=self._config.get("projection_dim", 512),
@@ -166,14 +166,14 @@ class TwoTowers:
             image["layer_norm_epsilon"] = self._image["layer_norm_eps"]
             text["layer_norm_epsilon"] = self._text["layer_norm_eps"]
             text["projection_dim"] = self._text.get("projection_size") or text["hidden_dim"]
-            found = models.SigLIPBackbone(
+            backbone = models.SigLIPBackbone(
                 models.SigLIPVisionEncoder(**image, dtype=dtype),
                 models.SigLIPTextEncoder(**text, dtype=dtype),
                 dtype=dtype,
             )
         if load_weights:
-            self._load(found)
-        return found
+            self._load(backbone)
+        return backbone
 
     def tokenizer(self) -> keras_hub.tokenizers.Tokenizer:
         """The tokenizer.
@@ -210,19 +210,21 @@ class TwoTowers:
         """
         import keras_hub
 
-        told = json.loads(preset_file(self.source, "preprocessor_config.json").read_text("utf-8"))
-        sizes = {_side(told[key]) for key in ("size", "crop_size") if key in told}
-        if len(sizes) > 1 or told.get("resample", 3) not in _RESAMPLE:
+        settings = json.loads(
+            preset_file(self.source, "preprocessor_config.json").read_text("utf-8")
+        )
+        sizes = {_side(settings[key]) for key in ("size", "crop_size") if key in settings}
+        if len(sizes) > 1 or settings.get("resample", 3) not in _RESAMPLE:
             raise ValueError("preprocessor_config.json scales photos in a way that is not known")
         side = sizes.pop()
         kind = "CLIPImageConverter" if self.kind == "clip" else "SigLIPImageConverter"
-        mean, deviation = told["image_mean"], told["image_std"]
+        mean, deviation = settings["image_mean"], settings["image_std"]
         return getattr(keras_hub.layers, kind)(
             image_size=(side, side),
-            scale=[told.get("rescale_factor", 1 / 255) / d for d in deviation],
+            scale=[settings.get("rescale_factor", 1 / 255) / d for d in deviation],
             offset=[-m / d for m, d in zip(mean, deviation, strict=True)],
-            crop_to_aspect_ratio=told.get("do_center_crop", self.kind == "clip"),
-            interpolation=_RESAMPLE[told.get("resample", 3)],
+            crop_to_aspect_ratio=settings.get("do_center_crop", self.kind == "clip"),
+            interpolation=_RESAMPLE[settings.get("resample", 3)],
             antialias=True,
         )
 
@@ -238,11 +240,11 @@ class TwoTowers:
             _take(reduce(_inner, part.split("."), backbone), tensors, name)
         # Files of old versions have the numbers of positions, too.
         if spare := [name for name in tensors if not name.endswith("position_ids")]:
-            raise ValueError(f"{WEIGHTS} holds {min(spare)}, of which config.json does not tell")
+            raise ValueError(f"{WEIGHTS} holds {min(spare)}, which config.json does not mention")
 
 
 def _tower(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What towers of both sides are made with."""
+    """The options of towers of both sides."""
     activation = options["hidden_act"]
     return {
         "hidden_dim": options["hidden_size"],
@@ -272,8 +274,8 @@ def _take(part: Any, tensors: dict[str, np.ndarray], name: str) -> None:
         for ending in ("weight", "bias") if f"{name}.in_proj_weight" in tensors else ():
             thirds = np.split(tensors.pop(f"{name}.in_proj_{ending}"), 3)
             tensors |= {f"{name}.{n}.{ending}": t for n, t in zip(_ATTENTION, thirds, strict=False)}
-        for own, theirs in _ATTENTION.items():
-            _take(getattr(part, theirs), tensors, f"{name}.{own}")
+        for theirs, ours in _ATTENTION.items():
+            _take(getattr(part, ours), tensors, f"{name}.{theirs}")
     else:
         for variable, ending in zip(part.weights, ("weight", "bias"), strict=False):
             value = _pop(tensors, f"{name}.{ending}")
@@ -281,7 +283,7 @@ def _take(part: Any, tensors: dict[str, np.ndarray], name: str) -> None:
                 value = value.transpose(2, 3, 1, 0)
             elif variable.name == "kernel":
                 value = value.T
-            # Attention has the heads on an axis of their own.
+            # Attention of Keras has a separate axis for the heads.
             is_split = value.ndim != len(variable.shape)
             variable.assign(value.reshape(variable.shape) if is_split else value)
 

@@ -35,10 +35,10 @@ def load_weights(network: keras.Model, path: Path) -> None:
         path: A file that Keras wrote: `.weights.h5`, `.h5` or `.keras`.
 
     Raises:
-        WeightsError: If there is no such file, or not all weights of the network are in it.
+        WeightsError: If the file is missing, or not all weights of the network are in it.
     """
     if not path.is_file():
-        raise WeightsError(f"there is no file {path}")
+        raise WeightsError(f"{path} does not exist")
     try:
         if path.suffix == ".keras":
             network.set_weights(keras.saving.load_model(path, compile=False).get_weights())
@@ -55,10 +55,10 @@ def load_weights(network: keras.Model, path: Path) -> None:
 def whole(missing: Callable[[], str]) -> Iterator[None]:
     """Makes an error of the warning with which Keras passes over layers that a file lacks.
 
-    It also warns of containers whose layers it has loaded elsewhere.
+    It also warns of containers with layers that it has loaded elsewhere.
 
     Args:
-        missing: Tells which layers are missing; empty if none.
+        missing: Returns which layers are missing; empty if none.
 
     Raises:
         WeightsError: If layers are missing.
@@ -67,53 +67,53 @@ def whole(missing: Callable[[], str]) -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     skipped = [str(w.message) for w in caught if "no matching group found" in str(w.message)]
-    if skipped and (found := missing()):
-        raise WeightsError(found)
+    if skipped and (layers := missing()):
+        raise WeightsError(layers)
 
 
 def differences(network: keras.Model, path: Path) -> str:
-    """In which layers a file of weights differs from a network; empty if that cannot be told."""
+    """The layers in which a file of weights differs from a network; empty if unknown."""
     try:
         saved = _saved_layers(path)
         with tempfile.TemporaryDirectory() as folder:
-            # What the network would write is what it looks for, whatever Keras calls the places.
-            own = _own_layers(network, path, Path(folder))
+            # The network looks for the names that it would write.
+            layers = _network_layers(network, path, Path(folder))
     except (ValueError, OSError, KeyError, TypeError):
         return ""
     wrong = [
         f"{layer.name} (its weights are {_shapes(saved[place])} there, {_shapes(layer)} here)"
-        for place, layer in own.items()
+        for place, layer in layers.items()
         if place in saved and saved[place].shapes != layer.shapes
     ]
-    missing = [layer.name for place, layer in own.items() if place not in saved]
-    further = [layer.name for place, layer in saved.items() if place not in own]
-    matching = len(own) - len(wrong) - len(missing)
-    found = [f"{matching} of {len(own)} layers with weights match"]
+    missing = [layer.name for place, layer in layers.items() if place not in saved]
+    further = [layer.name for place, layer in saved.items() if place not in layers]
+    matching = len(layers) - len(wrong) - len(missing)
+    parts = [f"{matching} of {len(layers)} layers with weights match"]
     if wrong:
-        found.append(f"of another shape: {_listed(wrong)}")
+        parts.append(f"of another shape: {_listed(wrong)}")
     if missing:
-        found.append(f"not in the file: {_listed(missing)}")
+        parts.append(f"not in the file: {_listed(missing)}")
     if further:
-        found.append(f"only in the file: {_listed(further)}")
-    return "; ".join(found) if wrong or missing else ""
+        parts.append(f"only in the file: {_listed(further)}")
+    return "; ".join(parts) if wrong or missing else ""
 
 
 def _saved_layers(path: Path) -> Mapping[str, _Layer]:
     if path.suffix == ".keras":
-        return _by_order(keras.saving.load_model(path, compile=False))
+        return _match_by_order(keras.saving.load_model(path, compile=False))
     with h5py.File(path) as file:
         return _legacy(file) if _is_legacy(file) else _modern(file)
 
 
-def _own_layers(network: keras.Model, path: Path, folder: Path) -> Mapping[str, _Layer]:
+def _network_layers(network: keras.Model, path: Path, folder: Path) -> Mapping[str, _Layer]:
     if path.suffix == ".keras":
-        return _by_order(network)
+        return _match_by_order(network)
     with h5py.File(path) as file:
         if _is_legacy(file):
-            return _by_order(network)
-    own = folder / "own.weights.h5"
-    network.save_weights(own)
-    with h5py.File(own) as file:
+            return _match_by_order(network)
+    saved = folder / "network.weights.h5"
+    network.save_weights(saved)
+    with h5py.File(saved) as file:
         return _modern(file)
 
 
@@ -122,7 +122,7 @@ def _is_legacy(file: h5py.File) -> bool:
     return "layer_names" in file.attrs or "model_weights" in file
 
 
-def _by_order(network: keras.Model) -> dict[str, _Layer]:
+def _match_by_order(network: keras.Model) -> dict[str, _Layer]:
     layers = [layer for layer in network.layers if layer.weights]
     return {
         str(number): _Layer(layer.name, tuple(tuple(w.shape) for w in layer.weights))

@@ -30,7 +30,7 @@ def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed:
     Args:
         path: A text file, one word and its numbers a line, as GloVe comes. A first line of
             two numbers, as word2vec and fastText write it, is passed over.
-        vocabulary: Words by id; the first one is the padding, whose vector is 0.
+        vocabulary: Words by id; the first one is the padding, with a vector of zeros.
         dimension: Numbers a vector.
         seed: Seed of the vectors that are drawn, uniformly from -0.1 to 0.1.
 

@@ -1,11 +1,11 @@
-"""Backends of the search: they keep vectors by id and find the largest inner products."""
+"""Backends of the search, which store vectors by id and find the largest inner products."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-from keras_xmr.index.backends.base import Backend, BackendError, DamagedError, Found
+from keras_xmr.index.backends.base import Backend, BackendError, DamagedError, Neighbours
 from keras_xmr.index.backends.exact import Exact
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "BackendError",
     "DamagedError",
     "Exact",
-    "Found",
+    "Neighbours",
     "backend_class",
 ]
 
@@ -28,12 +28,12 @@ def backend_class(name: str) -> Any:
     """The class of a backend.
 
     Raises:
-        BackendError: If there is none of this name, or its library is not installed.
+        BackendError: If the name is unknown, or the library is not installed.
     """
     if name == "exact":
         return Exact
     if name not in BACKENDS:
-        raise BackendError(f"{name!r} is no backend; there are {', '.join(BACKENDS)}")
+        raise BackendError(f"unknown backend {name!r}; use one of {', '.join(BACKENDS)}")
     extra = name.partition("_")[0]
     try:
         module = import_module(f"{__name__}.{extra}")

@@ -1,9 +1,9 @@
-"""What a backend is: it keeps vectors by id, and finds those with the largest inner products."""
+"""Base class of backends, which store vectors by id and find the largest inner products."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,16 +14,16 @@ from data_pipelines.errors import UserError
 
 
 class BackendError(UserError):
-    """Vectors cannot be read or kept; the message says what to do."""
+    """Error in reading or storing vectors; the message has the remedy."""
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """What a search has found, the best first.
+class Neighbours:
+    """Nearest items of queries, the best first.
 
     Attributes:
-        ids: Int64 (queries, k); -1 where there are no more.
-        scores: Inner products float32 (queries, k); -inf where there are no more.
+        ids: Int64 (queries, k); -1 after the last item.
+        scores: Inner products float32 (queries, k); -inf after the last item.
     """
 
     ids: np.ndarray
@@ -34,8 +34,8 @@ class Backend(abc.ABC):
     """Vectors by id, and a search for the largest inner products.
 
     An item is K rows of D numbers, and a query K' rows; the score of both is the largest of their
-    K K' inner products. Most have one row. What is added or removed is found or missed at once by
-    this object, and by others once it was saved.
+    K K' inner products. Most have one row. Changes apply at once to
+    this object, and to others after `save`.
 
     A subclass sets `NAME`, and `DEFAULTS` with the names and defaults of its options.
 
@@ -62,16 +62,16 @@ class Backend(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def open(cls, folder: Path, writing: bool = False) -> Backend:
-        """Opens what was saved in a folder.
+        """Opens the backend that was saved in a folder.
 
         Args:
             folder: The folder.
-            writing: Whether it will be added to; of several readers all may be open, and one
-                writer beside them.
+            writing: Whether items will be added; several readers may be open at the same time as
+                one writer.
 
         Raises:
-            BackendError: If there is nothing, or what there is was damaged: files are compared
-                with their checksums.
+            BackendError: If files are missing or damaged: they are compared with their
+                checksums.
         """
 
     @property
@@ -84,85 +84,81 @@ class Backend(abc.ABC):
         """Adds items.
 
         Args:
-            ids: Int64 (N,), none of them there already.
+            ids: Int64 (N,), all of them new.
             vectors: Float32 (N, K, D).
 
         Raises:
-            BackendError: If the shape differs from that of the others, an id is taken, or a
-                number is not finite.
+            BackendError: If the shape differs from that of the other items, an id is not new, or
+                a number is not finite.
         """
 
     def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
-        """Learns what has to be known of all items before the first of them is added.
-
-        A backend that has to know nothing does nothing, which is the default.
+        """Trains on a sample before the first items are added; nothing by default.
 
         Args:
-            count: How many items will be added.
-            sample: Gives vectors float32 (size, K, D) of so many of them, from all over.
+            count: Number of items that will be added.
+            sample: Returns vectors float32 (size, K, D) of a random sample of `size` items.
         """
         del count, sample
 
     @abc.abstractmethod
     def remove(self, ids: np.ndarray) -> None:
-        """Removes items; ids that are not there are passed over."""
+        """Removes items; unknown ids are ignored."""
 
     @abc.abstractmethod
-    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
         """The items with the largest scores.
 
         Args:
             queries: Float32 (M, K', D).
-            k: How many.
-            allowed: Only these ids are looked at, int64 ascending; None allows all.
+            k: Number of items.
+            allowed: Ids to search among, int64 ascending; None for all.
         """
 
     @abc.abstractmethod
-    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All items in the order of their ids: ids (N,) and vectors float32 (N, K, D)."""
-
-    @abc.abstractmethod
     def save(self) -> None:
-        """Makes all that was added and removed last: whole or, if it is killed, not at all."""
+        """Stores all changes, atomically."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Lets go of files. What was not saved is lost."""
+        """Closes the files; unsaved changes are lost."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def check_new(self, ids: np.ndarray, vectors: np.ndarray, shape: tuple[int, ...]) -> None:
-        """Refuses what cannot be added; `shape` is (K, D) of the items that are there."""
+        """Validates new items; `shape` is (K, D) of the others."""
         if vectors.shape[1:] != shape:
-            raise BackendError(f"an item of shape {vectors.shape[1:]} among those of {shape}")
+            raise BackendError(
+                f"items have the shape {vectors.shape[1:]}, and those of the index {shape}"
+            )
         if not np.isfinite(vectors).all():
-            raise BackendError("a vector holds a number that is not finite")
+            raise BackendError("a vector has a number that is not finite")
         if len(np.unique(ids)) != len(ids) or np.isin(ids, self.ids).any():
-            raise BackendError("an id is there already")
+            raise BackendError("an id is not new: every item needs an id of its own")
 
 
-def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
-    """The k best of some candidates of each query, the best first; of equals the smallest id.
+def best(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
+    """The k best of some candidates of each query, the best first; of equal scores the smallest id.
 
     Args:
         ids: Int64 (M, candidates), -1 for none.
-        scores: Float32 (M, candidates), -inf where there is none.
-        k: How many.
+        scores: Float32 (M, candidates), -inf for none.
+        k: Number of results.
     """
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    found_ids = np.take_along_axis(ids, order, axis=1)
-    found = np.take_along_axis(scores, order, axis=1)
-    found_ids = np.where(np.isneginf(found), -1, found_ids)
+    best_ids = np.take_along_axis(ids, order, axis=1)
+    best_scores = np.take_along_axis(scores, order, axis=1)
+    best_ids = np.where(np.isneginf(best_scores), -1, best_ids)
     missing = ((0, 0), (0, k - order.shape[1]))
-    return Found(
-        np.pad(found_ids, missing, constant_values=-1),
-        np.pad(found, missing, constant_values=-np.inf),
+    return Neighbours(
+        np.pad(best_ids, missing, constant_values=-1),
+        np.pad(best_scores, missing, constant_values=-np.inf),
     )
 
 
-def one_an_item(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
-    """The k best items of rows that may be of the same item; see `best`."""
+def best_items(ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
+    """The k best items of rows, several of which may belong to one item; see `best`."""
     order = np.lexsort((ids, -scores), axis=1)
     ids, scores = (np.take_along_axis(a, order, axis=1) for a in (ids, scores))
     for row, its_scores in zip(ids, scores, strict=True):
@@ -173,14 +169,14 @@ def one_an_item(ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
 
 
 class DamagedError(BackendError):
-    """A file of vectors is missing or damaged.
+    """Error of a missing or damaged file of vectors.
 
     Args:
         path: The file.
-        reason: What is wrong with it.
+        reason: The defect.
     """
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(
-            f"{path} is missing or damaged ({reason}); run `index` again, which makes it again"
+            f"{path} is missing or damaged ({reason}); run `index` again to rebuild it"
         )

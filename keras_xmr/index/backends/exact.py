@@ -1,4 +1,4 @@
-"""Every inner product is computed: the backend that all others are measured against."""
+"""Exact search, which computes every inner product."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
     DamagedError,
-    Found,
+    Neighbours,
     best,
 )
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _BLOCK = 1 << 22
-"""Numbers of a block of vectors that is searched at once: 16 MB of float32."""
+"""Numbers per block of vectors: 16 MB of float32."""
 
 _FEW = 2
-"""For no more rows of queries, vectors are streamed, if they are too many for the cache."""
+"""Maximum number of rows of queries for which vectors are streamed, if they exceed the cache."""
 
 _SEGMENTS = 16
-"""More segments than this are written as one."""
+"""Maximum number of segments; more are joined."""
 
 _VERSION = 1
 
@@ -38,7 +38,7 @@ class _Segment:
     Attributes:
         ids: Int64 (items,), ascending.
         vectors: (items, K, D); memory-mapped once it is saved.
-        files: The SHA-256 of its files by their names; none until it is saved.
+        files: The SHA-256 of its files by their names; empty until it is saved.
     """
 
     ids: np.ndarray
@@ -62,19 +62,19 @@ class Exact(Backend):
     def open(cls, folder: Path, writing: bool = False) -> Exact:
         if writing:
             remove_stale_temporaries(folder, alone=True)
-        found = read_manifest(folder, _VERSION, "shape")
-        if found.get("precision", "float32") != "float32":
+        content = read_manifest(folder, _VERSION, "shape")
+        if content.get("precision", "float32") != "float32":
             raise DamagedError(folder, "float16 vectors of an earlier version")
-        backend = cls(folder, tuple(found["shape"]))
+        backend = cls(folder, tuple(content["shape"]))
         try:
-            backend._segments = [_open(folder, files) for files in found["segments"]]
+            backend._segments = [_open(folder, files) for files in content["segments"]]
         except OSError as error:
-            # A writer may have joined segments since the manifest was read.
-            if read_manifest(folder, _VERSION, "shape") != found:
+            # A writer may have joined segments in the meantime.
+            if read_manifest(folder, _VERSION, "shape") != content:
                 return cls.open(folder, writing)
             raise DamagedError(Path(error.filename or folder), error.strerror) from None
-        backend._removed = np.array(found["removed"], np.int64)
-        backend._written = found["written"]
+        backend._removed = np.array(content["removed"], np.int64)
+        backend._written = content["written"]
         return backend
 
     @property
@@ -86,7 +86,7 @@ class Exact(Backend):
         self.check_new(ids, vectors, self.shape)
         known = np.concatenate([np.empty(0, np.int64), *(s.ids for s in self._segments)])
         if np.isin(ids, known).any():
-            raise BackendError("an id that was removed is not used again")
+            raise BackendError("an id of a removed item cannot be reused")
         if len(ids):
             order = np.argsort(ids)
             kept = np.ascontiguousarray(vectors[order], np.float32)
@@ -96,9 +96,9 @@ class Exact(Backend):
         gone = np.intersect1d(ids, self.ids)
         self._removed = np.union1d(self._removed, gone)
 
-    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
         nothing = np.empty((len(queries), 0))
-        found = best(nothing.astype(np.int64), nothing.astype(np.float32), k)
+        nearest = best(nothing.astype(np.int64), nothing.astype(np.float32), k)
         numbers = sum(segment.vectors.size for segment in self._segments)
         streamed = numbers > _BLOCK and queries.shape[0] * queries.shape[1] <= _FEW
         for block_ids, vectors in self._blocks(max(1, _BLOCK // int(np.prod(self.shape)))):
@@ -108,14 +108,8 @@ class Exact(Backend):
             scores = _scores(queries, vectors, streamed)
             if not keep.all():
                 scores[:, ~keep] = -np.inf
-            found = _merge(found, block_ids, scores, k)
-        return found
-
-    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for ids, vectors in self._blocks(size):
-            keep = self._kept(ids, None)
-            if keep.any():
-                yield ids[keep], vectors[keep]
+            nearest = _merge(nearest, block_ids, scores, k)
+        return nearest
 
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +122,7 @@ class Exact(Backend):
         write_manifest(self.folder, _VERSION, content)
         kept = {name for files in segments for name in files}
         for path in self.folder.glob("*.npy"):
-            # Readers that have it mapped keep it until they close it.
+            # Readers keep a mapped file until they close it.
             if path.name not in kept and not path.name.startswith("."):
                 path.unlink(missing_ok=True)
 
@@ -146,7 +140,7 @@ class Exact(Backend):
                 yield segment.ids[part], segment.vectors[part]
 
     def _join(self) -> None:
-        """Makes one segment of all, without what was removed."""
+        """Joins all segments, without removed items."""
         keep = [self._kept(s.ids, None) for s in self._segments]
         pairs = list(zip(self._segments, keep, strict=True))
         ids = np.concatenate([s.ids[k] for s, k in pairs])
@@ -182,7 +176,7 @@ def _open(folder: Path, files: Mapping[str, str]) -> _Segment:
 
 def _scores(queries: np.ndarray, vectors: np.ndarray, streamed: bool) -> np.ndarray:
     """Computes the largest inner products (M, N) of queries (M, K', D) and items (N, K, D)."""
-    (many, query_rows, width), (items, rows, _) = queries.shape, vectors.shape
+    (num_queries, query_rows, width), (items, rows, _) = queries.shape, vectors.shape
     flat_queries, flat_vectors = queries.reshape(-1, width), vectors.reshape(-1, width)
     if streamed:
         # Reads the vectors once per query, at twice the rate of the BLAS of NumPy.
@@ -191,13 +185,13 @@ def _scores(queries: np.ndarray, vectors: np.ndarray, streamed: bool) -> np.ndar
         products = flat_queries @ flat_vectors.T
     if query_rows == rows == 1:
         return products
-    return products.reshape(many, query_rows, items, rows).max(axis=(1, 3))
+    return products.reshape(num_queries, query_rows, items, rows).max(axis=(1, 3))
 
 
-def _merge(found: Found, ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
-    """The best of what was found before and of a block."""
-    # Of most blocks next to nothing is as good as the worst that was found.
-    better = np.flatnonzero((scores >= found.scores[:, -1:]).any(axis=0))
+def _merge(nearest: Neighbours, ids: np.ndarray, scores: np.ndarray, k: int) -> Neighbours:
+    """Merges the nearest items of earlier blocks with those of a block."""
+    # Most blocks have next to no item that is better than the worst of `nearest`.
+    better = np.flatnonzero((scores >= nearest.scores[:, -1:]).any(axis=0))
     ids, scores = ids[better], scores[:, better]
     if scores.shape[1] > k:
         top = np.argpartition(scores, -k, axis=1)[:, -k:]
@@ -205,7 +199,7 @@ def _merge(found: Found, ids: np.ndarray, scores: np.ndarray, k: int) -> Found:
     else:
         ids_of = np.broadcast_to(ids, scores.shape)
     return best(
-        np.concatenate([found.ids, ids_of], axis=1),
-        np.concatenate([found.scores, scores], axis=1),
+        np.concatenate([nearest.ids, ids_of], axis=1),
+        np.concatenate([nearest.scores, scores], axis=1),
         k,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,23 +15,23 @@ from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
     DamagedError,
-    Found,
+    Neighbours,
     best,
-    one_an_item,
+    best_items,
 )
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _VERSION = 1
 _MOST_TRAINING = 100_000
 _FEW = 20_000
-"""So many rows that a filter leaves are looked at one by one: a graph would lose its way."""
+"""Maximum number of rows after a filter that are scanned, where a graph would lose its way."""
 
 
 class _Faiss(Backend):
-    """What the backends of faiss share: which row belongs to which item, and files.
+    """Base class of the backends of faiss: rows of items, and files.
 
-    Rows are never taken out of faiss: those of removed items are passed over, and `save` makes the
-    whole anew once half of them are.
+    Rows stay in faiss: those of removed items are ignored, and `save` rebuilds the index once they
+    are half of all rows.
     """
 
     def __init__(self, folder: Path, shape: tuple[int, ...], **options: Any) -> None:
@@ -42,27 +42,27 @@ class _Faiss(Backend):
         self._written = 0
 
     def _make(self, vectors: np.ndarray, count: int) -> Any:
-        """An empty faiss index for so many rows, trained on vectors (rows, D) if it has to be."""
+        """Makes an empty faiss index for `count` rows, trained on vectors (rows, D) if needed."""
         raise NotImplementedError
 
     def _parameters(self, selector: Any, wanted: int) -> Any:
-        """The parameters of a search for so many among the rows that a selector keeps."""
+        """The parameters of a search for `wanted` rows among those of a selector."""
         raise NotImplementedError
 
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> _Faiss:
         if writing:
             remove_stale_temporaries(folder, alone=True)
-        found = read_manifest(folder, _VERSION, "shape")
-        if found["backend"] != cls.NAME:
-            raise BackendError(f"{folder} was made by the backend {found['backend']}")
-        backend = cls(folder, tuple(found["shape"]), **found["options"])
-        backend._written = found["written"]
+        content = read_manifest(folder, _VERSION, "shape")
+        if content["backend"] != cls.NAME:
+            raise BackendError(f"{folder} was made by the backend {content['backend']}")
+        backend = cls(folder, tuple(content["shape"]), **content["options"])
+        backend._written = content["written"]
         try:
-            backend._read(found["files"])
+            backend._read(content["files"])
         except BackendError:
-            # A writer may have put newer files there since the manifest was read.
-            if read_manifest(folder, _VERSION, "shape") == found:
+            # A writer may have replaced the files in the meantime.
+            if read_manifest(folder, _VERSION, "shape") == content:
                 raise
             return cls.open(folder, writing)
         return backend
@@ -86,40 +86,30 @@ class _Faiss(Backend):
     def remove(self, ids: np.ndarray) -> None:
         self._kept &= ~np.isin(self._ids, ids)
 
-    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
         keep = self._kept if allowed is None else self._kept & np.isin(self._ids, allowed)
-        many, rows = queries.shape[:2]
+        num_queries, rows = queries.shape[:2]
         if not keep.any():
-            nothing = np.empty((many, 0), np.int64)
+            nothing = np.empty((num_queries, 0), np.int64)
             return best(nothing, np.empty(nothing.shape, np.float32), k)
         if allowed is not None and keep.sum() <= _FEW:
             return self._scan(queries, k, np.flatnonzero(keep))
         wanted = min(k * self.shape[0], int(keep.sum()))
         packed = np.packbits(keep, bitorder="little")
         parameters = self._parameters(faiss.IDSelectorBitmap(packed), wanted)
-        flat = np.ascontiguousarray(queries.reshape(many * rows, -1), np.float32)
+        flat = np.ascontiguousarray(queries.reshape(num_queries * rows, -1), np.float32)
         scores, places = self._index.search(flat, wanted, params=parameters)
         ids = np.where(places < 0, -1, self._ids[places])
         scores = np.where(places < 0, -np.inf, scores).astype(np.float32)
-        return one_an_item(ids.reshape(many, -1), scores.reshape(many, -1), k)
+        return best_items(ids.reshape(num_queries, -1), scores.reshape(num_queries, -1), k)
 
-    def _scan(self, queries: np.ndarray, k: int, places: np.ndarray) -> Found:
-        """Scores some rows one by one."""
+    def _scan(self, queries: np.ndarray, k: int, places: np.ndarray) -> Neighbours:
+        """Scores some rows exhaustively."""
         flat = queries.reshape(-1, queries.shape[-1])
         products = flat @ self._index.reconstruct_batch(places).T
         products = products.reshape(*queries.shape[:2], -1).max(axis=1)
         ids = np.broadcast_to(self._ids[places], products.shape)
-        return one_an_item(ids, products, k)
-
-    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All items; where the backend compresses vectors, as they were compressed."""
-        ids = self.ids
-        kept = np.flatnonzero(self._kept)
-        places = kept[np.argsort(self._ids[kept], kind="stable")].reshape(len(ids), -1)
-        for start in range(0, len(ids), size):
-            part = places[start : start + size]
-            vectors = self._index.reconstruct_batch(part.reshape(-1))
-            yield ids[start : start + size], vectors.reshape(len(part), *self.shape)
+        return best_items(ids, products, k)
 
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -160,22 +150,24 @@ class _Faiss(Backend):
                     continue
                 ids, kept = np.load(path)
             except (OSError, RuntimeError):
-                # A writer can take it away in between, for which faiss has no error of its own.
+                # A writer can remove it in between, which faiss reports by a general error.
                 raise lost from None
             except NO_ARRAY as error:
                 raise DamagedError(path, error) from None
             self._ids, self._kept = ids, kept.astype(bool)
 
     def _compact(self) -> None:
-        parts = list(self.batches())
+        """Rebuilds the index from the rows that are kept."""
+        ids, kept = self.ids, np.flatnonzero(self._kept)
+        places = kept[np.argsort(self._ids[kept], kind="stable")]
+        vectors = self._index.reconstruct_batch(places) if len(ids) else None
         self.close()
-        if parts:
-            ids, vectors = zip(*parts, strict=True)
-            self.add(np.concatenate(ids), np.concatenate(vectors))
+        if vectors is not None:
+            self.add(ids, vectors.reshape(len(ids), *self.shape))
 
 
 class HNSW(_Faiss):
-    """A graph in which every vector knows some near ones (Malkov and Yashunin 2018).
+    """Graph of nearest neighbours, HNSW (Malkov and Yashunin 2018).
 
     Options:
         neighbours: Number of neighbours of a vector in the graph.
@@ -201,7 +193,7 @@ class HNSW(_Faiss):
 
 
 class IVFPQ(_Faiss):
-    """Vectors in cells, compressed to a few bytes (Jegou et al. 2011).
+    """Vectors in cells, compressed to a few bytes: IVF-PQ (Jegou et al. 2011).
 
     Scores are those of the compressed vectors: a search requests more than it needs, and scores
     them again.
@@ -217,8 +209,8 @@ class IVFPQ(_Faiss):
     DEFAULTS: ClassVar = {"cells": 0, "pieces": 0, "probed": 32}
 
     def begin(self, count: int, sample: Callable[[int], np.ndarray]) -> None:
-        some = sample(min(count, _MOST_TRAINING // self.shape[0]))
-        self._index = self._make(some.reshape(-1, self.shape[1]), count * self.shape[0])
+        vectors = sample(min(count, _MOST_TRAINING // self.shape[0]))
+        self._index = self._make(vectors.reshape(-1, self.shape[1]), count * self.shape[0])
 
     def _make(self, vectors: np.ndarray, count: int) -> Any:
         width = self.shape[1]

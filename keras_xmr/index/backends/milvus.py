@@ -1,8 +1,8 @@
 """Search by Milvus: by Milvus Lite in this process, or by a server that many machines share.
 
-Milvus keeps what it is given at once, and knows no whole that appears or does not. So every row
-says with which `save` it came, and a manifest of ours says how many saves there were and what was
-removed: written after what is new was given to Milvus, and before what is old is taken away.
+Milvus stores rows at once, without transactions. So every row has the number of its `save`, and a
+manifest has the number of saves and the removed items. It is written after new rows are inserted,
+and before old ones are deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -21,32 +20,32 @@ from typing import Any, ClassVar
 import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
-from keras_xmr.index.backends.base import Backend, BackendError, Found, one_an_item
+from keras_xmr.index.backends.base import Backend, BackendError, Neighbours, best_items
 from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _VERSION = 1
 _MOST = 16_384
-"""So many rows Milvus gives for a query at most."""
+"""Maximum number of rows of a query of Milvus."""
 
 _AT_ONCE = 4000
-"""So many rows are given to Milvus, or named in a filter, at once."""
+"""Maximum number of rows of an insertion or a filter."""
 
 _LOADS, _PAUSE = 5, 0.1
-"""A collection is loaded so often at most, after a pause in seconds that grows each time."""
+"""Maximum number of attempts to load a collection, and the first pause in seconds."""
 
 _OPEN: Counter[str] = Counter()
 _OPENING = Lock()
 
 for _name in ("pymilvus", "milvus_lite", "grpc._server"):
-    # What goes wrong is raised, too; and Milvus Lite has not all that pymilvus tries.
+    # Errors are raised as well, and Milvus Lite lacks functions that pymilvus tries.
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
 class Milvus(Backend):
-    """A graph of neighbours (Malkov and Yashunin 2018) in a collection of Milvus.
+    """Graph of neighbours, HNSW (Malkov and Yashunin 2018), in a collection of Milvus.
 
-    Milvus Lite lets one process at a time look at a folder. A server has no such bound; its token,
-    if it wants one, is read from the environment variable MILVUS_TOKEN.
+    Milvus Lite lets one process at a time open a folder. A server has no such limit; its token, if
+    it needs one, is read from the environment variable MILVUS_TOKEN.
 
     Options:
         uri: Address of a server, such as http://localhost:19530; empty for Milvus Lite.
@@ -69,14 +68,14 @@ class Milvus(Backend):
 
     @classmethod
     def open(cls, folder: Path, writing: bool = False) -> Milvus:
-        found = read_manifest(folder, _VERSION, "shape")
-        if found["backend"] != cls.NAME:
-            raise BackendError(f"{folder} was made by the backend {found['backend']}")
-        backend = cls(folder, tuple(found["shape"]), **found["options"])
-        backend._saves, backend._name = found["saves"], found["name"]
+        content = read_manifest(folder, _VERSION, "shape")
+        if content["backend"] != cls.NAME:
+            raise BackendError(f"{folder} was made by the backend {content['backend']}")
+        backend = cls(folder, tuple(content["shape"]), **content["options"])
+        backend._saves, backend._name = content["saves"], content["name"]
         backend._connect()
         try:
-            backend._read(np.array(found["removed"], np.int64), found["items"], writing)
+            backend._read(np.array(content["removed"], np.int64), content["items"], writing)
         except BackendError:
             backend.close()
             raise
@@ -89,7 +88,7 @@ class Milvus(Backend):
     def add(self, ids: np.ndarray, vectors: np.ndarray) -> None:
         self.check_new(ids, vectors, self.shape)
         if np.isin(ids, self._stored).any():
-            raise BackendError("an id that was removed is not used again")
+            raise BackendError("an id of a removed item cannot be reused")
         self._new_ids = np.concatenate([self._new_ids, np.asarray(ids, np.int64)])
         self._new = np.concatenate([self._new, np.asarray(vectors, np.float32)])
 
@@ -98,34 +97,36 @@ class Milvus(Backend):
         keep = ~np.isin(self._new_ids, ids)
         self._new_ids, self._new = self._new_ids[keep], self._new[keep]
 
-    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Found:
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Neighbours:
         seen = np.setdiff1d(self._stored, self._removed)
         keep = np.ones(len(self._new_ids), bool)
         parts = [seen]
         if allowed is not None:
             keep, seen = np.isin(self._new_ids, allowed), np.intersect1d(seen, allowed)
             parts = [seen[i : i + _AT_ONCE] for i in range(0, len(seen), _AT_ONCE)]
-        found = [self._scan(queries, keep)]
-        found += [self._ask(queries, k, part, allowed is not None) for part in parts if len(part)]
-        ids, scores = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
-        return one_an_item(ids, scores, k)
+        results = [self._scan(queries, keep)]
+        results += [
+            self._search(queries, k, part, allowed is not None) for part in parts if len(part)
+        ]
+        ids, scores = (np.concatenate(arrays, axis=1) for arrays in zip(*results, strict=True))
+        return best_items(ids, scores, k)
 
     def _scan(self, queries: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and scores (M, N) of what was not saved yet."""
+        """Ids and scores (M, N) of unsaved items."""
         products = np.einsum("mad,nbd->mnab", queries, self._new[keep])
         scores = products.max(axis=(2, 3), initial=-np.inf)
         return np.broadcast_to(self._new_ids[keep], scores.shape), scores.astype(np.float32)
 
-    def _ask(
+    def _search(
         self, queries: np.ndarray, k: int, items: np.ndarray, only: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ids and scores (M, rows) of saved items.
 
         Args:
             queries: As in `search`.
-            k: How many items are wanted.
-            items: Which there are, ascending.
-            only: Whether Milvus has others besides, more than a few.
+            k: Number of items.
+            items: Ids of the items, ascending.
+            only: Whether Milvus has many other items.
         """
         rows = self.shape[0]
         limit = min(_MOST, max(1, min(k, len(items)) * rows))
@@ -134,7 +135,7 @@ class Milvus(Backend):
             scores[~np.isin(ids, items)] = -np.inf
             counts = [len(np.unique(i[s > -np.inf])) for i, s in zip(ids, scores, strict=True)]
             missing = min(counts) < min(k, len(items))
-            # Rows of one item, of others since, or of what is removed may stand before it.
+            # Rows of the same item, of newer items or of removed ones may rank before it.
             if limit == _MOST or not missing or (ids < 0).any():
                 return ids, scores
             limit = min(_MOST, 4 * limit)
@@ -142,9 +143,9 @@ class Milvus(Backend):
     def _hits(
         self, queries: np.ndarray, limit: int, items: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        many = len(queries)
+        num_queries = len(queries)
         breadth = max(self.options["breadth"], limit)
-        found = self._client.search(
+        results = self._client.search(
             self._name,
             data=list(np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)),
             filter="" if items is None else self._filter(items),
@@ -155,35 +156,12 @@ class Milvus(Backend):
             },
             consistency_level="Strong",
         )
-        ids = np.full((len(found), limit), -1, np.int64)
-        scores = np.full((len(found), limit), -np.inf, np.float32)
-        for row, hits in enumerate(found):
+        ids = np.full((len(results), limit), -1, np.int64)
+        scores = np.full((len(results), limit), -np.inf, np.float32)
+        for row, hits in enumerate(results):
             ids[row, : len(hits)] = [hit["id"] // self.shape[0] for hit in hits]
             scores[row, : len(hits)] = [hit["distance"] for hit in hits]
-        return ids.reshape(many, -1), scores.reshape(many, -1)
-
-    def batches(self, size: int = 4096) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        ids = self.ids
-        for start in range(0, len(ids), size):
-            some = ids[start : start + size]
-            vectors = np.empty((len(some), *self.shape), np.float32)
-            new = np.isin(some, self._new_ids)
-            order = np.argsort(self._new_ids)
-            places = order[np.searchsorted(self._new_ids, some[new], sorter=order)]
-            vectors[new] = self._new[places]
-            if not new.all():
-                vectors[~new] = self._vectors(some[~new])
-            yield some, vectors
-
-    def _vectors(self, items: np.ndarray) -> np.ndarray:
-        """Of saved items, in their order."""
-        keys = self._keys(items)
-        found: dict[int, list[float]] = {}
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE].tolist()
-            rows = self._client.get(self._name, ids=some, output_fields=["vector"])
-            found |= {row["id"]: row["vector"] for row in rows}
-        return np.array([found[key] for key in keys.tolist()], np.float32).reshape(-1, *self.shape)
+        return ids.reshape(num_queries, -1), scores.reshape(num_queries, -1)
 
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -191,13 +169,13 @@ class Milvus(Backend):
         rows = self._new.reshape(-1, self.shape[1])
         keys = self._keys(self._new_ids)
         for start in range(0, len(keys), _AT_ONCE):
-            some = zip(keys[start : start + _AT_ONCE].tolist(), rows[start:], strict=False)
-            told = [{"id": key, "save": self._saves + 1, "vector": row} for key, row in some]
-            self._client.insert(self._name, told)
+            batch = zip(keys[start : start + _AT_ONCE].tolist(), rows[start:], strict=False)
+            entities = [{"id": key, "save": self._saves + 1, "vector": row} for key, row in batch]
+            self._client.insert(self._name, entities)
         if len(keys):
             self._client.flush(self._name)
             if not self.options["uri"]:
-                # Milvus Lite makes the graph of what is new when a collection is loaded.
+                # Milvus Lite adds new rows to the graph when a collection is loaded.
                 self._client.release_collection(self._name)
                 self._load()
         self._saves += 1
@@ -208,7 +186,7 @@ class Milvus(Backend):
         self._new_ids, self._new = self._new_ids[:0], self._new[:0]
 
     def _load(self) -> None:
-        """Loads the collection, again where Milvus Lite has not yet written all of a graph."""
+        """Loads the collection; retries while Milvus Lite is writing a graph."""
         for attempt in range(1, _LOADS + 1):
             try:
                 self._client.load_collection(self._name)
@@ -243,7 +221,7 @@ class Milvus(Backend):
         return self.options["uri"] or str((self.folder / "milvus.db").resolve())
 
     def _connect(self) -> None:
-        """Opens the collection, and makes it if it is not there."""
+        """Opens the collection, and creates it if it is missing."""
         if self._client is not None:
             return
         if not self.options["uri"] and find_spec("milvus_lite") is None:
@@ -262,8 +240,8 @@ class Milvus(Backend):
             why = str(error.message)
             if not self.options["uri"]:
                 why = (
-                    "Milvus Lite lets one process at a time look at a folder, and another may. End "
-                    "it, or take a server of Milvus, or the backend exact or faiss_hnsw"
+                    "Milvus Lite lets one process at a time open a folder. End other processes, or "
+                    "use a server of Milvus, or the backend exact or faiss_hnsw"
                 )
             raise BackendError(f"{self._place} cannot be opened: {why}") from None
 
@@ -278,7 +256,7 @@ class Milvus(Backend):
         self._client.create_collection(self._name, schema=schema, index_params=index)
 
     def _read(self, removed: np.ndarray, items: int, writing: bool) -> None:
-        """Finds out what is there, and ends what a killed writer had begun."""
+        """Reads the stored items, and completes the changes of a killed writer."""
         iterator = self._client.query_iterator(
             self._name, filter="id >= 0", output_fields=["id", "save"], batch_size=_AT_ONCE
         )
@@ -286,21 +264,21 @@ class Milvus(Backend):
         while batch := iterator.next():
             rows += [(row["id"] // self.shape[0], row["save"]) for row in batch]
         iterator.close()
-        found = np.array(rows, np.int64).reshape(-1, 2)
-        saved = found[:, 1] <= self._saves
-        self._stored = np.setdiff1d(found[saved, 0], removed)
+        stored = np.array(rows, np.int64).reshape(-1, 2)
+        saved = stored[:, 1] <= self._saves
+        self._stored = np.setdiff1d(stored[saved, 0], removed)
         if len(self._stored) != items:
             raise BackendError(
                 f"{self._place} has {len(self._stored):,} items, not {items:,}: it is damaged; "
                 "delete the index and build it again"
             )
         if writing:
-            self._delete(np.union1d(found[~saved, 0], np.intersect1d(found[:, 0], removed)))
+            self._delete(np.union1d(stored[~saved, 0], np.intersect1d(stored[:, 0], removed)))
 
     def _delete(self, items: np.ndarray) -> None:
         for start in range(0, len(items), _AT_ONCE):
-            some = self._filter(items[start : start + _AT_ONCE])
-            self._client.delete(self._name, filter=some)
+            condition = self._filter(items[start : start + _AT_ONCE])
+            self._client.delete(self._name, filter=condition)
 
     def _keys(self, items: np.ndarray) -> np.ndarray:
         """The keys of the rows of items, one item after another."""

@@ -1,13 +1,13 @@
 "use strict";
 
-/* What is asked for lives in `asked`; the address of the page repeats it, but for uploads. */
+/* The photos of the query; the address of the page has the query, except for uploads. */
 
 const byId = (id) => document.getElementById(id);
 const body = document.body;
 const takesMarks = Boolean(body.dataset.marks);
 const maxParts = Number(body.dataset.maxParts);
 
-const asked = {ids: [], files: []};
+const photoParts = {ids: [], files: []};
 let shown = {hits: [], text: "", grades: {}, at: 0, more: null};
 let running = null;
 let typing = 0;
@@ -28,9 +28,9 @@ function button(text, onclick, properties = {}) {
 const number = (value) => value.toLocaleString("en");
 const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
-/* Talking to the server. */
+/* Requests to the server. */
 
-async function ask(path, options = {}) {
+async function fetchJson(path, options = {}) {
   let response;
   try {
     response = await fetch(path, options);
@@ -49,10 +49,10 @@ async function ask(path, options = {}) {
 
 function post(path, content, signal) {
   const headers = {"Content-Type": "application/json"};
-  return ask(path, {method: "POST", headers, body: JSON.stringify(content), signal});
+  return fetchJson(path, {method: "POST", headers, body: JSON.stringify(content), signal});
 }
 
-/* What is asked for. */
+/* The query. */
 
 function filters() {
   const tags = [...document.querySelectorAll("input[name=tag]:checked")].map((box) => box.value);
@@ -65,7 +65,7 @@ function request() {
   const unlike = byId("unlike").value.split(",").map((part) => part.trim()).filter(Boolean);
   const wanted = {
     texts: text ? [text] : [],
-    ids: asked.ids,
+    ids: photoParts.ids,
     unlike: unlike.slice(0, maxParts),
     matcher: byId("matcher") ? byId("matcher").value : "",
     ...filters(),
@@ -76,7 +76,7 @@ function request() {
 /* Re-ranking is for a single text, ranked as the index does. */
 function reranks({texts, ids, unlike, matcher}) {
   const box = byId("rerank");
-  const others = ids.length + asked.files.length + unlike.length;
+  const others = ids.length + photoParts.files.length + unlike.length;
   if (box) {
     box.disabled = Boolean(others || matcher);
   }
@@ -84,7 +84,7 @@ function reranks({texts, ids, unlike, matcher}) {
 }
 
 function isEmpty(wanted) {
-  return !(wanted.texts.length || wanted.ids.length || asked.files.length);
+  return !(wanted.texts.length || wanted.ids.length || photoParts.files.length);
 }
 
 function toAddress(wanted) {
@@ -107,8 +107,8 @@ function fromAddress() {
   const search = new URLSearchParams(location.search);
   byId("query").value = search.get("q") || "";
   byId("unlike").value = search.get("not") || "";
-  asked.ids = search.getAll("like").map(Number).filter(Number.isSafeInteger);
-  asked.files = [];
+  photoParts.ids = search.getAll("like").map(Number).filter(Number.isSafeInteger);
+  photoParts.files = [];
   for (const name of ["matcher", "folder", "since", "until"]) {
     if (byId(name)) {
       byId(name).value = search.get(name) || "";
@@ -147,8 +147,8 @@ function resetFilters() {
 function showParts(errors = {}) {
   byId("parts").querySelectorAll("img[src^=blob]").forEach((image) => URL.revokeObjectURL(image.src));
   byId("parts").replaceChildren(
-    ...asked.ids.map((id) => part(`/thumbnails/${id}`, "like this photo", "ids", id)),
-    ...asked.files.map((file) => {
+    ...photoParts.ids.map((id) => part(`/thumbnails/${id}`, "like this photo", "ids", id)),
+    ...photoParts.files.map((file) => {
       const source = URL.createObjectURL(file);
       return part(source, errors[file.name] || `like ${file.name}`, "files", file, errors[file.name]);
     }),
@@ -159,7 +159,7 @@ function part(source, text, kind, value, error) {
   const image = make("img", {src: source, alt: ""});
   image.onerror = () => image.remove();
   const remove = button("×", () => {
-    asked[kind] = asked[kind].filter((other) => other !== value);
+    photoParts[kind] = photoParts[kind].filter((other) => other !== value);
     search();
   }, {title: "Remove", ariaLabel: `Remove: ${text}`});
   return make("li", {className: error ? "broken" : ""}, image, make("span", {textContent: text}), remove);
@@ -170,7 +170,7 @@ async function addFiles(files) {
   body.classList.add("busy");
   const readable = await Promise.all(added.map(isReadable));
   const most = Number(body.dataset.maxImages);
-  asked.files = [...asked.files, ...added.filter((_, at) => readable[at])].slice(0, most);
+  photoParts.files = [...photoParts.files, ...added.filter((_, at) => readable[at])].slice(0, most);
   if (readable.includes(true)) {
     await search();
   } else if (!running) {
@@ -181,7 +181,7 @@ async function addFiles(files) {
   }
 }
 
-/* A folder that was dropped is none: sending it would look as if the server did not answer. */
+/* A dropped folder is not a file: sending it would look like a server that does not answer. */
 function isReadable(file) {
   return file.slice(0, 1).arrayBuffer().then(() => true, () => false);
 }
@@ -189,15 +189,15 @@ function isReadable(file) {
 function likePhoto(id) {
   byId("viewer").close();
   byId("query").value = "";
-  asked.ids = [id];
-  asked.files = [];
+  photoParts.ids = [id];
+  photoParts.files = [];
   scrollTo({top: 0});
   search();
 }
 
 /* Searching. */
 
-/* A search that was typed replaces the one before in the history, until it is submitted. */
+/* A typed search replaces the previous one in the history, until it is submitted. */
 async function search({remember = true, typed = false} = {}) {
   clearTimeout(typing);
   const wanted = request();
@@ -214,7 +214,7 @@ async function search({remember = true, typed = false} = {}) {
   await run((signal) => (isEmpty(wanted) ? browse(wanted, signal) : find(wanted, signal, typed)));
 }
 
-/* One thing is asked for at a time: what is newer ends what is older. */
+/* There is one request at a time: a newer one cancels the older one. */
 async function run(work, goesOn = false) {
   if (running) {
     running.abort();
@@ -222,7 +222,7 @@ async function run(work, goesOn = false) {
   const control = new AbortController();
   running = control;
   body.classList.add("busy");
-  body.classList.toggle("anew", !goesOn);
+  body.classList.toggle("reloading", !goesOn);
   try {
     await work(control.signal);
   } catch (error) {
@@ -235,7 +235,7 @@ async function run(work, goesOn = false) {
   } finally {
     if (running === control) {
       running = null;
-      body.classList.remove("busy", "anew");
+      body.classList.remove("busy", "reloading");
     }
   }
 }
@@ -248,13 +248,13 @@ function typeAhead() {
 async function find(wanted, signal, typed = false, count = PAGE) {
   const asking = {...wanted, count};
   const [result, marks] = await Promise.all([
-    asked.files.length ? sendFiles(asking, signal) : post("/search", asking, signal),
+    photoParts.files.length ? sendFiles(asking, signal) : post("/search", asking, signal),
     takesMarks && wanted.texts.length
-      ? ask(`/marks?${new URLSearchParams({caption: wanted.texts[0]})}`, {signal})
+      ? fetchJson(`/marks?${new URLSearchParams({caption: wanted.texts[0]})}`, {signal})
       : {grades: {}},
   ]);
   const {hits, searched} = result;
-  /* The index may be a newer one by now: photos go on below others of the same answer alone. */
+  /* The index may have been replaced: further photos must belong to the same result. */
   const goesOn = count > PAGE && shown.hits.every((hit, place) => hits[place]?.id === hit.id);
   const first = goesOn ? shown.hits.length : 0;
   clear(goesOn);
@@ -273,15 +273,15 @@ async function find(wanted, signal, typed = false, count = PAGE) {
 function sendFiles(wanted, signal) {
   const form = new FormData();
   form.append("query", JSON.stringify(wanted));
-  asked.files.forEach((file) => form.append("images", file));
-  return ask("/similar", {method: "POST", body: form, signal});
+  photoParts.files.forEach((file) => form.append("images", file));
+  return fetchJson("/similar", {method: "POST", body: form, signal});
 }
 
 async function browse(wanted, signal, after = "") {
   const {folder, since, until, tags} = wanted;
   const few = Object.entries({folder, since, until, after}).filter(([, value]) => value);
   const search = new URLSearchParams([...few, ...tags.map((tag) => ["tags", tag]), ["count", PAGE]]);
-  const {photos, total, next} = await ask(`/photos?${search}`, {signal});
+  const {photos, total, next} = await fetchJson(`/photos?${search}`, {signal});
   const first = after ? shown.hits.length : 0;
   if (!after) {
     clear();
@@ -291,14 +291,14 @@ async function browse(wanted, signal, after = "") {
   byId("end").replaceChildren();
   const more = next && ((other) => browse(wanted, other, next));
   shown = {hits: [...shown.hits.slice(0, first), ...photos], text: "", grades: {}, at: shown.at, more};
-  /* Those without a day come last: where the first has none, there is none at all. */
+  /* Photos without a day are last: if the first has no day, none has. */
   show(first, (hit) => (shown.hits[0].taken ? month(hit.taken) : ""));
 }
 
 function nothing() {
   if (body.dataset.photos === "0") {
     return make("div", {className: "empty"},
-      make("p", {textContent: "The index holds no photos yet. Add some:"}),
+      make("p", {textContent: "The index has no photos yet. Add some:"}),
       make("code", {textContent: "keras-xmr index --run=saved_models/NAME --images=FOLDER"}));
   }
   return make("div", {className: "empty"},
@@ -306,7 +306,7 @@ function nothing() {
     button("Reset filters", resetFilters));
 }
 
-/* Takes away what the last answer has shown; but not its photos where others come below them. */
+/* Removes the last result; its photos stay if further ones follow. */
 function clear(goesOn = false) {
   for (const id of goesOn ? ["messages", "summary"] : ["messages", "summary", "results", "analysis", "end"]) {
     byId(id).replaceChildren();
@@ -326,15 +326,15 @@ function say(text, kind = "", strong = "") {
   byId("messages").append(banner);
 }
 
-/* What is said of a search. */
+/* The summary of a search. */
 
 function summarise(result, wanted, typed) {
-  result.broken.forEach(({error}) => say(error, "problem", "This photo was left out."));
+  result.broken.forEach(({error}) => say(error, "problem", "This photo was skipped."));
   const {answer} = result;
   if (answer && answer.verdict === "none") {
     say(`${answer.sentence} The nearest ones are shown.`, "unsure");
   }
-  /* The last word may not be typed to its end yet. */
+  /* The last word may be incomplete. */
   const unknown = result.unknown_words.filter((word) => !(typed && shown.text.endsWith(word)));
   if (unknown.length) {
     const words = unknown.map((word) => `“${word}”`).join(", ");
@@ -395,7 +395,7 @@ async function analyse(wanted) {
 }
 
 function wordTable({uncertainty, words}) {
-  const head = ["Word", "Without it, the query is", "Photos that it brings", "Photos that it keeps out"];
+  const head = ["Word", "Without it, the query is", "Photos that it adds", "Photos that it removes"];
   const rows = words.map((entry) => make("tr", {},
     make("td", {textContent: entry.word}),
     make("td", {textContent: moved(entry.uncertainty, uncertainty)}),
@@ -444,14 +444,14 @@ function show(first, titleOf) {
     byId("results").append(chunk);
     far.observe(chunk);
   }
-  /* Observed anew, so that it is told of an end that is in sight still. */
+  /* Observed again, to be notified of an end that is still in sight. */
   near.unobserve(byId("end"));
   if (shown.more) {
     near.observe(byId("end"));
   }
 }
 
-/* Photos of a chunk: a list for each title, and the last one up to the edge if it goes on. */
+/* Photos of a chunk: a list for each title, and the last one up to the edge if it continues. */
 function lists(start, end, titleOf) {
   const parts = [];
   let before = start ? titleOf(shown.hits[start - 1]) : "";
@@ -611,7 +611,7 @@ function view(place) {
   }
 }
 
-/* Where the model looks: kept on from photo to photo. */
+/* Attention maps stay on from photo to photo. */
 
 async function look() {
   const button = byId("look");
@@ -624,10 +624,10 @@ async function look() {
     return;
   }
   const {id} = shown.hits[shown.at];
-  strip.append(make("p", {className: "quiet", textContent: "Looking at the photo…"}));
+  strip.append(make("p", {className: "quiet", textContent: "Computing attention maps…"}));
   body.classList.add("busy");
   try {
-    const {maps} = await ask(`/attention/${id}`);
+    const {maps} = await fetchJson(`/attention/${id}`);
     if (id === shown.hits[shown.at].id) {
       strip.replaceChildren(...maps.map((name, number) => make("figure", {},
         make("img", {src: `/attention/${id}/${number}`, alt: `where ${name} looks`}),
@@ -674,7 +674,7 @@ function slashKey(event) {
   }
 }
 
-/* While the model is being loaded. */
+/* While the model is loading. */
 
 async function waitForModel() {
   const {status} = await fetch("/healthz").then((response) => response.json()).catch(() => ({}));
@@ -682,7 +682,7 @@ async function waitForModel() {
   if (status === "loading") {
     if (!note) {
       byId("search").append(make("p", {id: "loading", className: "quiet", textContent:
-        "The model is being loaded; the first search waits for it."}));
+        "The model is loading; the first search waits for it."}));
     }
     setTimeout(waitForModel, 1000);
   } else if (note) {

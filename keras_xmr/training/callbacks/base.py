@@ -1,6 +1,8 @@
-"""What the callbacks of this project have in common."""
+"""Base class of callbacks, and the list that calls them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import keras
 
@@ -29,3 +31,19 @@ class StepCallback(keras.callbacks.Callback):
         Args:
             step: Steps done, over all phases.
         """
+
+
+class UnreadLogs(keras.callbacks.CallbackList):
+    """Passes on the logs of a step as tensors.
+
+    The list of Keras converts all of them to numbers, and so waits for the device, in every step.
+    Here a callback that needs a number fetches it.
+    """
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        for callback in self.callbacks:
+            callback.on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        for callback in self.callbacks:
+            callback.on_train_batch_end(batch, logs)

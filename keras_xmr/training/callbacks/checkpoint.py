@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from keras_xmr.runs.termination import TerminatedError, TerminationNotice
 from keras_xmr.training.callbacks.base import StepCallback
-from keras_xmr.training.callbacks.epoch_means import EpochMeans
+from keras_xmr.training.callbacks.logs import EpochMeans
 from keras_xmr.training.callbacks.watchdog import Watchdog
 from keras_xmr.training.checkpoints import Checkpoints
-from keras_xmr.training.termination import TerminatedError, TerminationNotice
 
 
 class Checkpoint(StepCallback):
-    """Saves every few steps, after every epoch, and before the process is taken away.
+    """Saves every few steps, after every epoch, and on SIGTERM.
 
     Not where the watchdog finds something wrong.
 
@@ -19,13 +19,13 @@ class Checkpoint(StepCallback):
 
     Args:
         checkpoints: Where to save.
-        watchdog: Looks before every checkpoint, so that none holds a NaN.
+        watchdog: Checks before every checkpoint, so that none holds a NaN.
         every: Steps between two checkpoints; 0 for none within an epoch.
-        notice: Knows whether the process is about to be taken away.
-        means: Are kept with each checkpoint.
+        notice: Whether SIGTERM has arrived.
+        means: Running means of the logs, saved with each checkpoint.
 
     Raises:
-        TerminatedError: From within `fit`, once the process has been told to end.
+        TerminatedError: From within `fit`, after SIGTERM.
     """
 
     def __init__(
@@ -58,4 +58,4 @@ class Checkpoint(StepCallback):
         if self.notice.given:
             chief = self.checkpoints.distribution.is_chief
             kept = f"the checkpoint of step {self.step} is kept" if chief else "the chief goes on"
-            raise TerminatedError(f"terminated: {kept}; start again to go on")
+            raise TerminatedError(f"terminated: {kept}; run the same command again to resume")

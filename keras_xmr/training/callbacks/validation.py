@@ -32,10 +32,10 @@ class Validation(StepCallback):
         every: Epochs between two validations.
         steps_per_epoch: Steps an epoch.
         end: The last step of the training, after which there always is a validation.
-        warmup_steps: For so many first steps the objective is another one; what they have trained
-            is validated, but not kept as best, so that a model is one of its own losses.
-        at_start: Whether the model is evaluated before its first step, too, so that a training that
-            improves nothing ends with what it began with.
+        warmup_steps: Number of first steps with another objective. Their weights are validated,
+            but not saved as best, so that the best model was trained by its configured losses.
+        at_start: Whether the model is validated before its first step, too, so that a training that
+            improves nothing ends with the weights that it began with.
 
     Attributes:
         metrics: The metrics of the last validation.
@@ -83,14 +83,14 @@ class Validation(StepCallback):
         except ValueError as error:
             if not self.model.first_nonfinite_step.numpy():
                 raise
-            # The watchdog has told of it, and was asked to go on.
+            # The watchdog has reported it, and is set to continue.
             _LOGGER.warning("step %d: cannot be validated: %s", self.step, error)
             return
         self.last_step = self.step
         self.metrics = evaluation.matchers[0].metrics.summary
         sides = {"image": evaluation.embedded.images, "caption": evaluation.embedded.captions}
-        found = {side: log_sigma(arrays) for side, arrays in sides.items()}
-        self.log_sigma = {side: values for side, values in found.items() if values is not None}
+        sigmas = {side: log_sigma(arrays) for side, arrays in sides.items()}
+        self.log_sigma = {side: values for side, values in sigmas.items() if values is not None}
         if logs is not None:
             logs |= {f"val_{name}": value for name, value in self.metrics.items()}
         self._keep_best(self.metrics[self.monitor])
@@ -99,16 +99,16 @@ class Validation(StepCallback):
             self._compare_with_chance(evaluation.matchers[0].metrics, evaluation.ground_truth)
 
     def _compare_with_chance(self, metrics: RetrievalMetrics, truth: GroundTruth) -> None:
-        found = verdict(metrics, truth.caption_image)
-        if not found.is_better_than_chance:
+        against_chance = verdict(metrics, truth.caption_image)
+        if not against_chance.is_better_than_chance:
             _LOGGER.warning(
                 "step %d: after %d epochs the validation is no better than chance: RSUM %s, where "
-                "a random ranking has %s. Check that each caption is of the photo it stands with; "
+                "a random ranking has %s. Check that each caption belongs to its photo; "
                 "where the loss does not fall either, change the learning rate",
                 self.step,
                 self.step // self.steps_per_epoch,
-                cell("rsum", found.rsum),
-                cell("rsum", found.chance),
+                cell("rsum", against_chance.rsum),
+                cell("rsum", against_chance.chance),
             )
 
     def _keep_best(self, value: float) -> None:

@@ -27,10 +27,10 @@ class Watchdog(StepCallback):
     It warns of an epoch without any gradient as well.
 
     Args:
-        options: What is watched, and what happens then.
+        options: Which faults are watched for, and the action on each.
         every: Steps between two looks.
-        positives: Who matches whom in a batch, boolean (images, captions).
-        checkpoints: What is kept where a training is stopped.
+        positives: Which pairs of a batch match, boolean (images, captions).
+        checkpoints: The checkpoints that remain when a training is stopped.
 
     Raises:
         TrainingStoppedError: From within `fit`, where the options say "stop".
@@ -48,7 +48,7 @@ class Watchdog(StepCallback):
         self.every = every
         self.positives = positives
         self.checkpoints = checkpoints
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._flat_since: dict[str, int] = {}
         self._trivial: dict[str, float] | None = None
 
@@ -64,11 +64,11 @@ class Watchdog(StepCallback):
             self.look()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        # Before the validation, which would stumble over what is not finite.
+        # Before the validation, which would fail on numbers that are not finite.
         self.look()
         # A mean of norms is 0 only where each of them is.
         if logs and GRADIENT in logs and float(logs[GRADIENT]) == 0:
-            self._tell(
+            self._report(
                 "warn",
                 GRADIENT,
                 f"step {self.step}: the gradient was 0 in all steps of the epoch, so no weight "
@@ -83,7 +83,7 @@ class Watchdog(StepCallback):
         """
         if step := int(self.model.first_nonfinite_step.numpy()):
             part = self.model.watched[int(self.model.bad_part.numpy())]
-            self._tell(
+            self._report(
                 self.options.on_nan,
                 part,
                 f"step {step}: {part} is not finite.{self._kept()} {self._cure(step)}",
@@ -93,7 +93,7 @@ class Watchdog(StepCallback):
         self._look_for_flat(values)
 
     def _cure(self, step: int) -> str:
-        """What helps where a step was the first whose numbers are not finite."""
+        """Advice for the first step with numbers that are not finite."""
         cure = (
             "Lower the learning rate or clip_norm"
             if step > 1
@@ -103,7 +103,7 @@ class Watchdog(StepCallback):
         return cure if self.model.compute_dtype == "float32" else f"{cure}, or train in float32"
 
     def _kept(self) -> str:
-        """What is kept of a training that is stopped now."""
+        """A sentence on the checkpoint that remains if the training is stopped now."""
         if self.options.on_nan == "warn":
             return ""
         step = self.checkpoints.progress.step
@@ -122,7 +122,7 @@ class Watchdog(StepCallback):
                 if value < low
                 else ("exploded", "lower the learning rate")
             )
-            self._tell(
+            self._report(
                 self.options.on_sigma,
                 f"{side} sigma {word}",
                 f"step {self.step}: the {side} sigma has {word}: its geometric mean is "
@@ -137,17 +137,17 @@ class Watchdog(StepCallback):
                 continue
             since = self._flat_since.setdefault(name, self.step)
             if self.step - since >= self.options.flat_steps:
-                self._tell(
+                self._report(
                     self.options.on_flat,
                     f"{name} flat",
                     f"step {self.step}: {name} has been flat since step {since} at {trivial:.4g}, "
-                    "its value when the model tells nothing apart; lower the learning rate, warm "
+                    "its value when all scores are equal; lower the learning rate, warm "
                     "up, or begin with easier negatives",
                 )
 
-    def _tell(self, action: str, topic: str, message: str) -> None:
+    def _report(self, action: str, topic: str, message: str) -> None:
         if action == "stop":
             raise TrainingStoppedError(message)
-        if topic not in self._told:
-            self._told.add(topic)
+        if topic not in self._reported:
+            self._reported.add(topic)
             _LOGGER.warning("%s", message)

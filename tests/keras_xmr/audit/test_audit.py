@@ -36,7 +36,7 @@ from keras_xmr.judgements import Judgements, JudgementsError, read_judgements
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 from keras_xmr.reporting.pages import data_url
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.folder import load_run
 
 IMAGES, CAPTIONS = ["a", "b", 'c,"1"'], ["0", "1", "2", "<3>"]
 

@@ -18,7 +18,7 @@ from keras_xmr import cli, commands
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.commands._overview import overview
 from keras_xmr.config.loader import dump_config, find_config, load_config, packaged_configs
-from keras_xmr.training.termination import TerminatedError
+from keras_xmr.runs.termination import TerminatedError
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_help_and_list_show_every_config(tmp_path):
         (["export"], "one of the arguments --run --config --model is required"),
         (["export", "--run=x", "--config=y"], "--config: not allowed with argument --run"),
         (["tune", "--run=saved_models/x"], "saved_models/x holds no run"),
-        (["list", "nothing_*"], "list: there is no config that 'nothing_*' names"),
+        (["list", "nothing_*"], "list: no config matches 'nothing_*'"),
         (["relevance", "--output=x.npz"], "--output needs --captions"),
         (["evaluate"], "no run: use --run=saved_models/NAME"),
         (["evaluate", "--config=scenes_pcme", "--output=x"], "--output is for several runs"),

@@ -26,11 +26,11 @@ from keras_xmr.comparison.runs import compare
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.ensemble import _claim
+from keras_xmr.evaluation.files import _save_array
 from keras_xmr.export import export_keras
 from keras_xmr.relevance.write import write_file_relevance
-from keras_xmr.reporting.evaluation_report import _save_array
 from keras_xmr.reporting.pictures import save_plot
-from keras_xmr.run_folder import RunFolder
+from keras_xmr.runs.folder import RunFolder
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 import keras_xmr
 from keras_xmr.errors import BackendError
+from keras_xmr.layers.part import RecordedLayer
 from keras_xmr.registration import StandIn, registered_classes
 
 ROOT = Path(__file__).parents[3]
@@ -66,6 +67,14 @@ def test_metrics_judgements_relevance_and_rerankers_import_numpy_and_scipy_alone
     python(WITH_NUMPY_AND_SCIPY)
 
 
+@pytest.mark.slow
+def test_searching_imports_nothing_of_the_training():
+    python(
+        "import sys, keras_xmr.index.search, keras_xmr.index.model, keras_xmr.commands.search\n"
+        "assert not [name for name in sys.modules if name.startswith('keras_xmr.training')]"
+    )
+
+
 def test_another_backend_of_keras_is_refused_in_words(monkeypatch):
     for backend in ("jax", "torch", "nonsense"):
         script = "import keras_xmr; keras_xmr.losses"
@@ -96,6 +105,15 @@ def test_every_registered_class_is_known_from_its_source():
                     if "register_keras_serializable" in decorator:
                         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
                         assert module in known.values(), path
+    for cls in recorded_layers():
+        assert known[cls.__name__] == cls.__module__
+        assert keras.saving.get_registered_name(cls) == f"keras_xmr>{cls.__name__}"
+
+
+def recorded_layers(base: type = RecordedLayer) -> list[type]:
+    """The classes of keras_xmr that register themselves."""
+    below = [cls for one in base.__subclasses__() for cls in (one, *recorded_layers(one))]
+    return [cls for cls in below if cls.__module__.startswith("keras_xmr.")]
 
 
 def test_a_stand_in_is_the_class_as_soon_as_it_is_asked():

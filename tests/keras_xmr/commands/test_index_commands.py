@@ -116,7 +116,7 @@ def test_queries_come_from_a_file(indexed, tmp_path):
     (tmp_path / "queries.txt").write_text("\n")
     with pytest.raises(UserError, match=r"queries.txt is empty"):
         indexed.call(search, "--index=run/index", "--queries=queries.txt")
-    with pytest.raises(ConfigError, match="takes the place of TEXT"):
+    with pytest.raises(ConfigError, match="excludes TEXT"):
         indexed.call(search, "--index=run/index", "--queries=queries.txt", "red")
     with pytest.raises(UserError, match=r"no.png cannot be read"):
         indexed.call(search, "--index=run/index", "--image=no.png")
@@ -171,7 +171,7 @@ def test_a_folder_is_missed_where_there_are_none(call, tmp_path):
     (tmp_path / "flat/a.jpg").write_bytes(photo("red"))
     call(index, "--run=run", "--images=flat", "--no-answer-sets")
     told = call(search, "--index=run/index", "red", "--folder=summer")
-    assert "No photo is in the folder 'summer'. There are no folders." in told
+    assert "No photo is in the folder 'summer'. The index has no folders." in told
 
 
 def test_mistakes_of_a_search_are_told(indexed, tmp_path):
@@ -198,7 +198,7 @@ def test_embed_writes_all_that_can_be_read(call, tmp_path):
     assert not list((tmp_path / "out").glob(".*"))
     with pytest.raises(UserError, match=r"must end in .npz or .parquet"):
         call(embed, "photos", "--run=run", "--output=x.csv")
-    with pytest.raises(UserError, match="nowhere is no folder"):
+    with pytest.raises(UserError, match="nowhere is not a folder"):
         call(embed, "nowhere", "--run=run", "--output=x.npz")
     with pytest.raises(UserError, match=r"0.jpg is not a folder"):
         call(embed, "photos", "--run=run", "--output=photos/red/0.jpg/x.npz")

@@ -10,7 +10,7 @@ import pytest
 
 from data_pipelines import documentation
 from keras_xmr import program
-from keras_xmr.program import as_typed
+from keras_xmr.program import adapt_help
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.cli import main\nmain()\n"
@@ -61,7 +61,7 @@ def test_texts_of_the_help_are_for_the_user_who_reads_them(monkeypatch, tmp_path
     monkeypatch.chdir(ROOT)
     text = "  keras-xmr list (docs/how_to/data.md)\npip install 'keras-xmr[serve]'"
     assert (
-        as_typed(text)
+        adapt_help(text)
         == "  python main.py list (docs/how_to/data.md)\npip install 'keras-xmr[serve]'"
     )
     monkeypatch.chdir(tmp_path)

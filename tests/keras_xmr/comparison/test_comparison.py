@@ -399,7 +399,7 @@ def test_runs_that_cannot_be_compared(folders, tmp_path):
     with pytest.raises(ConfigError, match=r"relevance\.measure is cider in one, and cider_d"):
         read_runs([folders[0], cider_d.path])
     moved = finished_run(tmp_path, "moved", 0, 1.0, prefix="new ")
-    with pytest.raises(ComparisonError, match="different test sets: 120 image ids are in one"):
+    with pytest.raises(ComparisonError, match="different test sets: 120 image ids are in only one"):
         read_runs([folders[0], moved.path])
     moved.queries("test").unlink()
     with pytest.raises(ComparisonError, match="evaluate this run again"):

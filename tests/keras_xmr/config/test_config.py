@@ -236,7 +236,7 @@ def test_dotted_keys_change_what_is_included(write):
         ),
         (
             "train: {seed: 1}\ntrain.seed: 2",
-            r"child\.yaml:3: train\.seed: the key stands here twice",
+            r"child\.yaml:3: train\.seed: duplicate key",
         ),
         ("train: {optimizer.name: adam}", r"child\.yaml:2: train\.optimizer\.name: unknown key"),
     ],
@@ -259,7 +259,7 @@ def test_another_component_takes_no_options_of_the_old_one(write):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: 1\na: 2\n", "twice"),
+        ("a: 1\na: 2\n", "duplicate key"),
         ("- 1\n", "a mapping"),
         ("a: [1\n", "not valid YAML"),
         ("include: self.yaml\n", "includes itself"),
@@ -342,7 +342,7 @@ def test_config_is_read_with_a_safe_loader():
 
 def test_further_judgements_are_checked():
     assert "judges COCO, not the source 'scenes'" in mistakes("evaluation.judgements=[cxc]")
-    assert "there is no file 'no.csv'" in mistakes("evaluation.judgements=[no.csv]")
+    assert "'no.csv' does not exist" in mistakes("evaluation.judgements=[no.csv]")
 
 
 @pytest.mark.parametrize("names", [["metrics"], ["folds"], ["truth"], ["mine", "more/mine"]])

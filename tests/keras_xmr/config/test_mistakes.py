@@ -27,45 +27,32 @@ from keras_xmr.metrics import QueryMetric
 from keras_xmr.pooling import Pooling
 from keras_xmr.reranking import Reranker
 """
-REGISTERED = '@keras.saving.register_keras_serializable(package="my_methods")\n'
-LOSS = (
-    REGISTERED
-    + """
+LOSS = """
 class Mine(Loss):
     CONTRACT = LossContract(parts=("value",))
 
     def call(self, scores, image, caption, relations):
         return RETURNED
 """
-)
-MATCHER = (
-    REGISTERED
-    + """
+MATCHER = """
 class Mine(Matcher):
     CONTRACT = MatcherContract(accepts=("point",))
 
     def call(self, image, caption):
         return RETURNED
 """
-)
-HEAD = (
-    REGISTERED
-    + """
+HEAD = """
 class Mine(Head):
     CONTRACT = HeadContract(kind="point")
 
     def call(self, features, mask=None):
         return RETURNED
 """
-)
-POOLING = (
-    REGISTERED
-    + """
+POOLING = """
 class Mine(Pooling):
     def call(self, features, mask=None):
         return RETURNED
 """
-)
 METRIC = """
 class Mine(QueryMetric):
     TITLE = "mine"
@@ -183,10 +170,6 @@ def test_what_a_part_returns_is_checked_before_the_training(package, part, retur
 
 VALUE = "{'value': ops.mean(scores)}"
 WRITTEN = {
-    "not registered": (
-        LOSS.replace(REGISTERED, ""),
-        ["my_methods.Mine is not registered", 'register_keras_serializable(package="my_methods")'],
-    ),
     "get_config forgets": (FORGETS, ["get_config forgets margin", "leave get_config out"]),
     "option without a type": (OPTION, ["my_methods.Mine(margin) has no type", "PositiveFloat"]),
     "default that is computed": (

@@ -31,7 +31,7 @@ from keras_xmr.reranking import build_rerankers
 from keras_xmr.training.trial import try_parts
 
 PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "add_a_method.md"
-SECTION = PAGE.read_text("utf-8").partition("## In a package of your own")[2]
+SECTION = PAGE.read_text("utf-8").partition("## In another package")[2]
 
 SOURCE = '''
 from typing import Literal
@@ -79,7 +79,7 @@ def test_the_package_of_the_page_trains_three_steps(package, tmp_path):
         "margin": 0.3,
         "weight": 1.0,
     }
-    assert "What other pairs may score" in explain("objective.squared_hinge")
+    assert "Maximum score of other pairs" in explain("objective.squared_hinge")
 
     keras.utils.set_random_seed(0)
     records = SimpleNamespace(holds="images", region_shape=None)
@@ -131,10 +131,10 @@ def test_a_part_of_a_package_is_explained(package, capsys):
     with pytest.raises(SystemExit):
         cli.main(["main.py", "explain", "objective.squared_hinge"])
     told = capsys.readouterr().err
-    assert "there is no key 'squared_hinge'. There are: captioning, daa, " in told
-    assert told.rstrip().endswith("Components of a package of your own need --plugin.")
+    assert "unknown key 'squared_hinge'. There are: captioning, daa, " in told
+    assert told.rstrip().endswith("Components of your packages need --plugin.")
     cli.main(["main.py", "explain", "objective.squared_hinge", "--plugin=my_methods"])
-    assert "What other pairs may score" in capsys.readouterr().out
+    assert "Maximum score of other pairs" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         cli.main(["main.py", "explain", "--plugin=gone"])
     assert "module 'gone' does not exist" in capsys.readouterr().err

@@ -110,11 +110,11 @@ NETWORK = "model.image.encoder={name: keras_applications, architecture: Xception
         ),
         (
             ["evaluation.matchers=[{name: average_l2, test_samples: 3}, average_l2]"],
-            ["evaluation.matchers.1.name", "'average_l2' is there already, with other options"],
+            ["evaluation.matchers.1.name", "'average_l2' occurs twice with different options"],
         ),
         (
             [*TOKENS, "evaluation.matchers=[sgr]"],
-            ["evaluation.matchers.0.name", "'sgr' learns weights", "leave it out"],
+            ["evaluation.matchers.0.name", "'sgr' learns weights", "remove it"],
         ),
         (
             [NETWORK, "data.image.size=64"],

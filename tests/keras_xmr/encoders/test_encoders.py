@@ -150,7 +150,7 @@ def test_weights_come_from_a_file(tmp_path):
         with pytest.raises(EncoderError, match=r"model\.image\.encoder\.weights: .* does not fit"):
             wrong.features(inputs, spec)
     missing = KerasApplications(architecture="MobileNet", weights=str(tmp_path / "no.h5"))
-    with pytest.raises(EncoderError, match="there is no file"):
+    with pytest.raises(EncoderError, match="does not exist"):
         missing.features(inputs, spec)
     # Weights that a checkpoint will replace are not looked for.
     missing.features(inputs, InputSpec(image_size=32, pretrained=False))

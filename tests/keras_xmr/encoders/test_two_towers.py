@@ -76,7 +76,7 @@ def change(folder, name, **changes):
     [
         (lambda f: (f / "model.safetensors").unlink(), "it holds no weights"),
         (lambda f: two_towers.without(f, "logit_scale"), "has no tensor logit_scale"),
-        (lambda f: two_towers.without(f, more=np.zeros(2)), "holds more, of which config.json"),
+        (lambda f: two_towers.without(f, more=np.zeros(2)), "holds more, which config.json"),
         (lambda f: change(f, "config.json", projection_dim=9), "image.*weights: .*shape"),
         (lambda f: change(f, "config.json", model_type="siglip2"), "NaFlex"),
         (lambda f: (f / "preprocessor_config.json").unlink(), "preprocessor_config.json"),

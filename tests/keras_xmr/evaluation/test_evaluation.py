@@ -19,7 +19,7 @@ from data_pipelines.shards import RecordsError
 from data_pipelines.tables import table
 from keras_xmr import matchers
 from keras_xmr.evaluation import embed_split, evaluate_split, score_matrix
-from keras_xmr.evaluation.sets import set_similarity
+from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.external_scores import ExternalScores
 from keras_xmr.external_scores import run as run_external_scores
 from keras_xmr.pipeline import Run

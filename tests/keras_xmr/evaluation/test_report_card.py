@@ -178,10 +178,10 @@ def test_coverage_counts_right_photos_above_the_cutoff():
     scores = np.array([[3.0, 2, 1, 0], [0, 1, 2, 3], [9, 9, 9, 9]])
     right = np.array([[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]], bool)
     sets = AnswerSets(1.5, 2, 2, share=1.0, confidence=0.9)
-    found = coverage(sets, ScoredSplit.of(scores, right, np.arange(3)))
-    assert found.found.tolist() == [1.0, 0.5]
+    found = coverage(sets, ScoredSplit.answerable(scores, right, np.arange(3)))
+    assert found.recalls.tolist() == [1.0, 0.5]
     assert found.sizes.tolist() == [2, 2]
-    assert (found.kept, found.promised, found.gallery) == (0.5, 0.9, 4)
+    assert (found.kept, found.confidence, found.gallery) == (0.5, 0.9, 4)
 
 
 def labelled(random):
@@ -299,7 +299,7 @@ def test_what_is_next_stands_only_where_it_works(monkeypatch):
     ("config", "reason"),
     [
         ("coco_vsrn", "precomputed features of regions"),
-        ("scenes_pcme", "matcher match_probability does not say how photos are searched"),
+        ("scenes_pcme", "matcher match_probability does not declare how it searches photos"),
     ],
 )
 def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config, reason):

@@ -240,7 +240,7 @@ def test_an_export_that_sees_other_pixels_than_records_is_refused(run, monkeypat
             return 255 - read_pixels(data, name) if name == wrong else read_pixels(data, name)
 
         monkeypatch.setattr(saved_model, "read_pixels", others)
-        with pytest.raises(ExportError, match=f"pixels of a {wrong} file"):
+        with pytest.raises(ExportError, match=f"decodes a {wrong} file"):
             endpoints._some_images()
 
 

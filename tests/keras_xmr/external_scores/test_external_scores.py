@@ -255,7 +255,7 @@ def test_the_command_line_needs_no_tensorflow(folder):
     ("arguments", "says"),
     [
         (["--scores=scores.npy", "--ground-truth=g.csv"], "run has no option --scores"),
-        (["evaluate", "--scores=scores.npy"], "--ground-truth is needed"),
+        (["evaluate", "--scores=scores.npy"], "--ground-truth is missing"),
         (
             ["evaluate", "--ground-truth=g.csv", "--set", "seed=1"],
             "--set and --ground-truth exclude each other: --set is for trained models",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -98,4 +99,4 @@ def test_standardised_scores_rank_alike(random):
 
 def test_it_is_kept_as_json(random):
     found = calibrate(*draw(random))
-    assert AnswerSets.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+    assert AnswerSets.from_dict(json.loads(json.dumps(asdict(found)))) == found

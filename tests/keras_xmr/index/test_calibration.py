@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_xmr.index.calibration import SplitQueries, calibrate_verdict_of
+from keras_xmr.index.calibration import SplitQueries, calibrate_split_verdict
 from keras_xmr.index.verdict import Background
 
 THINGS = ("dog", "cat", "boat", "tree", "house", "horse", "ball", "car")
@@ -46,10 +46,10 @@ def test_photos_with_like_captions_count_as_right():
     asked, truth = split(300)
     scores, model = asked.scores(Model()), Model()
     reference = {"mean": split(200)[0].images["mean"]}
-    verdict = calibrate_verdict_of(model, asked, scores, reference)
+    verdict = calibrate_split_verdict(model, asked, scores, reference)
     assert not verdict.complete
     assert np.isfinite(verdict.cutoff)
-    against = Background.of(model.score(reference, asked.captions).T, np.full(len(scores), 5))
+    against = Background.fit(model.score(reference, asked.captions).T, np.full(len(scores), 5))
     standard = (scores - against.mean[:, None]) / against.deviation[:, None]
     stated, found = [], []
     for query in range(0, 900, 9):
@@ -66,4 +66,4 @@ def test_photos_with_like_captions_count_as_right():
 def test_nothing_is_said_where_nothing_tells_what_is_right(photos, captions):
     asked, _ = split(photos, captions)
     scores, reference = asked.scores(Model()), {"mean": asked.images["mean"]}
-    assert calibrate_verdict_of(Model(), asked, scores, reference) is None
+    assert calibrate_split_verdict(Model(), asked, scores, reference) is None

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 
 import numpy as np
@@ -47,9 +47,9 @@ def folders(result):
 def with_answer_sets(folder, captions=None, sigma=None, **values):
     index = PhotoIndex.open(folder / "index")
     sets = AnswerSets(**({"cutoff": 0.8, "queries": 2, "groups": 2} | values))
-    content = index.content | {"answer_sets": sets.as_dict(), "log_sigma": sigma}
+    content = index.content | {"answer_sets": asdict(sets), "log_sigma": sigma}
     if captions is not None:
-        content["reranking"] = Reranking(scale=3.0, before=0.5, after=0.625).as_dict()
+        content["reranking"] = asdict(Reranking(scale=3.0, before=0.5, after=0.625))
         np.savez(index.path / "captions.npz", mean=captions)
     np.savez(index.path / "reference.npz", mean=index.sample["mean"])
     return Searcher(PhotoIndex(index.path, content), embedder=StubEmbedder())
@@ -113,7 +113,7 @@ def test_filters_leave_photos_out(searcher):
     assert searcher.search(Query(texts=("red",)), 20, Filters(tags=("mine", "warm"))).searched == 1
     result = searcher.search(Query(texts=("red",)), 5, Filters(until=date(2101, 1, 1)))
     assert (result.hits, result.notes[-1]) == ((), "No photo passes the filters.")
-    assert result.notes[0] == "No photo says on which day it was taken (EXIF)."
+    assert result.notes[0] == "No photo has the day of the shot (EXIF)."
 
 
 def test_days_are_those_of_photos_that_have_one(tmp_path):
@@ -139,12 +139,12 @@ def test_days_are_those_of_photos_that_have_one(tmp_path):
 @pytest.mark.parametrize(
     ("query", "count", "message"),
     [
-        (Query(), 5, "nothing is asked"),
-        (Query(unlike=("red",)), 5, "nothing is asked"),
+        (Query(), 5, "query is empty"),
+        (Query(unlike=("red",)), 5, "query is empty"),
         (Query(texts=("!? ",)), 5, "has no words"),
         (Query(texts=("x" * (MAX_TEXT + 1),)), 5, "at most 2,000 characters"),
         (Query(texts=("red",) * 17), 5, "at most 16 parts"),
-        (Query(texts=("red",)), 0, "1 to 1,000 photos"),
+        (Query(texts=("red",)), 0, "must be 1 to 1,000, got"),
         (Query(ids=(999,)), 5, "no photo 999"),
         (Query(images=(b"no photo at all",)), 5, "photo 1 is not an image"),
     ],
@@ -197,7 +197,7 @@ def test_nothing_is_said_of_words_that_training_has_not_seen(folder):
     found = with_verdict(folder).search(Query(texts=("rot",)))
     assert (found.answer.verdict, found.answer.right) == ("unknown", None)
     assert found.answer.unfamiliar == ("rot",)
-    assert "learned from captions without “rot”" in found.answer.sentence
+    assert "captions of training lack “rot”" in found.answer.sentence
     assert not [note for note in found.notes if "language" in note], "of one word it is not known"
     assert {hit.right for hit in found.hits} == {None}
 
@@ -206,7 +206,7 @@ def test_a_query_in_another_language_is_said_to_be_one(folder):
     searcher = with_verdict(folder)
     searcher.index.verdict = None
     for query, says in (
-        (Query(texts=("rotes ding",)), "perhaps it is in another language"),
+        (Query(texts=("rotes ding",)), "it may be in another language"),
         (Query(texts=("red thing",), unlike=("синий",)), "written in Cyrillic letters"),
     ):
         (note,) = [note for note in searcher.search(query).notes if says in note]
@@ -259,12 +259,12 @@ def test_one_query_is_reranked_as_the_batch_that_is_stored(folder):
 
 
 def test_what_cannot_be_reranked_is_said(folder, searcher):
-    with pytest.raises(UserError, match="keeps no captions to re-rank against"):
+    with pytest.raises(UserError, match="has no captions for re-ranking"):
         searcher.search(Query(texts=("red",)), rerank="fast_reranking")
     known = with_answer_sets(folder, StubEmbedder().embed_texts(["red"])["mean"])
     with pytest.raises(UserError, match="is for a single text"):
         known.search(Query(texts=("red", "blue")), rerank="fast_reranking")
-    with pytest.raises(UserError, match="'slow' re-ranks no search"):
+    with pytest.raises(UserError, match="unknown re-ranker 'slow'"):
         known.search(Query(texts=("red",)), rerank="slow")
 
 
@@ -299,9 +299,9 @@ def test_uncertainty_is_a_percentile_of_training_captions(folder):
 
 def test_it_is_plain_data(folder):
     result = with_answer_sets(folder).search(Query(texts=("red",)), count=2)
-    told = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+    told = json.loads(json.dumps(asdict(result), allow_nan=False))
     assert told["answer"]["verdict"] == "unknown"
-    told = with_verdict(folder).search(Query(texts=("red",)), count=2).as_dict()
+    told = asdict(with_verdict(folder).search(Query(texts=("red",)), count=2))
     told = json.loads(json.dumps(told, allow_nan=False))
     assert told["answer"]["right"].keys() == {"expected", "low", "high", "of"}
     assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in result.hits]
@@ -384,7 +384,7 @@ def test_an_index_that_is_being_changed_finds_what_is_there(tmp_path, monkeypatc
     found = searcher.search(Query(texts=("red",)), count=2)
     assert {hit.path for hit in found.hits} == {"red/1.jpg", "red/2.jpg"}
     assert found.certified is None
-    assert found.notes[0].startswith("`index` has not come to its end")
+    assert found.notes[0].startswith("The index is not finished")
     shutil.rmtree(tmp_path / "index/vectors")
     with pytest.raises(UserError, match="is not finished; run `index` again"):
         Searcher(PhotoIndex.open(tmp_path / "index"), embedder=StubEmbedder()).warm_up()
@@ -411,13 +411,16 @@ def test_a_search_says_that_the_first_index_is_still_built(tmp_path):
     model.embed_pixels = look
     with pytest.raises(KeyboardInterrupt):
         build_with(model, tmp_path / "photos", tmp_path / "index")
-    unfinished = "`index` has not come to its end: run it again unless it is still at work."
+    unfinished = "The index is not finished: run `index` again unless it is still running."
     assert said[0] == ("The index has no photos yet.", unfinished)
     assert said[1][-2:] == said[0]
 
 
 def test_a_search_before_the_first_photo_says_that_the_index_is_built(tmp_path):
-    with locked(tmp_path / "index"), pytest.raises(UserError, match=r"no photos yet\. `index` has"):
+    with (
+        locked(tmp_path / "index"),
+        pytest.raises(UserError, match=r"no photos yet\. The index is not finished"),
+    ):
         PhotoIndex.open(tmp_path / "index")
 
 

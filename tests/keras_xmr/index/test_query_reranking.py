@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from keras_xmr.index.query_reranking import Reranking, mean_recall, tune
@@ -15,7 +17,7 @@ def test_a_photo_that_fits_every_query_comes_later():
     found = tune(scores, of_sample, right)
     assert (found.before, found.after) == (0.0, 1.0)
     assert found.order(scores[3], of_sample)[0] == 3
-    assert Reranking.from_dict(found.as_dict()) == found
+    assert Reranking(**asdict(found)) == found
 
 
 def test_recall_is_the_mean_of_that_at_1_5_and_10():

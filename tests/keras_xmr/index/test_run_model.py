@@ -20,7 +20,7 @@ from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import calibrate_split
 from keras_xmr.index.coverage import ScoredSplit, coverage
-from keras_xmr.index.partial_loading import stands_alone
+from keras_xmr.index.partial_loading import is_independent
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.uncertainty.sigma import log_sigma
 
@@ -76,7 +76,7 @@ def test_answer_sets_are_calibrated_and_cover_the_exhaustive_truth(trained, mode
     np.testing.assert_allclose(known.scores, asked.scores, rtol=1e-3, atol=1e-3)
     found = coverage(index.answer_sets, asked)
     counted = round(float(np.sum(found.kept_by_photo)))
-    test = scipy.stats.binomtest(counted, len(found.kept_by_photo), found.promised, "less")
+    test = scipy.stats.binomtest(counted, len(found.kept_by_photo), found.confidence, "less")
     assert test.pvalue > 0.01, found.kept
 
 
@@ -150,7 +150,7 @@ def test_scores_have_one_graph_for_any_number_of_photos_and_texts(model, monkeyp
 
 
 def test_where_it_looks_in_a_photo(trained, model, tmp_path):
-    pixels = model.pixels_of(trained.records.split("test"), np.arange(2))
+    pixels = model.decode_images(trained.records.split("test"), np.arange(2))
     maps = model.attention(pixels)
     assert {name: found.shape[:2] for name, found in maps.items()} == {
         "mean": (2, 1),
@@ -163,7 +163,7 @@ def test_where_it_looks_in_a_photo(trained, model, tmp_path):
 def test_a_query_of_words_loads_no_image_tower(trained, index):
     plain = Searcher(index, compiled=False)
     found = plain.search(Query(texts=("a red circle",)), count=3)
-    assert not {"image_tower", "_whole"} & vars(plain.model).keys()
+    assert not {"image_tower", "_complete_model"} & vars(plain.model).keys()
     assert_same_weights(plain.model, trained.model)
     compiled = Searcher(index).search(Query(texts=("a red circle",)), count=3)
     assert [hit.path for hit in found.hits] == [hit.path for hit in compiled.hits]
@@ -180,7 +180,7 @@ def assert_same_weights(model, whole):
 
 
 def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained, monkeypatch):
-    monkeypatch.setattr("keras_xmr.index.run_model.stands_alone", lambda config: False)
+    monkeypatch.setattr("keras_xmr.index.run_model.is_independent", lambda config: False)
     model = RunModel(trained.folder.path)
     assert model.matcher is model._whole.matcher
     assert_same_weights(model, trained.model)
@@ -190,7 +190,7 @@ def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained,
     ("config", "alone"), [("scenes_pcme", True), ("scenes_msrm", False), ("scenes_sgr", False)]
 )
 def test_matchers_stand_alone_where_nothing_else_shapes_or_trains_them(config, alone):
-    assert stands_alone(load_config(find_config(config))) is alone
+    assert is_independent(load_config(find_config(config))) is alone
 
 
 def test_odd_words_and_photos(index, model):
@@ -213,12 +213,12 @@ def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monk
     asked = components("matcher")["match_probability"]
     one = {"match_probability": replace(asked, search=None)}
     monkeypatch.setattr("keras_xmr.config.abilities.components", lambda family: one)
-    with pytest.raises(UserError, match="match_probability does not say how photos are searched"):
+    with pytest.raises(UserError, match="match_probability does not declare how it"):
         RunModel(trained.folder.path)
 
 
 def test_a_run_without_training_is_refused(trained, tmp_path):
     run = copy_of(trained, tmp_path)
     run.folder.done.unlink()
-    with pytest.raises(UserError, match="holds no finished training"):
+    with pytest.raises(UserError, match="has no finished training"):
         build_index(run.folder.path, tmp_path)

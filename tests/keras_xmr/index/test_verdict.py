@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def model():
 
 def said(model, scores, reference, first=20):
     """Of each query, whether it is called absent, the count, and the places of the first."""
-    background = Background.of(reference, FOUR[: len(reference)])
+    background = Background.fit(reference, FOUR[: len(reference)])
     standard = (scores - background.mean[:, None]) / background.deviation[:, None]
     for values, features in zip(standard, background.features, strict=True):
         top = np.argsort(-values)[:first]
@@ -126,7 +127,7 @@ def test_certain_photos_are_counted_certainly(model):
 
 
 def test_it_is_saved_as_json(model):
-    again = VerdictModel.from_dict(json.loads(json.dumps(model.as_dict())))
+    again = VerdictModel.from_dict(json.loads(json.dumps(asdict(model))))
     assert again == model
     assert again.complete
     assert again.queries == 1000
@@ -180,14 +181,14 @@ def test_captions_of_one_photo_make_the_scale():
     topics = random.normal(size=(30, 16))
     photo_of = np.repeat(np.arange(30), 5)
     captions = unit_vectors(topics[photo_of] + 0.5 * random.normal(size=(150, 16)))
-    scale = SimilarityScale.of(captions, photo_of)
+    scale = SimilarityScale.from_captions(captions, photo_of)
     right, wrong = likely_right(caption_similarity(captions, captions, photo_of), scale)
     own = photo_of[:, None] == np.arange(30)
     assert right[own].mean() > 0.45
     assert right[~own].mean() < 0.02
     assert wrong[~own].mean() > 0.9
     assert not (wrong & own).any()
-    assert SimilarityScale.of(captions[:5], np.arange(5)) is None
+    assert SimilarityScale.from_captions(captions[:5], np.arange(5)) is None
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,7 @@ def test_captions_of_one_photo_make_the_scale():
 )
 def test_words_that_training_has_not_seen(text, missing):
     captions = ["a brown dog runs in the snow"] * 5 + ["two kids play after a game and rest"] * 5
-    vocabulary = Vocabulary.of([*captions, *["the man and the woman"] * 490, "a giraffe"])
+    vocabulary = Vocabulary.count([*captions, *["the man and the woman"] * 490, "a giraffe"])
     assert vocabulary.unfamiliar(text) == missing
     assert "giraffe" not in vocabulary.counts
 
@@ -225,7 +226,9 @@ def test_words_that_training_has_not_seen(text, missing):
 )
 def test_a_query_in_another_language_is_said_to_be_one(text, says):
     captions = ["a brown dog runs in the snow"] * 5 + ["two kids play after a game and rest"] * 5
-    vocabulary = Vocabulary.of([*captions, *["the man and the woman in a photo of a city"] * 490])
+    vocabulary = Vocabulary.count(
+        [*captions, *["the man and the woman in a photo of a city"] * 490]
+    )
     found = vocabulary.foreign(text)
     assert says in found
     assert bool(says) == bool(found)
@@ -237,7 +240,7 @@ def test_short_queries_are_parts_of_captions():
     seen = set()
     for seed in range(50):
         found = short_queries(captions, photo_of, seed)
-        for row, (text, photo) in enumerate(zip(found.texts, found.own, strict=True)):
+        for row, (text, photo) in enumerate(zip(found.texts, found.photos, strict=True)):
             assert 1 <= len(text.split()) <= 3
             assert not {"a", "the", "on", "in"} & {text.split()[0], text.split()[-1]}
             assert found.right[row, photo]

@@ -190,7 +190,7 @@ def test_batches_carry_the_grades(trained):
         (
             "scenes_pcmepp",
             ["objective=[{name: probabilistic_matching}, {name: inclusion, weight: 1}]"],
-            "'inclusion' takes a caption to match one image",
+            "'inclusion' assumes one image per caption",
         ),
     ],
 )

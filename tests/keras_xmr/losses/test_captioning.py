@@ -114,7 +114,7 @@ def test_replicas_add_up_to_the_whole_and_read_only_what_is_theirs(golden):
         longest = int(tf.reduce_max(tf.math.count_nonzero(words[mine] > 0, axis=1)))
         local = {"features": features[mine]}, {"word_ids": words[mine, :longest]}
         rows, columns = shares(whole, (part, part), local, None, lambda value: value)
-        total += loss.of_queries(rows, columns, None)["captioning"]
+        total += loss.sum_over_queries(rows, columns, None)["captioning"]
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
 

@@ -139,7 +139,7 @@ def test_a_wrong_call_says_what_is_right(says):
         ("DAA", IMAGES, {"relevance": RELEVANCE * np.nan}, "relevance: a matrix of finite numbers"),
         ("DAA", embedding("set", 4, 1), {"relevance": RELEVANCE}, "or take similarity='scores'"),
         ("SmoothAP", IMAGES, {"relevance": RELEVANCE}, "does not use relevance"),
-        ("SmoothAP", IMAGES, {"positives": POSITIVES}, "both say who matches whom"),
+        ("SmoothAP", IMAGES, {"positives": POSITIVES}, "both define the matching pairs"),
         (
             "SmoothAP",
             IMAGES,

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.embeddings import distances
 from keras_xmr.losses import KLDivergence, ProbabilisticMatching
-from keras_xmr.losses.pcmepp import with_pseudo_positives
+from keras_xmr.losses.pcmepp import add_pseudo_positives
 from keras_xmr.matchers import ClosedFormSampled
 from keras_xmr.model.relations import relations
 
@@ -70,7 +70,7 @@ def test_distance_and_pseudo_positives_match_golden(golden):
     np.testing.assert_allclose(found, case["out_csd"], rtol=1e-4)
     scores, targets = matcher_of(case)(*sides), tf.eye(8)
     further = sum(
-        float(tf.reduce_sum(with_pseudo_positives(scores, targets, axis) - targets))
+        float(tf.reduce_sum(add_pseudo_positives(scores, targets, axis) - targets))
         for axis in (0, 1)
     )
     assert further == case["out_full_n_pseudo"]
@@ -81,7 +81,7 @@ def test_pseudo_positives_of_several_matches_score_like_the_least_of_them():
     targets = tf.constant([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
     # Caption 2 is between both matches; a query without matches has none.
     expected = [[1, 1, 1, 0], [0, 0, 0, 0]]
-    np.testing.assert_array_equal(with_pseudo_positives(scores, targets, 1), expected)
+    np.testing.assert_array_equal(add_pseudo_positives(scores, targets, 1), expected)
 
 
 def test_pseudo_positives_wait_for_the_warm_up(random):
@@ -113,7 +113,7 @@ def test_a_warm_up_to_no_pseudo_positives_is_refused():
 def test_pseudo_positives_of_mixed_images_take_the_largest_target():
     scores = tf.constant([[3.0, 1.0, 4.0, 0.0]])
     targets = tf.constant([[0.7, 0.3, 0.0, 0.0]])
-    np.testing.assert_allclose(with_pseudo_positives(scores, targets, 1), [[0.7, 0.3, 0.7, 0.0]])
+    np.testing.assert_allclose(add_pseudo_positives(scores, targets, 1), [[0.7, 0.3, 0.7, 0.0]])
 
 
 def test_gradients_equal_central_differences(random):

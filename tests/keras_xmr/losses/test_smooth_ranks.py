@@ -52,7 +52,7 @@ def test_the_grid_gives_what_all_comparisons_give(random, monkeypatch, at_once):
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e9])
 def test_what_no_grid_could_hold_is_compared_one_by_one(random, monkeypatch, wrong):
-    monkeypatch.setattr(smooth_ranks, "_on_a_grid", None)
+    monkeypatch.setattr(smooth_ranks, "_precision_on_grid", None)
     values, others = values_of(random, 2, 60)
     values[0, 5] = wrong
     found, _ = ours(values, others)

@@ -294,7 +294,7 @@ def test_recall_leaves_out_a_direction_without_queries():
     nothing = np.zeros((2, 3))
     assert recall(np.ones((2, 0)), np.zeros((2, 0))) == {}
     for text in ([["a"]], [[None]], [[1j]]):
-        with pytest.raises(ArgumentError, match="scores are numbers, not"):
+        with pytest.raises(ArgumentError, match="scores must be numbers, got"):
             recall(text)
     assert recall(np.ones((2, 3)), nothing) == {}
     right = Judgements(np.array([[1, 0, 0], [0, 1, 0]]), image_query_mask=np.zeros(2, bool))

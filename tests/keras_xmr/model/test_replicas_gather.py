@@ -65,7 +65,7 @@ def test_what_only_its_own_replica_reads_is_not_gathered(second):
     }
 
     objective = Objective([Triplet(), Diversity()], [1.0, 1.0])
-    assert set(objective.read_of_all(image)) == {"points"}
+    assert set(objective.select_gathered(image)) == {"points"}
 
 
 def test_what_is_gathered_comes_back_as_it_was(second):
@@ -82,7 +82,7 @@ def test_what_is_gathered_comes_back_as_it_was(second):
     for name, tensor in tree.items():
         assert found[name].dtype == tensor.dtype
         np.testing.assert_array_equal(found[name], tf.concat([tensor, tensor], axis=0))
-        np.testing.assert_array_equal(part.of(found[name]), tensor)
+        np.testing.assert_array_equal(part.take(found[name]), tensor)
 
 
 def test_gradient_caching_goes_with_several_replicas(second):

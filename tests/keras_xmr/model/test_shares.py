@@ -118,11 +118,13 @@ def test_what_replicas_add_up_to_is_the_whole(random, kind, found, slices):
             score = matcher if slices and not objective.reads_whole_scores else None
             for own in zip(parts(IMAGES), parts(CAPTIONS), strict=True):
                 mine = tuple(
-                    {k: part.of(v) for k, v in side.items()}
+                    {k: part.take(v) for k, v in side.items()}
                     for part, side in zip(own, local, strict=True)
                 )
                 rows, columns = shares(whole, own, mine, score, exchange)
-                yield objective.of_replica(whole, rows, columns, len(IMAGES), tf.constant(9))
+                yield objective.compute_replica_share(
+                    whole, rows, columns, len(IMAGES), tf.constant(9)
+                )
 
         list(added())
         with tf.GradientTape(persistent=True) as tape:
@@ -148,5 +150,7 @@ def test_every_loss_is_shared_or_said_to_be_whole():
     known = {type(loss).__name__ for loss in (*GAUSSIANS, *SETS, *DVSE)}
     # Captioning reads features and words; its own tests have its shares.
     assert known == set(losses.__all__) - {"Loss", "Relations", "Captioning"}
-    whole = {type(loss).__name__ for loss in (*GAUSSIANS, *SETS, *DVSE) if not loss.adds_up}
+    whole = {
+        type(loss).__name__ for loss in (*GAUSSIANS, *SETS, *DVSE) if not loss.is_sum_over_queries
+    }
     assert whole == {"HypergraphContrastive", "MMD", "Uniformity", "VarianceAwareWeighting"}

@@ -243,10 +243,10 @@ def test_hubs_that_spoil_a_ranking_are_undone(random):
 
 def test_scores_that_are_no_numbers_are_refused():
     for scores in ([[1j]], [["1"]], [[None]]):
-        with pytest.raises(ValueError, match="scores are numbers, not"):
+        with pytest.raises(ValueError, match="scores must be numbers, got"):
             FastReranking()(np.array(scores))
 
 
 def test_a_preset_that_does_not_exist_is_refused():
-    with pytest.raises(ArgumentError, match="the presets are coco, flickr30k, cub, not 'x'"):
+    with pytest.raises(ArgumentError, match="preset must be one of coco, flickr30k, cub, got 'x'"):
         FastReranking(preset="x")

@@ -101,7 +101,7 @@ def test_answers_are_of_the_old_or_the_new_index(service, monkeypatch):
 
 
 def test_a_server_that_watches(service, monkeypatch, caplog):
-    monkeypatch.setattr(index_refresh, "LOOK_AFTER", 0.02)
+    monkeypatch.setattr(index_refresh, "CHECK_INTERVAL", 0.02)
     root, stopped = service.index.root, threading.Event()
     thread = threading.Thread(target=index_refresh.keep_current, args=(service, True, stopped))
     thread.start()
@@ -125,10 +125,10 @@ def test_a_server_that_watches(service, monkeypatch, caplog):
         wait_for(lambda: "half.jpg" in paths() and "new.jpg" not in paths())
         before = paths()
         root.rename(root.with_name("away"))
-        wait_for(lambda: "is the disk there?" in caplog.text)
+        wait_for(lambda: "is the disk mounted?" in caplog.text)
         time.sleep(0.1)
         assert paths() == before
-        assert caplog.text.count("is the disk there?") == 1
+        assert caplog.text.count("is the disk mounted?") == 1
         root.with_name("away").rename(root)
         (root / "last.jpg").write_bytes(photo("blue", 3))
         wait_for(lambda: "last.jpg" in paths())
@@ -138,7 +138,7 @@ def test_a_server_that_watches(service, monkeypatch, caplog):
 
 
 def test_without_watching_only_the_index_is_looked_at(service, monkeypatch):
-    monkeypatch.setattr(index_refresh, "LOOK_AFTER", 0.01)
+    monkeypatch.setattr(index_refresh, "CHECK_INTERVAL", 0.01)
     (service.index.root / "new.jpg").write_bytes(photo("red"))
     looks, stopped, before = [], threading.Event(), service.index
     monkeypatch.setattr(
@@ -207,5 +207,5 @@ def test_photos_for_an_index_are_embedded_a_few_at_once():
     assert sizes == [8, 8, 4]
     np.testing.assert_array_equal(found["mean"], StubEmbedder().embed_pixels(pixels)["mean"])
     embedder.close()
-    with pytest.raises(OverloadedError, match="the server ends"):
+    with pytest.raises(OverloadedError, match="the server is stopping"):
         embedder.embed_pixels(pixels)

@@ -115,7 +115,7 @@ def test_another_matcher_promises_nothing_of_photos_that_it_has_not_scored(servi
 
 def test_a_text_is_reranked(client, service, monkeypatch):
     asked = {"texts": ["red"], "rerank": "fast_reranking"}
-    assert "keeps no captions" in error_of(client.post("/search", json=asked), 422)
+    assert "has no captions" in error_of(client.post("/search", json=asked), 422)
     index = service.index
     monkeypatch.setattr(index, "reranking", Reranking(4.0, 0.1, 0.2))
     monkeypatch.setitem(index.content, "reranking", {})
@@ -128,20 +128,20 @@ def test_a_text_is_reranked(client, service, monkeypatch):
     monkeypatch.setattr(service, "matchers", ["mean_only"])
     both = {**asked, "matcher": "mean_only"}
     assert "tuned for cosine" in error_of(client.post("/search", json=both), 422)
-    assert "re-ranks no search" in error_of(
+    assert "unknown re-ranker" in error_of(
         client.post("/search", json={**asked, "rerank": "x"}), 422
     )
 
 
 def test_where_the_model_looks(client, service, monkeypatch):
-    assert "does not attend" in error_of(client.get("/attention/0"), 422)
+    assert "has no attention maps" in error_of(client.get("/attention/0"), 422)
     monkeypatch.setattr(service, "attends", True)
     assert client.get("/attention/0").json() == {"maps": ["embedding 1", "embedding 2"]}
     response = client.get("/attention/0/1")
     assert response.headers["content-type"] == "image/jpeg"
     shown = Image.open(io.BytesIO(response.content))
     assert min(shown.size) >= 256
-    assert "there are 2" in error_of(client.get("/attention/0/2"), 404)
+    assert "it has 2" in error_of(client.get("/attention/0/2"), 404)
     error_of(client.get("/attention/999"), 404)
     service.index.photo_path(1).unlink()
     assert "cannot be shown" in error_of(client.get("/attention/1"), 404)
@@ -211,7 +211,7 @@ def test_similar_to_a_photo_of_the_index(client, service):
     id_ = service.index.photos()[3].id
     found = client.get(f"/similar/{id_}", params={"count": 4}).json()
     assert len(found["hits"]) == 4
-    assert error_of(client.get("/similar/987654"), 404) == "there is no photo 987654 in the index"
+    assert error_of(client.get("/similar/987654"), 404) == "the index has no photo 987654"
 
 
 def test_a_bad_image_is_an_error_for_that_image_alone(client):
@@ -233,7 +233,7 @@ def test_a_bad_image_is_an_error_for_that_image_alone(client):
     embedded = client.post("/embed", files=files).json()["images"]
     assert "error" not in embedded[0]
     assert all(set(entry) == {"name", "error"} for entry in embedded[1:])
-    assert "20,000 pixels; at most 10,000" in error_of(
+    assert "20,000 pixels; the limit is 10,000" in error_of(
         client.post("/similar", files=files[3:4]), 422
     )
     assert "keras_xmr_broken_uploads_total 11.0" in client.get("/metrics").text
@@ -253,7 +253,7 @@ def test_embeddings_are_those_of_the_model_in_order(client):
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ({}, "nothing is asked"),
+        ({}, "query is empty"),
         ({"texts": [""]}, "texts.0"),
         ({"texts": ["x" * 2001]}, "texts.0"),
         ({"texts": ["a"] * 17}, "texts"),
@@ -287,7 +287,7 @@ def test_what_is_no_json_is_refused(client):
 
 def test_too_many_or_too_large_requests_are_refused(client, service):
     files = [("images", (f"{n}.jpg", image_file())) for n in range(9)]
-    assert "at most 8" in error_of(client.post("/similar", files=files), 422)
+    assert "limit is 8" in error_of(client.post("/similar", files=files), 422)
     long = json.dumps({"texts": ["x" * service.settings.max_json]})
     headers = {"Content-Type": "application/json"}
     assert "too large" in error_of(client.post("/search", content=long, headers=headers), 413)
@@ -330,7 +330,7 @@ def test_nothing_but_photos_of_the_index_can_be_read(client, service):
 
 def test_a_request_by_another_name_or_from_another_page_is_refused(client):
     for host in ("evil.example", "localhost.evil.example", "", "[::", "a:b:c"):
-        assert "not called" in error_of(client.get("/", headers={"Host": host}), 421)
+        assert "unknown Host header" in error_of(client.get("/", headers={"Host": host}), 421)
     for host in ("localhost", "127.0.0.1:8000", "[::1]:8000", "192.168.1.5"):
         assert client.get("/", headers={"Host": host}).status_code == 200
     body = {"texts": ["a dog"]}
@@ -380,11 +380,11 @@ def test_marks_keep_odd_names_of_photos(tmp_path, name):
     marks = RelevanceFeedback(tmp_path / "judgements.csv")
     marks.set("a.jpg", "two dogs", 0.0)
     marks.set(name, "two dogs", 1.0)
-    assert marks.of_caption("two dogs") == {"a.jpg": 0.0, name: 1.0}
+    assert marks.grades("two dogs") == {"a.jpg": 0.0, name: 1.0}
     judged = read_judgements(tmp_path / "judgements.csv", ["a.jpg", name], ["two dogs"])
     assert judged.grades.toarray().tolist() == [[0], [1]]
     assert marks.set(name, "two dogs", None) == 1
-    assert marks.of_caption("two dogs") == {"a.jpg": 0.0}
+    assert marks.grades("two dogs") == {"a.jpg": 0.0}
 
 
 def test_marks_of_many_at_once_are_all_kept(client, service):
@@ -402,7 +402,7 @@ def test_words_that_matter(client):
     request = {"text": "a red dog", "count": 5}
     response = client.post("/words", json=request)
     if client.post("/search", json={"texts": ["a red dog"]}).json()["uncertainty"] is None:
-        assert "not found to mean anything" in error_of(response, 422)
+        assert "is not informative" in error_of(response, 422)
         return
     words = response.json()["words"]
     assert [entry["word"] for entry in words] == ["a", "red", "dog"]

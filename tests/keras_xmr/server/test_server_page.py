@@ -116,7 +116,7 @@ def test_a_query(page):
     ("verdict", "said", "place"),
     [
         ("none", "Probably none of the photos is right.", ".banner.unsure"),
-        ("unknown", "The model has learned from captions without “blorp”", "#summary .verdict"),
+        ("unknown", "The captions of training lack “blorp”", "#summary .verdict"),
     ],
 )
 def test_probably_none_is_right(page, service, monkeypatch, verdict, said, place):
@@ -313,7 +313,7 @@ def test_reranking(page, service, monkeypatch):
     page.until("return document.querySelector('.hit')")  # The switch is heard from then on.
     page.click("#expert summary")
     page.click("#rerank")
-    page.until("return document.querySelector('#summary').innerText.includes('Re-ranked against')")
+    page.until("return document.querySelector('#summary').innerText.includes('Re-ranked by')")
     assert "rerank=fast_reranking" in page.run("return location.search")
     choose(page, "#matcher", "mean_only")
     page.until("return document.querySelector('#rerank').disabled")

@@ -21,7 +21,7 @@ from small_index import StubEmbedder, small_index
 
 from data_pipelines.errors import UserError
 from keras_xmr.commands import serve as serve_command
-from keras_xmr.server.process import address, is_loopback, listen, serve
+from keras_xmr.server.process import is_loopback, listen, page_address, serve
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
 
@@ -90,7 +90,7 @@ def test_idle_connections_are_kept_for_longer_than_clients_keep_them(index, monk
 
 def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch):
     monkeypatch.setattr("keras_xmr.server.process.DRAIN", 0.1)
-    monkeypatch.setattr("keras_xmr.server.process._ON_ITS_WAY", 0.0)
+    monkeypatch.setattr("keras_xmr.server.process._ACCEPT_LONGER", 0.0)
     answered, texts = threading.Event(), []
 
     class Stuck(StubEmbedder):
@@ -115,7 +115,7 @@ def test_what_takes_too_long_is_told_so_when_the_server_ends(index, monkeypatch)
             serve(service, "127.0.0.1", 0, lambda url: answers.append(pool.submit(ask, url)))
         answer = answers[0].result()
     assert answer.status_code == 503
-    assert answer.json()["error"] == "the server has ended before it could answer"
+    assert answer.json()["error"] == "the server stopped before it could answer"
 
 
 @pytest.mark.slow
@@ -152,14 +152,14 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(index):
 def test_what_cannot_be_listened_at_is_told():
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 cannot be had"):
+        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 is not available"):
             listen("127.0.0.1", port)
-    with pytest.raises(UserError, match="'no such host' is no address of this machine"):
+    with pytest.raises(UserError, match="'no such host'; use one of this machine"):
         listen("no such host", 0)
 
 
 def test_addresses():
-    assert address("::1", 80) == "http://[::1]:80/"
+    assert page_address("::1", 80) == "http://[::1]:80/"
     assert [is_loopback(host) for host in ("localhost", "127.0.0.2", "::1")] == [True] * 3
     assert [is_loopback(host) for host in ("0.0.0.0", "::", "192.168.1.5", "home")] == [False] * 4
 

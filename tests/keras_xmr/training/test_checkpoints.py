@@ -12,11 +12,11 @@ import tensorflow as tf
 from finished_runs import finished_run
 
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.run_folder import load_run
+from keras_xmr.runs.cluster import Cluster
+from keras_xmr.runs.folder import load_run
+from keras_xmr.runs.loading import WeightsError, load_trained
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints
-from keras_xmr.training.cluster import Cluster
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.train import load_trained
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_two_are_kept_under_the_name_that_tensorflow_gives_them(checkpoints):
     folder = checkpoints().folder
     assert names(folder) == FILES | {"checkpoint", "variables.json"}
     assert tf.train.latest_checkpoint(str(folder)) == str(folder / "ckpt-6")
-    assert checkpoints().peek().step == 6
+    assert checkpoints().read_progress().step == 6
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_two_are_kept_under_the_name_that_tensorflow_gives_them(checkpoints):
 def test_a_damaged_checkpoint_gives_way_to_an_older_one(checkpoints, caplog, file, damage):
     again = checkpoints()
     damage(again.folder / file)
-    assert again.peek().step == 3
+    assert again.read_progress().step == 3
     (says,) = [message for message in caplog.messages if "ckpt-6 is damaged: " in message]
     assert says.endswith("ckpt-3")
     assert again.means() == {"loss": 1.5}
@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_gives_way_to_an_older_one(checkpoints, caplog, fil
     assert again.model.text_tower.get_layer("encoder").bias.numpy().tolist() == [3] * 5
     save(again, 5)
     assert not [name for name in names(again.folder) if "ckpt-6" in name]
-    assert checkpoints().peek().step == 5
+    assert checkpoints().read_progress().step == 5
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\x00", b"model_checkpoint_path: 3"])
@@ -120,11 +120,11 @@ def test_what_is_read_depends_on_the_checkpoints_alone(checkpoints, content):
         (again.folder / name).unlink()
         if content is not None:
             (again.folder / name).write_bytes(content)
-    assert again.peek().step == 6
+    assert again.read_progress().step == 6
     again.restore_model()
     again.start_phase()
     save(again, 9)
-    assert checkpoints().peek().step == 9
+    assert checkpoints().read_progress().step == 9
 
 
 def test_where_none_can_be_read_there_is_something_to_delete(checkpoints):
@@ -133,11 +133,11 @@ def test_where_none_can_be_read_there_is_something_to_delete(checkpoints):
         cut(path)
     says = r"(?s)no checkpoint of .* can be read: .*ckpt-6 .*ckpt-3 .*Delete that folder"
     with pytest.raises(CheckpointError, match=says):
-        again.peek()
+        again.read_progress()
     for path in again.folder.glob("ckpt-*"):
         path.unlink()
     with pytest.raises(CheckpointError, match="there is none"):
-        again.peek()
+        again.read_progress()
 
 
 def test_the_disk_has_a_checkpoint_before_it_is_named(checkpoints, monkeypatch):
@@ -171,5 +171,5 @@ def test_weights_that_cannot_be_read_are_named(checkpoints, tmp_path):
     again.save_weights(run.last_weights)
     load_trained(again.model, load_run(run.path), run)
     cut(run.last_weights)
-    with pytest.raises(CheckpointError, match=r"last\.weights\.h5 cannot be read: .* train again"):
+    with pytest.raises(WeightsError, match=r"last\.weights\.h5 cannot be read: .* train again"):
         load_trained(again.model, load_run(run.path), run)

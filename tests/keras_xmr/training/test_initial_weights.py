@@ -10,8 +10,8 @@ from tiny_runs import RECURRENT, copy_of
 from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.pipeline import Run
+from keras_xmr.training.external_weights import find_external_weights
 from keras_xmr.training.initial_weights import check_initial_weights
-from keras_xmr.training.left_out import at_start
 
 
 def tuned(trained, folder, *overrides):
@@ -55,7 +55,7 @@ def test_it_begins_with_the_weights_and_the_words_of_the_run(trained, tmp_path, 
     words = [r.folder.path / "vocabulary.txt" for r in (run, trained)]
     assert words[0].read_bytes() == words[1].read_bytes()
     # The weights of the run may be others than those that a preset holds.
-    assert not at_start(run.config).checksums
+    assert not find_external_weights(run.config).checksums
 
 
 def test_what_it_cannot_begin_with_is_said_before_anything_is_done(trained, tmp_path):

@@ -5,7 +5,7 @@ import logging
 import pytest
 import tensorflow as tf
 
-from keras_xmr.training.strategy import limit_threads
+from keras_xmr.training.distribution import limit_threads
 
 
 @pytest.fixture
@@ -35,4 +35,4 @@ def test_threads_that_come_too_late_are_reported(monkeypatch, caplog):
     tf.constant(1.0)
     with caplog.at_level(logging.INFO):
         limit_threads(tf.config.threading.get_intra_op_parallelism_threads() + 1)
-    assert "train.operation_threads comes too late" in caplog.text
+    assert "train.operation_threads has no effect" in caplog.text

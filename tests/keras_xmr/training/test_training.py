@@ -33,13 +33,12 @@ from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.pipeline import Run
+from keras_xmr.runs.cluster import Cluster
 from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
-from keras_xmr.training.cluster import Cluster
-from keras_xmr.training.distribution import Distribution
+from keras_xmr.training.distribution import Distribution, make_strategy
 from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
 from keras_xmr.training.schedule import phase_schedule
-from keras_xmr.training.strategy import make_strategy
 
 ROOT = Path(__file__).parents[3]
 
@@ -319,7 +318,7 @@ def test_a_validation_at_chance_is_told_after_the_first_epochs(learns, caplog):
         assert len(told) == (step >= 30 and not learns)
     if told:
         assert told[0].startswith("step 30: after 3 epochs the validation is no better than chance")
-        assert "each caption is of the photo it stands with" in told[0]
+        assert "each caption belongs to its photo" in told[0]
 
 
 def test_what_a_warm_up_has_trained_is_not_the_best(caplog, monkeypatch):
@@ -548,5 +547,5 @@ def test_devices_must_share_a_batch_evenly(monkeypatch):
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: devices)
     with pytest.raises(UserError, match=r"train\.batch_size: 16 .* 3 devices; 15 or 18 can"):
         make_strategy(16)
-    with pytest.raises(UserError, match=r"train\.devices: 4 are asked for"):
+    with pytest.raises(UserError, match=r"train\.devices: 4 requested, but only"):
         make_strategy(16, 4)

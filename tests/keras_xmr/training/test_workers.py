@@ -24,9 +24,8 @@ from interruptions import last_weights
 from data_pipelines.errors import UserError
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.pipeline import Run
-from keras_xmr.training.cluster import TF_CONFIG, Cluster, cluster_of
-from keras_xmr.training.distribution import LOST, lost_worker
-from keras_xmr.training.strategy import make_strategy
+from keras_xmr.runs.cluster import TF_CONFIG, Cluster, cluster_of
+from keras_xmr.training.distribution import LOST, lost_worker, make_strategy
 
 HOSTS = ["a:1", "b:1", "c:1"]
 
@@ -76,7 +75,7 @@ def test_workers_train_as_one_process_does_even_if_one_is_killed(tmp_path, kille
     with started(path, "train") as workers:
         says = [worker.communicate(timeout=240)[1] for worker in workers]
         assert [worker.returncode for worker in workers] == [0, 0], says[0][-3000:]
-    assert ("going on at step" in says[0]) == killed
+    assert ("resuming at step" in says[0]) == killed
 
     logs = [list(csv.DictReader(run.folder.training_log.open())) for run in (one, two)]
     assert [row.keys() for row in logs[0]] == [row.keys() for row in logs[1]]
@@ -165,5 +164,5 @@ def test_what_is_the_work_of_one_process_is_refused(tmp_path):
 def test_workers_must_share_a_batch_evenly_before_they_wait_for_each_other():
     with pytest.raises(UserError, match="64 pairs cannot be shared evenly by 3 devices; 63 or 66"):
         make_strategy(64, cluster=Cluster(0, tuple(HOSTS)))
-    with pytest.raises(UserError, match=r"train.devices: 9 are asked for"):
+    with pytest.raises(UserError, match=r"train.devices: 9 requested, but only"):
         make_strategy(63, 9, Cluster(0, tuple(HOSTS)))

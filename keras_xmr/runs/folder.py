@@ -33,32 +33,31 @@ _PACKAGES = (
     "pillow",
 )
 
-# What may change between two starts of a run without making it another run. Threads are of the
-# machine, as its cores are.
-_FREE = (
+# Keys that may change between two starts of a run. Threads depend on the machine.
+_MUTABLE_KEYS = (
     *("output", "plugins", "evaluation", "audit", "export", "paper"),
     *("data.prepare", "train.operation_threads"),
 )
 
 
-# What may be edited in the config of a finished run, too: names, and where files lie. Records are
-# compared with their source on their own.
-_EDITABLE = (
-    *(*_FREE, "name", "data.source", "data.records"),
+# Keys that may also be edited in the config of a finished run: names and paths. Records are
+# compared with their source separately.
+_EDITABLE_KEYS = (
+    *(*_MUTABLE_KEYS, "name", "data.source", "data.records"),
     *("data.training_judgements", "train.initial_weights"),
 )
 
 EXTERNAL = "external_scores.yaml"
-"""What the folder of an evaluation of external scores has in place of a config."""
+"""The file in the folder of an evaluation of external scores that replaces a config."""
 
 BEST_IN_PART = "best.npz"
-"""The best weights beside checkpoints, without what these leave out, while a model trains."""
+"""The best weights next to checkpoints while a model trains, without external weights."""
 
 _RUNS = "<output>/<name>/, such as saved_models/scenes_pcme"
 
 
 class _Summary(BaseModel):
-    """What `training.json` must hold. A training of an early version has no more than steps."""
+    """The content of `training.json`. A training of an early version has only steps."""
 
     steps: int
     config: dict[str, Any] = {}
@@ -66,7 +65,7 @@ class _Summary(BaseModel):
 
 
 class RunFolder:
-    """Paths of what a run makes, under `<output>/<name>/`.
+    """Paths of the outputs of a run, under `<output>/<name>/`.
 
     Args:
         config: The config of the run.
@@ -87,15 +86,15 @@ class RunFolder:
         self.serving = self.path / "serving"
 
     def evaluation(self, split: str) -> Path:
-        """Where the evaluation of a split goes."""
+        """The folder of the evaluation of a split."""
         return self.path / "evaluation" / split
 
     def relevance(self, split: str) -> Path:
-        """Where the relevance of the captions of a split goes."""
+        """The file of the relevance of the captions of a split."""
         return self.path / "relevance" / f"{split}.npz"
 
     def audit(self, split: str) -> Path:
-        """Where the audit of a split goes."""
+        """The folder of the audit of a split."""
         return self.path / "audit" / split
 
     def metrics(self, split: str) -> Path:
@@ -119,7 +118,7 @@ class RunFolder:
         check_folder(self.path)
         taken = self.has_begun or self.done.exists() or (self.path / "evaluation").exists()
         # A published model is measured on any data.
-        free = _EDITABLE if is_as_published(config) else _FREE
+        free = _EDITABLE_KEYS if is_as_published(config) else _MUTABLE_KEYS
         if taken and (changes := self._changes(config, free)):
             raise ConfigError(
                 f"{self.path} holds a run with another config:\n  "
@@ -138,8 +137,10 @@ class RunFolder:
         trained = self._summary().config
         if trained and (changes := _differences(trained, _fixed(config), ())):
             raise ConfigError(
-                f"{self.config} was edited after the training, whose weights are for what was "
-                "there:\n  " + "\n  ".join(changes[:10]) + "\nRestore it, or train a run with "
+                f"{self.config} was edited after the training, and the weights are for the "
+                "previous content:\n  "
+                + "\n  ".join(changes[:10])
+                + "\nRestore it, or train a run with "
                 "another name (--set name=...)"
             )
 
@@ -152,7 +153,7 @@ class RunFolder:
         self.check(config)
         self.logs.mkdir(parents=True, exist_ok=True)
         content = dump_config(config).encode("utf-8")
-        # Its time tells which evaluations were made with it.
+        # Evaluations of this config are newer than the file.
         if not self.config.exists() or self.config.read_bytes() != content:
             atomic_write(self.config, content)
         atomic_write(self.versions, json.dumps(_versions(config), indent=2).encode())
@@ -172,7 +173,7 @@ class RunFolder:
         """Checks that a training goes on with the tokenizer that it began with.
 
         Args:
-            kept: What that tokenizer is rebuilt from: the content of files, by their path.
+            kept: Files of that tokenizer: content by path.
             now: The same of the tokenizer that there is now.
 
         Raises:
@@ -182,26 +183,25 @@ class RunFolder:
         if changed := [name for name in names if kept.get(name) != now.get(name)]:
             raise UserError(
                 f"the training in {self.path} began with another vocabulary or tokenizer than "
-                f"there is now ({changed[0]}): ids would stand for other words. Give this run "
+                f"there is now ({changed[0]}): ids would mean other words. Give this run "
                 "another name (--set name=...), or delete the folder"
             )
 
     def begin(self, config: Config, files: Mapping[str, bytes]) -> None:
-        """Makes this the folder of a training that is about to begin, or to go on.
+        """Prepares the folder for a training that begins or resumes.
 
-        One that does not go on from a checkpoint removes what another has left: nothing of that
-        is to be taken for its own.
+        A training without a checkpoint removes the outputs of an earlier one.
 
         Args:
             config: The config.
-            files: What the tokenizer is rebuilt from: the content of files, by their path.
+            files: Files of the tokenizer: content by path.
 
         Raises:
             ConfigError: If the folder holds a run with another config.
         """
         self.check(config)
         if not self.has_begun:
-            # The config too: its time tells that older evaluations are of other weights.
+            # The config too: older evaluations are recognised by its time.
             for path in (self.done, self.best_weights, self.last_weights, self.training_log):
                 path.unlink(missing_ok=True)
             (self.checkpoints / BEST_IN_PART).unlink(missing_ok=True)
@@ -211,19 +211,19 @@ class RunFolder:
         self.claim(config)
 
     def remove_temporary_files(self) -> None:
-        """Removes what killed processes have left in the folders of the run."""
+        """Removes temporary files of killed processes from the folders of the run."""
         inner = (path for name in ("evaluation", "audit") for path in self.path.glob(f"{name}/*"))
         for folder in (self.logs, self.checkpoints, self.path / "relevance", *inner):
             remove_stale_temporaries(folder)
 
     def keep_judgements(self, config: Config) -> None:
-        """Keeps the file of judgements that a training begins with, which people go on writing."""
+        """Copies the file of judgements that a training begins with, since the file may change."""
         source = config.data.training_judgements
         if source is not None and not (self.has_begun and self.training_judgements.exists()):
             atomic_write(self.training_judgements, source.read_bytes())
 
     def keep(self, files: Mapping[str, bytes]) -> None:
-        """Keeps the files that the tokenizer is rebuilt from: content, by path in the folder."""
+        """Writes the files of the tokenizer: content by path in the folder."""
         for name, content in files.items():
             path = self.path / name
             path.parent.mkdir(exist_ok=True)
@@ -235,9 +235,9 @@ class RunFolder:
         """Writes that the training has ended, with its config and the checksums of its files.
 
         Args:
-            summary: What else to tell of it.
+            summary: Further entries.
             config: The config that it was made with.
-            files: What is evaluated and exported, by path in the folder.
+            files: Paths of the evaluated and exported files in the folder.
             new: A file of them that was written just now. The checksums of others stay, if they
                 were written before.
         """
@@ -248,7 +248,7 @@ class RunFolder:
         atomic_write(self.done, json.dumps(content, indent=2).encode())
 
     def verify(self, path: Path) -> None:
-        """Checks that a file is the one that the training has made.
+        """Checks that a file is unchanged since the training.
 
         Raises:
             UserError: If it is missing or damaged.
@@ -266,16 +266,16 @@ class RunFolder:
 
     @property
     def has_best(self) -> bool:
-        """Whether the training has kept its best weights, be they there or not."""
+        """Whether the training has saved best weights, even if the file is missing."""
         return self.best_weights.exists() or self.best_weights.name in self._checksums()
 
     def trained_weights(self, config: Config) -> Path:
-        """The weights that a config asks for, the best or the last."""
+        """The file of the weights that a config chooses, the best or the last."""
         best = config.export.weights == "best" and self.has_best
         return self.best_weights if best else self.last_weights
 
     def verify_tokenizer(self) -> None:
-        """Checks the files that the tokenizer is rebuilt from.
+        """Checks the files of the tokenizer.
 
         Raises:
             UserError: If one is missing or damaged.
@@ -285,11 +285,11 @@ class RunFolder:
                 self.verify(self.path / name)
 
     def _checksums(self) -> dict[str, str]:
-        """SHA-256 of what the training has made, by path; a training of long ago has none."""
+        """SHA-256 of the files of the training, by path; empty for early versions."""
         return self._summary().sha256
 
     def _summary(self) -> _Summary:
-        """What `training.json` holds; no files before a training has ended.
+        """Reads `training.json`; empty before a training has ended.
 
         Raises:
             UserError: If it is damaged.
@@ -333,14 +333,14 @@ class RunFolder:
 
 
 def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
-    """The config of a run, from the folder that holds what it made.
+    """Loads the config of a run from its folder.
 
     Args:
         folder: Such as `saved_models/scenes_pcme`.
         overrides: Changes, as `load_config` takes them.
 
     Raises:
-        ConfigError: If the folder holds no run, or has been renamed.
+        ConfigError: If the folder is not that of a run, or has been renamed.
     """
     folder = folder if folder.name else folder.absolute()
     path = folder / "config.yaml"
@@ -355,9 +355,9 @@ def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def _fixed(config: Config) -> dict[str, Any]:
-    """Returns what may not be edited in the config of a finished run."""
+    """The keys that must not be edited in the config of a finished run."""
     kept = config.model_dump(mode="json")
-    for key in _EDITABLE:
+    for key in _EDITABLE_KEYS:
         *sections, name = key.split(".")
         reduce(getitem, sections, kept).pop(name)
     return kept

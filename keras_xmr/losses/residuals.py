@@ -1,27 +1,79 @@
-"""The loss of DVSE that keeps sub-embeddings apart."""
+"""Regularizers of the residuals of sets."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_xmr.config.contracts import LossContract
-from keras_xmr.config.option_types import NonNegativeFloat, Reduction
+from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, Reduction
+from keras_xmr.embeddings.distances import root
 from keras_xmr.losses.queries_base import ItemsLoss, Queries
 
 
-@keras.saving.register_keras_serializable(package="keras_xmr")
+class Diversity(ItemsLoss):
+    """Similarity of the K residuals of an item, summed over images and captions.
+
+    The Frobenius norm of their cosines, without the diagonal, divided by K^2, and averaged over the
+    items (Song and Soleymani 2019, Eq. 7). The residuals are what local attention adds to the
+    global vector; a side without them adds nothing.
+    """
+
+    CONTRACT = LossContract(keys=("residuals",))
+
+    def sum_over_items(self, items: Queries) -> Any:
+        embedding = items.queries
+        if "residuals" not in embedding:
+            return ops.zeros(())
+        residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
+        size = residuals.shape[1]
+        cosines = ops.matmul(residuals, ops.transpose(residuals, (0, 2, 1)))
+        others = cosines * (1.0 - ops.eye(size))
+        alike = ops.mean(root(ops.sum(others * others, axis=(1, 2))))
+        return items.share * alike / size**2
+
+
+class SetUniformity(ItemsLoss):
+    """Mean of exp(-t |x - y|^2) over the pairs of residuals of an item, both sides added.
+
+    The diversity loss of Kim et al. 2023, section 3.4, on residuals of unit length: the local
+    features' contribution to the global vector. A side without residuals, or with sets of one, adds
+    nothing.
+
+    Args:
+        temperature: t.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    CONTRACT = LossContract(keys=("residuals",))
+
+    def __init__(self, *, temperature: PositiveFloat = 2.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.temperature = temperature
+
+    def sum_over_items(self, items: Queries) -> Any:
+        embedding = items.queries
+        if "residuals" not in embedding or embedding["residuals"].shape[1] == 1:
+            return ops.zeros(())
+        residuals = ops.normalize(embedding["residuals"], axis=-1, order=2, epsilon=1e-12)
+        size = residuals.shape[1]
+        cosines = ops.matmul(residuals, ops.transpose(residuals, (0, 2, 1)))
+        # |x - y|^2 of unit vectors is 2 - 2 cos.
+        kernel = ops.exp(-2.0 * self.temperature * (1.0 - cosines)) * (1.0 - ops.eye(size))
+        mean = ops.mean(ops.sum(kernel, axis=(1, 2)))
+        return items.share * mean / (size * (size - 1))
+
+
 class DynamicOrthogonality(ItemsLoss):
-    """How far the sub-embeddings of an item are from orthogonal, beyond a margin.
+    """Deviation of the sub-embeddings of an item from orthogonality, beyond a margin.
 
     The sum of |<m v_i, m v_j>| over all ordered pairs of different sub-embeddings, less the
     margin, where m is the dynamic mask of the item (Wei et al., Eq. 4; L_ort of its Eq. 12). A
     side without sub-embeddings, or without the mask that is to be applied, adds nothing.
 
-    What it does depends on the activation of the head. `csv_dvse_regions` with `dimension: 128` and
-    `sigma: one` was trained for 8 epochs on 500 photos, whose features were reduced to 9 regions of
+    Its effect depends on the activation of the head. `csv_dvse_regions` with `dimension: 128` and
+    `sigma: one` was trained for 8 epochs on 500 photos, with features reduced to 9 regions of
     128 numbers (one seed). Gradient norm before the training, with its weight, that of the other
     loss being 4; mean cosine, after it, of the sub-embeddings that the loss sees, and of those that
     are scored, which have the global vector in common; and validation RSUM:
@@ -35,7 +87,7 @@ class DynamicOrthogonality(ItemsLoss):
     tanh        false          70.2  0.42    1.00  168.0
     ==========  =========  ========  ====  ======  =====
 
-    Inner products make sub-embeddings short, not different, and leave one embedding an image.
+    Inner products make sub-embeddings short, not different, and leave one embedding per image.
 
     Args:
         beta: The margin, up to which correlation is free.
@@ -66,7 +118,7 @@ class DynamicOrthogonality(ItemsLoss):
         self.normalize = normalize
         self.reduction = reduction
 
-    def of_items(self, items: Queries) -> Any:
+    def sum_over_items(self, items: Queries) -> Any:
         embedding = items.queries
         if "residuals" not in embedding or (self.masked and "mask" not in embedding):
             return ops.zeros(())

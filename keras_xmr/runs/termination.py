@@ -1,4 +1,4 @@
-"""SIGTERM: how a process is told that it, or its machine, is about to be taken away."""
+"""Handling of SIGTERM, so that work ends with its state saved."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from data_pipelines.errors import UserError
 
 EXIT_CODE = 128 + signal.SIGTERM
-"""What shells call a process that SIGTERM has ended."""
+"""The exit code of a process that SIGTERM has ended."""
 
 
 class TerminatedError(UserError):
-    """SIGTERM has ended the work; the message says what is kept."""
+    """SIGTERM has ended the work; the message names the saved checkpoint."""
 
 
 class TerminationNotice:
-    """Takes note of SIGTERM within a `with` block, so that the work can end in good order.
+    """Records SIGTERM within a `with` block, so that the work can end in good order.
 
-    Signals are the business of the main thread; in any other it does nothing.
+    Only the main thread receives signals; in any other it does nothing.
 
     Attributes:
         given: Whether the signal has come.

@@ -17,7 +17,7 @@ from keras_xmr.encoders import EncoderError
 from keras_xmr.evaluation.embed import embed_captions
 from keras_xmr.model.build import build_tokenizer
 from keras_xmr.model.towers import features_of, tower_on_features
-from keras_xmr.training.caption_features import frozen_caption_features
+from keras_xmr.runs.frozen_features import frozen_caption_features
 
 ON = "train.precompute_captions=true"
 CCA = "train.start=cca"
@@ -127,7 +127,7 @@ def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, mo
     assert len(written) == 6  # two files a split: training, validation and test
     with monkeypatch.context() as patch:
         # Whoever wrote them was asked already whether its features are always the same.
-        patch.setattr("keras_xmr.training.caption_features.check_constant", None)
+        patch.setattr("keras_xmr.runs.frozen_features._check_constant", None)
         again = frozen_caption_features(model, run.records, tokenizer, run.config)
     assert again == records.caption_features
     assert {p: p.stat().st_mtime_ns for p in records.caption_features.iterdir()} == written
@@ -140,7 +140,7 @@ def test_features_are_found_again_by_the_same_encoder_alone(computed, folder, mo
         other = projected_runs.run(folder, ON, change)
         tokens = build_tokenizer(other.config, other.records)
         monkeypatch.setattr(
-            "keras_xmr.training.caption_features.write_caption_features", lambda *_: None
+            "keras_xmr.runs.frozen_features.write_caption_features", lambda *_: None
         )
         twin = projected_runs.model_of(other)
         encoder, own = (features_of(m.text_tower) for m in (twin, model))

@@ -1,4 +1,4 @@
-"""The processes that train one model together, one a machine, as TF_CONFIG lists them."""
+"""The processes that train one model together, one per machine, as TF_CONFIG lists them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Cluster:
     """The workers of a training, and which of them this process is.
 
     Attributes:
-        number: Of this process; 0 is the chief, which alone writes what the run makes.
-        addresses: Of all workers, host:port, in the order of their numbers; none without others.
+        number: The number of this process; 0 is the chief, which alone writes files.
+        addresses: Addresses host:port of all workers, by number; empty for a single process.
     """
 
     number: int = 0
@@ -31,7 +31,7 @@ class Cluster:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of workers."""
         return max(len(self.addresses), 1)
 
     @property
@@ -44,7 +44,7 @@ def cluster_of(environment: Mapping[str, str] = os.environ) -> Cluster:
     """The workers that TF_CONFIG names; this process alone if it is not set.
 
     Args:
-        environment: Where the variable is.
+        environment: The environment variables.
 
     Raises:
         ConfigError: If it cannot be understood.

@@ -24,7 +24,7 @@ from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, image_tower, tower_on_features
 from keras_xmr.pipeline import Run
-from keras_xmr.training.features import frozen_features
+from keras_xmr.runs.frozen_features import frozen_features
 from keras_xmr.training.parts import freeze
 
 # What the key asks for: a frozen encoder, and images as evaluation sees them.
@@ -106,7 +106,7 @@ def test_features_are_written_once_in_half_precision_and_in_order(folder, monkey
         return write_features(records, splits, into, count, *others)
 
     with monkeypatch.context() as patch:
-        patch.setattr("keras_xmr.training.features.write_features", interrupted)
+        patch.setattr("keras_xmr.runs.frozen_features.write_features", interrupted)
         with pytest.raises(KeyboardInterrupt):
             frozen_features(model, one.records, one.config)
         (made,) = [p for p in (folder / "records" / FEATURES).iterdir() if not _manifest(p)]
@@ -131,7 +131,7 @@ def test_features_are_written_once_in_half_precision_and_in_order(folder, monkey
         np.testing.assert_allclose(found, expected, rtol=5e-4, atol=1e-6)
     with monkeypatch.context() as patch:
         # Whoever wrote them was asked already whether its features are always the same.
-        patch.setattr("keras_xmr.training.features.check_constant", None)
+        patch.setattr("keras_xmr.runs.frozen_features._check_constant", None)
         again = frozen_features(model, one.records, one.config)
     assert len(calls) == 22
     assert again.manifest == features.manifest

@@ -15,19 +15,19 @@ from keras_xmr.config.schema import Config
 from keras_xmr.encoders.pretrained.presets import CLIP, SIGLIP, Preset, PresetError
 from keras_xmr.encoders.pretrained.prolip import ProlipError, ProlipFolder
 from keras_xmr.model.build import PHOTOS, build_model, build_tokenizer
-from keras_xmr.run_folder import RunFolder, load_run
+from keras_xmr.runs.folder import RunFolder, load_run
 
 _LOGGER = logging.getLogger(__name__)
 
 OUTPUT = Path("saved_models")
-"""Where runs go."""
+"""The folder of runs."""
 
 
 def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
     """The folder of the run of a published model, which is made if it is not there yet.
 
-    It holds a copy of the weights, and all commands that take a run take it; a folder that is named
-    has to stay, for what describes the model. Nothing is trained: where there are photos with
+    It has a copy of the weights, and all commands that take a run take it; a named folder has to
+    stay, for the description of the model. Nothing is trained: where there are photos with
     captions, three fifths of them test, and a fifth calibrates an index.
 
     Args:
@@ -37,7 +37,7 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
         output: The folder of the run's folder.
 
     Raises:
-        UserError: If there is no such model, it cannot be fetched, or the folder has another run.
+        UserError: If the model does not exist or cannot be fetched, or the folder has another run.
     """
     name = str(model)
     is_folder = "://" not in name and Path(name).expanduser().is_dir()
@@ -45,8 +45,8 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
         name = str(Path(name).expanduser().resolve())
     folder = output / _name(name)
     if (folder / "training.json").exists():
-        own: Any = load_run(folder).model.image.encoder
-        if name not in (getattr(own, "preset", None), getattr(own, "folder", None)):
+        encoder: Any = load_run(folder).model.image.encoder
+        if name not in (getattr(encoder, "preset", None), getattr(encoder, "folder", None)):
             raise UserError(
                 f"{folder} holds a run of another model than {name}; rename either folder"
             )
@@ -58,14 +58,14 @@ def pretrained_run(model: str | Path, output: Path = OUTPUT) -> Path:
         built = build_model(config, PHOTOS, tokenizer, pretrained=True).without_optimizer()
         run = RunFolder(config)
         run.begin(config, tokenizer.files())
-        with replace_atomically(run.last_weights, ".weights.h5") as aside:
-            built.save_weights(aside)
+        with replace_atomically(run.last_weights, ".weights.h5") as temporary:
+            built.save_weights(temporary)
         run.finish({"steps": 0}, config, [run.last_weights.name, *tokenizer.files()])
     return folder
 
 
 def _name(model: str) -> str:
-    """What the run of a model is called."""
+    """The name of the run of a model."""
     if "://" in model:
         model = re.sub(r"/\d+$", "", model)  # the version of an address of Kaggle
     return re.sub(r"[^A-Za-z0-9._-]", "_", model.rpartition("/")[2]).lstrip("._-") or "model"
@@ -130,7 +130,7 @@ def _two_towers(model: str) -> _Parts:
     }
     if preset.kind == CLIP:
         towers["dimension"] = backbone.projection_dim
-        # Its scores are compared with those of other captions, and are no log-odds of a match.
+        # Its scores compare captions with one another, and are not log-odds of a match.
         matcher: dict[str, Any] = {"name": "cosine"}
         temperature = math.exp(-float(backbone.clip_head.logit_scale))
         loss = {"name": "nt_xent", "temperature": temperature}

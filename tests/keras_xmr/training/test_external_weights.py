@@ -15,14 +15,18 @@ import tensorflow as tf
 
 from keras_xmr.encoders import KerasApplications, KerasHubImage, KerasHubText
 from keras_xmr.pipeline import Run
-from keras_xmr.run_folder import BEST_IN_PART
+from keras_xmr.runs.cluster import Cluster
+from keras_xmr.runs.folder import BEST_IN_PART
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles
 from keras_xmr.training.checkpoints import Checkpoints
-from keras_xmr.training.cluster import Cluster
 from keras_xmr.training.distribution import Distribution
-from keras_xmr.training.left_out import LeftOut, at_start, changed
+from keras_xmr.training.external_weights import (
+    ExternalWeights,
+    describe_changes,
+    find_external_weights,
+)
 
-HELD = LeftOut({"text": "of the preset"})
+HELD = ExternalWeights({"text": "of the preset"})
 
 
 @pytest.fixture
@@ -37,12 +41,12 @@ def begun(model, tmp_path):
     """Checkpoints of a phase that leaves the text encoder as its preset has it."""
     checkpoints = opened(tmp_path, model)
     checkpoints.start_phase(["text"])
-    checkpoints.go_on(tmp_path / "best.weights.h5")
+    checkpoints.limit_external_weights(tmp_path / "best.weights.h5")
     return checkpoints
 
 
-def opened(folder, model, left_out=HELD) -> Checkpoints:
-    return Checkpoints(folder / "checkpoints", model, Distribution(8, 1, Cluster()), left_out)
+def opened(folder, model, external=HELD) -> Checkpoints:
+    return Checkpoints(folder / "checkpoints", model, Distribution(8, 1, Cluster()), external)
 
 
 def save(checkpoints: Checkpoints, step: int) -> None:
@@ -69,12 +73,12 @@ def test_a_checkpoint_leaves_out_what_its_preset_holds_and_restores_the_rest(beg
     assert len(held) == 2
     assert kept == {str(n) for n in range(len(variables))} - held
     again = CheckpointFiles(begun.folder)
-    assert again.left_out().checksums == HELD.checksums
+    assert again.external().checksums == HELD.checksums
     encoder(begun.model, "image").assign([0] * 5)
     encoder(begun.model, "text").assign([7] * 5)  # As a preset has brought them.
     for restore in ("restore_model", "restore"):
-        other = Checkpoints(again, begun.model, begun.distribution, again.left_out())
-        assert other.peek().step == 3
+        other = Checkpoints(again, begun.model, begun.distribution, again.external())
+        assert other.read_progress().step == 3
         other.start_phase(["text"])
         getattr(other, restore)()
         assert encoder(begun.model, "image").numpy().tolist() == [3] * 5
@@ -85,31 +89,31 @@ def test_what_is_trained_later_is_written_from_then_on(begun, model, tmp_path):
     save(begun, 3)
     kept = len(names(begun))
     again = opened(tmp_path, model)
-    again.peek()
+    again.read_progress()
     again.start_phase([])
     again.restore_model()
-    again.go_on(tmp_path / "best.weights.h5")
+    again.limit_external_weights(tmp_path / "best.weights.h5")
     save(again, 6)
-    assert again.files.left_out().checksums == {}
+    assert again.files.external().checksums == {}
     assert len(names(again)) == kept + 2 - 1  # The encoder, but not what was left out.
     # A phase that freezes it again leaves nothing out: it is not that of the preset any more.
     again.start_phase(["text"])
-    again.go_on(tmp_path / "best.weights.h5")
+    again.limit_external_weights(tmp_path / "best.weights.h5")
     save(again, 9)
-    assert again.files.left_out().checksums == {}
+    assert again.files.external().checksums == {}
 
 
 def test_an_older_checkpoint_that_leaves_something_out_takes_over(begun, model, tmp_path):
     save(begun, 3)
     begun.start_phase([])
-    begun.go_on(tmp_path / "best.weights.h5")
+    begun.limit_external_weights(tmp_path / "best.weights.h5")
     save(begun, 6)
     (begun.folder / "ckpt-6.index").unlink()
     files = CheckpointFiles(begun.folder)
-    left_out = files.left_out()
-    assert left_out.checksums == HELD.checksums
-    again = Checkpoints(files, model, begun.distribution, left_out)
-    assert again.peek().step == 3
+    external = files.external()
+    assert external.checksums == HELD.checksums
+    again = Checkpoints(files, model, begun.distribution, external)
+    assert again.read_progress().step == 3
     again.restore_model()
     assert encoder(model, "image").numpy().tolist() == [3] * 5
 
@@ -136,7 +140,7 @@ def test_best_weights_become_whole_before_their_encoder_is_trained(begun, model,
         assert len(kept) == 1 + weights - 2 + others
     encoder(model, "image").assign([2] * 5)
     begun.start_phase([])
-    begun.go_on(best)
+    begun.limit_external_weights(best)
     assert not part.exists()
     assert encoder(model, "image").numpy().tolist() == [2] * 5
     whole = bias(best)
@@ -153,7 +157,7 @@ def test_best_weights_that_are_damaged_are_named(begun, model, tmp_path):
     part.write_bytes(part.read_bytes()[:-40])
     encoder(model, "image").assign([2] * 5)
     with pytest.raises(CheckpointError, match=r"best\.npz is damaged: .* Delete"):
-        begun.complete(tmp_path / "best.weights.h5")
+        begun.complete_best(tmp_path / "best.weights.h5")
     assert encoder(model, "image").numpy().tolist() == [2] * 5
 
 
@@ -169,7 +173,7 @@ def test_a_full_disk_leaves_the_best_weights_and_the_model_as_they_were(
 
     monkeypatch.setattr(begun.bare, "save_weights", fail)
     with pytest.raises(OSError, match="No space left"):
-        begun.complete(tmp_path / "best.weights.h5")
+        begun.complete_best(tmp_path / "best.weights.h5")
     assert part.exists()
     assert encoder(model, "image").numpy().tolist() == [2] * 5
 
@@ -199,24 +203,24 @@ def config(tmp_path):
 
 
 def test_only_frozen_encoders_that_files_hold_are_left_out(config):
-    assert at_start(config).checksums.keys() == {"text"}
+    assert find_external_weights(config).checksums.keys() == {"text"}
     free = config.train.phases[0].model_copy(update={"freeze": ()})
     train = config.train.model_copy(update={"phases": (free, *config.train.phases)})
-    assert at_start(config.model_copy(update={"train": train})).checksums == {}
+    assert find_external_weights(config.model_copy(update={"train": train})).checksums == {}
 
 
 def test_a_training_does_not_go_on_with_another_preset(config, trained, model, tmp_path):
-    preset, left_out = tmp_path / "bert", at_start(config)
-    assert not changed(left_out, config)
+    preset, external = tmp_path / "bert", find_external_weights(config)
+    assert not describe_changes(external, config)
     run = Run(config)
-    run.records, run._own_tokenizer = trained.records, trained.tokenizer
+    run.records, run._encoder_tokenizer = trained.records, trained.tokenizer
     shutil.copytree(trained.folder.path, run.folder.path)
     for old in ("checkpoints", "config.yaml", "training.json"):
         path = run.folder.path / old
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     run.folder.claim(config)
     checkpoints = Checkpoints(
-        run.folder.checkpoints, model, Distribution(8, 1, Cluster()), left_out
+        run.folder.checkpoints, model, Distribution(8, 1, Cluster()), external
     )
     checkpoints.start_phase(["text"])
     save(checkpoints, 3)
@@ -224,7 +228,7 @@ def test_a_training_does_not_go_on_with_another_preset(config, trained, model, t
     run.folder.check_tokenizer = lambda kept, now: None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("keras_xmr.pipeline.restore_tokenizer", lambda *a: trained.tokenizer)
-        says = r"leave out the weights of model\.text\.encoder.*other files now.*very same"
+        says = r"do not store the weights of model\.text\.encoder.*other files now.*Restore"
         with pytest.raises(CheckpointError, match=says):
             run.train()
         shutil.rmtree(preset)

@@ -1,0 +1,81 @@
+"""Batch and group normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class MaskedBatchNormalization(keras.layers.BatchNormalization):
+    """Batch normalisation over valid positions, of all replicas if it is synchronized.
+
+    That of Keras is not synchronized where it has a mask. Inputs are features (B, L, ...) and a
+    boolean mask (B, L), or None for all; outputs are features of that shape, 0 where the
+    mask is false.
+    """
+
+    def call(self, features: Any, training: bool | None = None, mask: Any = None) -> Any:
+        if mask is None:
+            return super().call(features, training=training)
+        places = tf.where(mask)
+        counted = super().call(tf.gather_nd(features, places)[None], training=training)[0]
+        scattered = tf.scatter_nd(places, counted, tf.shape(features, out_type=tf.int64))
+        return tf.ensure_shape(scattered, features.shape)
+
+
+def batch_normalization(*, masked: bool = False, **options: Any) -> keras.layers.BatchNormalization:
+    """Batch normalisation with the constants of PyTorch, which the published models had.
+
+    Under several replicas the statistics are those of the global batch, so that replicas train
+    as one device would.
+
+    Args:
+        masked: Whether it takes a mask.
+        **options: Passed on to `keras.layers.BatchNormalization`.
+    """
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    constants = {"momentum": 0.9, "epsilon": 1e-5, "synchronized": replicas > 1}
+    make = MaskedBatchNormalization if masked else keras.layers.BatchNormalization
+    return make(**(constants | options))
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr", name="GroupNormalization")
+class GroupNormalization(keras.layers.GroupNormalization):
+    """`keras.layers.GroupNormalization` over the last axis, with the same weights and outputs.
+
+    That of Keras takes moments over height, width and the channels of a group at once, an order
+    for which TensorFlow on a CPU has no fast sum. Here places come first, and the few channels
+    that are left last: two thirds of the time with the gradient on maps of 16 x 16, and the same
+    on those of 4 x 4. Inputs and outputs are (B, H, W, C).
+
+    Args:
+        groups: Groups of channels.
+        **options: Passed on to `keras.layers.GroupNormalization`, but for `axis`.
+    """
+
+    def call(self, inputs: Any) -> Any:
+        ops = keras.ops
+        height, width, channels = inputs.shape[1:]
+        x = ops.reshape(inputs, (-1, height * width, channels))
+        # Moments of half precision overflow.
+        x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+        centered = x - self._group_means(ops.mean(x, axis=1))
+        variance = self._group_means(ops.mean(ops.square(centered), axis=1))
+        scale = ops.rsqrt(variance + self.epsilon)
+        if self.scale:
+            scale *= ops.cast(self.gamma, x.dtype)
+        x = centered * scale
+        if self.center:
+            x += ops.cast(self.beta, x.dtype)
+        return ops.cast(ops.reshape(x, (-1, height, width, channels)), self.compute_dtype)
+
+    def _group_means(self, means: Any) -> Any:
+        """The means (B, C) of channels as those of their groups, (B, 1, C)."""
+        ops = keras.ops
+        channels = means.shape[-1]
+        size = channels // self.groups
+        groups = ops.mean(ops.reshape(means, (-1, self.groups, size)), axis=-1)
+        return ops.repeat(groups, size, axis=-1)[:, None]

@@ -1,0 +1,377 @@
+"""Features of frozen encoders, computed once and stored next to the records.
+
+They are in `<records>/features/<digest>/` and `<records>/caption_features/<digest>/`, where the
+digest is that of everything they depend on, so that other runs with the same encoder use them too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from data_pipelines.batches import caption_batches, image_batches
+from data_pipelines.caption_features import (
+    CaptionFeatures,
+    features_name,
+    write_caption_features,
+)
+from data_pipelines.columns import Strings
+from data_pipelines.features import missing_images, open_features, write_features
+from data_pipelines.progress import Progress
+from data_pipelines.records import Records
+from data_pipelines.shards import FEATURES
+from data_pipelines.sources import SPLITS, Split
+from data_pipelines.text import Tokenizer
+from keras_xmr.config.schema import Config
+from keras_xmr.encoders import EncoderError
+from keras_xmr.model.towers import features_of
+
+_LOGGER = logging.getLogger(__name__)
+_BYTES = 2
+CAPTION_FEATURES = "caption_features"
+
+
+class Towers(Protocol):
+    """An object with two trained towers, such as `Retriever`; they may be loaded on access."""
+
+    @property
+    def image_tower(self) -> Any:
+        """The image tower."""
+
+    @property
+    def text_tower(self) -> Any:
+        """The text tower."""
+
+
+def with_features(
+    records: Records,
+    towers: Towers,
+    tokenizer: Tokenizer,
+    config: Config,
+    splits: Sequence[Split] = (),
+) -> Records:
+    """Adds to the records the features of the frozen encoders of a trained model.
+
+    They are those that its training read, where every phase froze the encoder. Images and words
+    are read where the training read them, and in splits without features.
+
+    Args:
+        records: The records.
+        towers: The trained towers.
+        tokenizer: Makes word ids of the captions.
+        config: The config of the run.
+        splits: Splits to compute missing features for, if the folder of the records is
+            writable.
+
+    Raises:
+        RecordsError: If a record is damaged, a feature is too large for half precision, or the
+            disk is full.
+        CaptionFeaturesError: Likewise of captions.
+    """
+    is_writable = os.access(records.folder, os.W_OK)
+    wanted = [split for split in splits if is_writable and split in records.splits]
+    features = kept_image_features(records, towers, config, wanted)
+    folder = None
+    if config.train.precompute_captions and _is_frozen(config, "text"):
+        captions = CaptionEncoder(towers.text_tower, records, tokenizer, config)
+        captions.write(wanted)
+        folder = captions.folder
+    return replace(records, image_features=features, caption_features=folder)
+
+
+def kept_image_features(
+    records: Records, towers: Towers, config: Config, splits: Sequence[Split] = ()
+) -> Records | None:
+    """The features of images alone, of `splits` and of all splits that have them; None if none."""
+    if not (config.train.precompute_features and _is_frozen(config, "image")):
+        return None
+    encoder = ImageEncoder(towers.image_tower, records, config)
+    return encoder.write(splits) if splits else open_features(encoder.folder)
+
+
+def _is_frozen(config: Config, side: Literal["image", "text"]) -> bool:
+    return all(phase.freezes_encoder(side) for phase in config.train.phases)
+
+
+def frozen_features(model: Towers, records: Records, config: Config) -> Records:
+    """Computes the features of images that a training reads in place of the images.
+
+    Missing ones are computed; an interrupted computation is resumed.
+
+    Args:
+        model: The model, its image encoder frozen, with the weights that it will keep.
+        records: Records of images.
+        config: The config of the run.
+
+    Returns:
+        Records that hold regions (L, F), of all splits that the run needs.
+
+    Raises:
+        EncoderError: If features are not the same at every step.
+        RecordsError: If a record is damaged, or the disk is full.
+    """
+    encoder = ImageEncoder(model.image_tower, records, config)
+    splits = _splits_of_run(config, records)
+    if missing_images(records, splits, encoder.folder):
+        # Existing features were written by an encoder that had passed.
+        encoder.check()
+    return encoder.write(splits)
+
+
+def frozen_caption_features(
+    model: Towers, records: Records, tokenizer: Tokenizer, config: Config
+) -> Path:
+    """Computes the features of captions that a training reads in place of word ids.
+
+    Args:
+        model: The model, its text encoder frozen, with the weights that it will keep.
+        records: The records.
+        tokenizer: Makes word ids of the captions.
+        config: The config of the run.
+
+    Returns:
+        Their folder.
+
+    Raises:
+        EncoderError: If features are not the same at every step.
+        CaptionFeaturesError: If the disk is full, or a file is damaged.
+    """
+    encoder = CaptionEncoder(model.text_tower, records, tokenizer, config)
+    splits = _splits_of_run(config, records)
+    if encoder.missing(splits):
+        encoder.check()
+    encoder.write(splits)
+    return encoder.folder
+
+
+def _splits_of_run(config: Config, records: Records) -> list[Split]:
+    """The splits that need features: those of training, and those of the evaluation."""
+    needed = {*SPLITS[:2], *config.evaluation.splits}
+    return [split for split in SPLITS if split in needed and split in records.splits]
+
+
+class ImageEncoder:
+    """The encoder of an image tower, and its features on disk.
+
+    Args:
+        tower: The image tower.
+        records: Records of images.
+        config: The config of the run.
+
+    Attributes:
+        folder: The folder of the features; encoders with other weights have another.
+
+    Raises:
+        EncoderError: If its features have a mask, and cannot be stored.
+    """
+
+    def __init__(self, tower: keras.Model, records: Records, config: Config) -> None:
+        self._encoder = features_of(tower)
+        if len(self._encoder.outputs) > 1:
+            raise EncoderError("model.image.encoder: its features have a mask, and cannot be kept")
+        self._records, self._config = records, config
+        shards = [
+            shard["sha256"]
+            for split in records.manifest["splits"].values()
+            for shard in split["shards"]
+        ]
+        depends = {"shards": shards, **config.data.image.seen}
+        digest = _digest(config, "image", depends, self._encoder)
+        self.folder = records.folder / FEATURES / digest
+        self._encode = tf.function(
+            lambda pixels, training=False: tf.cast(
+                self._encoder(pixels, training=training), tf.float32
+            ),
+            reduce_retracing=True,
+            autograph=False,
+        )
+
+    def check(self) -> None:
+        """Refuses an encoder with features that change while a model trains.
+
+        Raises:
+            EncoderError: If it is one.
+        """
+        split = self._records.split("train")
+        with split.naming_damage():
+            pixels = next(iter(image_batches(split, self._config.data.image, 2)))
+        _check_constant(self._config, "image", self._encoder, partial(self._encode, pixels))
+
+    def write(self, splits: Sequence[Split]) -> Records:
+        """Computes the missing features of some splits; returns all that exist."""
+        shape = tuple(self._encoder.output.shape[1:])
+        _log_size(self._records, splits, self.folder, shape)
+        return write_features(
+            self._records,
+            splits,
+            self.folder,
+            lambda pixels: self._encode(pixels).numpy(),
+            shape,
+            self._config.data.image,
+            self._config.evaluation.batch_size,
+        )
+
+
+class CaptionEncoder:
+    """The encoder of a text tower, and its features on disk.
+
+    Args:
+        tower: The text tower.
+        records: The records.
+        tokenizer: Makes word ids of the captions.
+        config: The config of the run.
+
+    Attributes:
+        folder: The folder of the features; encoders with other weights have another.
+    """
+
+    def __init__(
+        self, tower: keras.Model, records: Records, tokenizer: Tokenizer, config: Config
+    ) -> None:
+        self._encoder = features_of(tower)
+        self._records, self._tokenizer, self._config = records, tokenizer, config
+        depends = {
+            "max_words": config.data.text.max_words,
+            "tokenizer": {name: repr(content) for name, content in tokenizer.files().items()},
+        }
+        digest = _digest(config, "text", depends, self._encoder)
+        self.folder = records.folder / CAPTION_FEATURES / digest
+        self._encode = tf.function(
+            lambda ids, training=False: _with_mask(self._encoder(ids, training=training)),
+            reduce_retracing=True,
+            autograph=False,
+        )
+
+    def check(self) -> None:
+        """Refuses an encoder with features that change while a model trains.
+
+        Raises:
+            EncoderError: If it is one.
+        """
+        captions = self._records.split("train").captions[:2]
+        ids = self._tokenizer(tf.constant([caption.text for caption in captions]))
+        _check_constant(
+            self._config,
+            "text",
+            self._encoder,
+            lambda training=False: self._encode(ids, training=training)[0],
+        )
+
+    def missing(self, splits: Sequence[Split]) -> dict[str, Strings]:
+        """The captions of some splits that have no features yet, by the name of these."""
+        texts = [self._records.split(split).texts for split in splits]
+        named = {features_name(*pair): pair[1] for pair in zip(splits, texts, strict=True)}
+        return {n: t for n, t in named.items() if CaptionFeatures.open(self.folder, n) is None}
+
+    def write(self, splits: Sequence[Split]) -> None:
+        """Computes the missing features of some splits."""
+        _LOGGER.info("caption features: %s", self.folder)
+        for name, texts in self.missing(splits).items():
+            write_caption_features(self.folder, name, self._encoded(list(texts)))
+
+    def _encoded(self, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Features and masks of captions, in batches."""
+        batch_size = self._config.evaluation.batch_size
+        with Progress("computing caption features", len(texts), "captions") as bar:
+            for ids in caption_batches(texts, self._tokenizer, batch_size):
+                features, mask = self._encode(ids)
+                yield features.numpy(), mask.numpy()
+                bar.update(len(ids))
+
+
+def _with_mask(output: tf.Tensor | list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    features, mask = output if isinstance(output, list) else (output, None)
+    if mask is None:
+        mask = tf.ones(tf.shape(features)[:2], tf.bool)
+    return tf.cast(features, tf.float32), mask
+
+
+def _check_constant(
+    config: Config,
+    side: Literal["image", "text"],
+    encoder: keras.Model,
+    encode: Callable[..., Any],
+) -> None:
+    """Checks that features in training are those of evaluation.
+
+    Args:
+        config: The config of the run.
+        side: The tower.
+        encoder: The encoder.
+        encode: Gives the features of a few items; with `training=True`, as while a model trains.
+
+    Raises:
+        EncoderError: If they are not.
+    """
+    key = "train.precompute_features" if side == "image" else "train.precompute_captions"
+    name = getattr(config.model, side).encoder.name
+    if encoder.trainable_weights:
+        raise EncoderError(
+            f"{key}: freezing {side}.encoder does not freeze {encoder.trainable_weights[0].path} "
+            f"of {name!r}, so its features change; leave it out"
+        )
+    plain, trained = encode().numpy(), encode(training=True).numpy()
+    if not np.allclose(plain, trained, rtol=1e-3, atol=1e-3 * np.abs(plain).max()):
+        raise EncoderError(
+            f"{key}: {name!r} has layers that are random in training even if they are frozen, "
+            "such as dropout, so its features are never twice the same; leave it out, or choose "
+            "another encoder"
+        )
+
+
+def _digest(config: Config, side: str, depends: Mapping[str, Any], encoder: keras.Model) -> str:
+    """A digest of the encoder with its weights, and of all else that features depend on."""
+    depends = {
+        "encoder": getattr(config.model, side).encoder.model_dump(mode="json"),
+        "precision": config.train.precision,
+        **depends,
+    }
+    digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode())
+    for weight in encoder.weights:
+        digest.update(repr(tuple(weight.shape)).encode())
+        digest.update(weight.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _log_size(
+    records: Records, splits: Sequence[Split], folder: Path, shape: tuple[int, ...]
+) -> None:
+    """Logs how much disk the features take, before they are computed."""
+    missing = missing_images(records, splits, folder)
+    size = missing * math.prod(shape) * _BYTES
+    if not missing:
+        _LOGGER.info("features: %s", folder)
+        return
+    _LOGGER.info(
+        "features: %s images x %d positions x %d numbers x %d bytes = %s on disk, in %s",
+        f"{missing:,}",
+        *shape,
+        _BYTES,
+        _bytes(size),
+        folder,
+    )
+    free = shutil.disk_usage(records.folder).free
+    if size > free:
+        _LOGGER.warning("the disk has only %s left", _bytes(free))
+
+
+def _bytes(count: float) -> str:
+    """A number of bytes, readable."""
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
