@@ -17,13 +17,13 @@ from keras_xmr.pooling.mean import masked_mean
 class Adapter(Pooling):
     """Average over the positions plus up(gelu(down(average))), where `up` begins at 0.
 
-    The residual of CLIP-Adapter (Gao et al. 2024, Eq. 3 and 4), with weights of 1 for both parts.
+    As CLIP-Adapter (Gao et al. 2024), but with GELU, and with a weight of 1 for both parts.
     A model with it is validated before its first step, too: where training makes it no better, its
     best weights are those of the pretrained tower as it is.
 
     Args:
         dimension: D, which is the width of the features.
-        width: Of the hidden layer.
+        width: Width of the hidden layer.
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
