@@ -426,6 +426,11 @@ class EvaluationOptions(Section):
     with `ground-truth-<split>.json`. Both together are the inputs of
     `evaluate --scores=... --ground-truth=...`."""
 
+    learned: Path | None = None
+    """An index of the run whose `learn` has learned from marks: captions are then changed as its
+    searches change them, for all that goes by scores. What looks at single parts of photos and
+    captions, such as the report card, is of the model as it is."""
+
 
 class AuditOptions(Section):
     """Options of the command `audit`, which finds unlabelled pairs that models score high."""

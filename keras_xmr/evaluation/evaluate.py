@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import scipy.sparse
 
+from data_pipelines.errors import UserError
 from data_pipelines.records import Records, SplitRecords
 from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
@@ -33,6 +37,9 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
 from keras_xmr.uncertainty.sigma import bins, few_words, log_sigma, rank_correlation
+
+if TYPE_CHECKING:
+    from keras_xmr.index.learning import Change
 
 
 def ground_truth(
@@ -93,6 +100,9 @@ def evaluate_split(
     part = records.split(split)
     dense = plan_memory(config, records, part, brief)
     embedded = embed_split(model, part, tokenizer, config.data.image, options.batch_size)
+    if options.learned is not None and not brief:
+        change = _learned(options.learned, config)
+        embedded = replace(embedded, captions=change.apply(embedded.captions))
     matchers = {config.model.matcher.name: model.matcher}
     for choice in () if brief else options.matchers:
         further = further_matcher(choice, model.matcher, model.objective.losses_)
@@ -105,6 +115,24 @@ def evaluate_split(
         check_time(name, matrices, part.caption_image, not dense, options.time_limit)
     scores = ((name, matrices.dense() if dense else matrices) for name, matrices in tiles.items())
     return evaluate_matrices(scores, records, part, config, embedded, brief)
+
+
+def _learned(index: Path, config: Config) -> Change:
+    """How an index of the run has learned to change captions.
+
+    Raises:
+        UserError: If it has learned nothing, or by another model.
+    """
+    from keras_xmr.index.learned import Learned
+    from keras_xmr.index.run_model import RunModel
+
+    learned = Learned.open(index)
+    if learned is None or learned.fingerprint != RunModel(config.folder).fingerprint:
+        raise UserError(
+            f"evaluation.learned: {index} has learned nothing from marks with this model; run "
+            "`learn` with that index first"
+        )
+    return learned.change
 
 
 def plan_memory(config: Config, records: Records, part: SplitRecords, brief: bool = False) -> bool:

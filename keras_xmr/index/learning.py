@@ -25,7 +25,7 @@ from scipy.special import expit
 
 from keras_xmr.index.embedding_arrays import Arrays
 
-PENALTIES = (0.3, 1.0, 3.0, 10.0)
+PENALTIES = (1.0, 3.0, 10.0)
 SHARPNESSES = (1.0, 2.0, 4.0)
 
 FOLDS = 10
@@ -119,7 +119,8 @@ def choose(marked: Marked, score: Score) -> Choice:
     """Chooses sharpness and penalty by cross-validation over queries.
 
     A change is chosen only if it is better on held-out queries by more than a standard error over
-    queries.
+    queries. Of the changes within a standard error of the best, the sharpest is chosen, since marks
+    do not show the harm to queries that are unlike all of them.
 
     Args:
         marked: The marks.
@@ -128,9 +129,10 @@ def choose(marked: Marked, score: Score) -> Choice:
     base = order_shares(marked, score(None))
     counted = np.flatnonzero(~np.isnan(base))
     before = float(base[counted].mean()) if len(counted) else float("nan")
-    best = Choice(None, 1.0, before, before, len(counted))
+    as_it_is = Choice(None, 1.0, before, before, len(counted))
     if len(counted) < 2:
-        return best
+        return as_it_is
+    better, errors = [as_it_is], [0.0]
     drawn = np.random.default_rng(0).permutation(len(base))
     folds = [np.isin(marked.query_of, some) for some in np.array_split(drawn, FOLDS) if len(some)]
     for sharpness, penalty in itertools.product(SHARPNESSES, PENALTIES):
@@ -139,9 +141,16 @@ def choose(marked: Marked, score: Score) -> Choice:
             held_out[fold] = score(fit(marked.part(~fold), penalty, sharpness))[fold]
         gains = (order_shares(marked, held_out) - base)[counted]
         error = gains.std(ddof=1) / np.sqrt(len(gains))
-        if gains.mean() > error and before + gains.mean() > best.after:
-            best = Choice(penalty, sharpness, before, before + float(gains.mean()), len(counted))
-    return best
+        if gains.mean() > error:
+            after = before + float(gains.mean())
+            better.append(Choice(penalty, sharpness, before, after, len(counted)))
+            errors.append(float(error))
+    best = int(np.argmax([choice.after for choice in better]))
+    enough = better[best].after - errors[best]
+    return max(
+        (choice for choice in better if choice.after >= enough),
+        key=lambda choice: (choice.sharpness, choice.after),
+    )
 
 
 def fit(marked: Marked, penalty: float, sharpness: float) -> Change:

@@ -68,7 +68,7 @@ def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
         return Report(0, 0, 0, unknown, None)
     texts = list(dict.fromkeys(text for _, text in marks))
     photos = list(dict.fromkeys(id_ for id_, _ in marks))
-    queries, gallery = _embed_texts(model, texts), index.embeddings(photos)
+    queries, gallery = embed_texts(model, texts), index.embeddings(photos)
     rows = np.array([(photos.index(id_), texts.index(text)) for id_, text in marks])
     photo_of, query_of = rows.T
     right = np.array(list(marks.values())) > 0
@@ -105,6 +105,7 @@ def _read(
     return dict(list(marks.items())[-MOST:]), tuple(unknown)
 
 
-def _embed_texts(model: Any, texts: list[str]) -> dict[str, np.ndarray]:
+def embed_texts(model: Any, texts: list[str]) -> dict[str, np.ndarray]:
+    """Embeddings of texts, computed in batches."""
     starts = range(0, len(texts), _BATCH)
     return concatenate([model.embed_texts(texts[start : start + _BATCH]) for start in starts])

@@ -1,5 +1,6 @@
 """From local features (B, L, F) to one global vector (B, D). One file per pooling."""
 
+from keras_xmr.pooling.adapter import Adapter
 from keras_xmr.pooling.attention import Attention
 from keras_xmr.pooling.base import Pooling
 from keras_xmr.pooling.gpo import GPO
@@ -12,6 +13,7 @@ __all__ = [
     "GPO",
     "GRU",
     "VSRN",
+    "Adapter",
     "Attention",
     "BiGRU",
     "Mean",

@@ -20,11 +20,13 @@ from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
 from keras_xmr.evaluation import Evaluation, evaluate_split
+from keras_xmr.keras_compat import all_layers
 from keras_xmr.layers import BagOfWords
 from keras_xmr.model.build import build_model
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
+from keras_xmr.pooling import Adapter
 from keras_xmr.relevance import TOKENIZERS, BatchRelevance, weigh
 from keras_xmr.runs.folder import RunFolder
 from keras_xmr.runs.frozen_features import frozen_caption_features, frozen_features
@@ -455,6 +457,7 @@ class _Trainer:
                 self.steps_per_epoch,
                 self._epochs * self.steps_per_epoch,
                 self.model.objective.warmup_steps,
+                any(isinstance(layer, Adapter) for layer in all_layers(self.model)),
             )
         means = callbacks.EpochMeans(self.checkpoints, self.steps_per_epoch)
         checkpoint = callbacks.Checkpoint(

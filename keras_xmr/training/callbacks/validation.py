@@ -34,6 +34,8 @@ class Validation(StepCallback):
         end: The last step of the training, after which there always is a validation.
         warmup_steps: Number of first steps with another objective. Their weights are validated,
             but not saved as best, so that the best model was trained by its configured losses.
+        at_start: Whether the model is validated before its first step, too, so that a training that
+            improves nothing ends with the weights that it began with.
 
     Attributes:
         metrics: The metrics of the last validation.
@@ -51,6 +53,7 @@ class Validation(StepCallback):
         steps_per_epoch: int,
         end: int,
         warmup_steps: int = 0,
+        at_start: bool = False,
     ) -> None:
         super().__init__()
         self.evaluate = evaluate
@@ -61,10 +64,16 @@ class Validation(StepCallback):
         self.steps_per_epoch = steps_per_epoch
         self.end = end
         self.warmup_steps = warmup_steps
+        self.at_start = at_start
         self.metrics: dict[str, float] = {}
         self.log_sigma: dict[str, np.ndarray] = {}
         self.last_step = -1
         self._may_be_at_chance = True
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        super().on_train_begin(logs)
+        if self.at_start and self.step == 0:
+            self._keep_best(self.evaluate().matchers[0].metrics.summary[self.monitor])
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         if self.step // self.steps_per_epoch % self.every and self.step != self.end:
@@ -105,7 +114,7 @@ class Validation(StepCallback):
     def _keep_best(self, value: float) -> None:
         progress = self.checkpoints.progress
         word = ""
-        if self.step <= self.warmup_steps and self.step != self.end:
+        if 0 < self.step <= self.warmup_steps and self.step != self.end:
             word = f", not kept: its losses warm up until step {self.warmup_steps}"
         elif value > progress.best:
             progress.best, progress.best_step = value, self.step

@@ -272,6 +272,37 @@ def test_clip_keeps_its_embeddings_and_learns_their_uncertainty(tmp_path):
     assert {v.path.split("/")[0] for v in model.trainable_variables} == {"head", "matcher"}
 
 
+def test_adapters_of_clip_begin_as_clip_and_are_all_that_learns(tmp_path):
+    clip = presets.clip(tmp_path / "clip")
+    overrides = [
+        "data.source.root=photos",
+        "data.image.size=32",
+        "data.image.resize=32",
+        "model.dimension=8",
+        f"model.image.encoder.preset={clip}",
+        f"model.text.encoder.preset={clip}",
+    ]
+    config = load_config(find_config("csv_clip_nt_xent"), overrides)
+    photos = SimpleNamespace(holds="images", region_shape=None)
+    model = build_model(config, photos, build_tokenizer(config, photos), pretrained=True)
+    freeze(model, config.train.phases[0].freeze)
+    ids = np.array([[193, 5, 9, 194], [193, 7, 194, -1], [193, 0, 0, 194], [193, 190, 194, -1]])
+    backbone = keras_hub.models.Backbone.from_preset(str(clip))
+    own = keras.utils.normalize(backbone.get_text_embeddings(np.maximum(ids, 0)))
+    np.testing.assert_allclose(model.text_tower(ids)["mean"], own, rtol=1e-3, atol=1e-4)
+    before = encoders(model)
+    model.compile(optimizer=keras.optimizers.SGD(1.0))
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
+    number = np.arange(4)
+    for _ in range(2):
+        x = {"image": pixels, "caption": ids}
+        model.train_on_batch(x, {"image_id": number, "caption_id": number})
+    assert np.abs(model.text_tower(ids)["mean"] - own).max() > 1e-4
+    for side, weights in encoders(model).items():
+        for weight, first in zip(weights, before[side], strict=True):
+            np.testing.assert_array_equal(weight, first)
+
+
 @pytest.mark.parametrize("name", ["siglip", "clip"])
 def test_tokenizers_are_inside_of_a_saved_model(tmp_path, name):
     preset = getattr(presets, name)(tmp_path / name)

@@ -115,6 +115,22 @@ def test_what_marks_of_other_queries_say_is_learned():
     assert after > base + 0.1
 
 
+def test_of_what_is_level_the_sharpest_is_taken(monkeypatch):
+    marked = marks_of(np.random.default_rng(0))
+    gains = {1.0: 0.30, 2.0: 0.29, 4.0: 0.05}
+    base = np.linspace(0.2, 0.5, len(marked.queries))
+
+    def shares(marked, scores):
+        return base + scores[0] * (1 + np.linspace(-0.3, 0.3, len(base)))
+
+    monkeypatch.setattr(
+        "keras_xmr.index.learning.fit", lambda marked, penalty, sharpness: sharpness
+    )
+    monkeypatch.setattr("keras_xmr.index.learning.order_shares", shares)
+    choice = choose(marked, lambda change: np.full(96, gains.get(change, 0.0)))
+    assert choice.sharpness == 2.0, "0.29 is within a standard error of 0.30, and 0.05 is not"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_random_marks_never_choose_what_is_worse_on_marks_held_out(seed):
     random = np.random.default_rng(seed)
@@ -250,3 +266,24 @@ def test_fifty_marks_take_seconds():
     begin = time.process_time()
     choose(marked, scorer(marked))
     assert time.process_time() - begin < 10 * (os.cpu_count() or 1)
+
+
+def test_an_evaluation_takes_what_an_index_of_its_run_has_learned(trained, tmp_path):
+    from keras_xmr.evaluation import evaluate_split
+    from keras_xmr.index.run_model import RunModel
+
+    options = trained.config.evaluation.model_copy(update={"learned": tmp_path})
+    config = trained.config.model_copy(update={"evaluation": options})
+    arguments = trained.model, trained.records, "test", trained.tokenizer
+    with pytest.raises(UserError, match=r"evaluation\.learned: .* has learned nothing"):
+        evaluate_split(*arguments, config)
+    before = evaluate_split(*arguments, trained.config).embedded.captions["mean"]
+    to = np.eye(before.shape[1], dtype=np.float32)[:1]
+    change = Change(unit_rows(before[:1]).astype(np.float32), to, 1.0)
+    Learned(change, RunModel(trained.folder.path).fingerprint, 1).save(tmp_path)
+    after = evaluate_split(*arguments, config).embedded.captions["mean"]
+    np.testing.assert_allclose(after, change.apply({"mean": before})["mean"], rtol=1e-6)
+    assert np.abs(after - before).max() > 0.01
+    replace(Learned.open(tmp_path), fingerprint="other").save(tmp_path)
+    with pytest.raises(UserError, match="has learned nothing"):
+        evaluate_split(*arguments, config)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import models
 import numpy as np
 import projected_runs
 import pytest
+import tensorflow as tf
 from tiny_runs import RECURRENT
 
 from keras_xmr.pipeline import Run
+from keras_xmr.training.callbacks.validation import Validation
+from keras_xmr.training.checkpoints import Progress
 
 
 def test_nothing_is_trained_and_the_model_can_be_evaluated(trained, tmp_path):
@@ -20,6 +26,33 @@ def test_nothing_is_trained_and_the_model_can_be_evaluated(trained, tmp_path):
     for weight, first in zip(model.weights, run.model.weights, strict=True):
         if "seed" not in weight.path:
             np.testing.assert_array_equal(weight, first)
+
+
+@pytest.mark.slow
+def test_adapters_that_learn_nothing_better_end_as_they_began(trained, tmp_path):
+    records = f"data.records={trained.config.data.records}"
+    worse = "train.phases=[{epochs: 1, learning_rate: 1.0e-30}]"
+    run = Run(models.tiny_config(tmp_path, records, "model.image.pooling=adapter", worse))
+    run.train()
+    assert json.loads(run.folder.done.read_text())["best_step"] == 0
+
+
+def test_before_the_first_step_a_model_is_validated_where_asked():
+    kept, steps = [], iter([0.4, 0.4, 0.4])
+    checkpoints = SimpleNamespace(progress=Progress(), save_best=kept.append)
+
+    def evaluate():
+        metrics = SimpleNamespace(summary={"rsum": next(steps)})
+        return SimpleNamespace(matchers=[SimpleNamespace(metrics=metrics)])
+
+    for step, at_start in ((0, False), (3, True), (0, True)):
+        validation = Validation(
+            evaluate, checkpoints, "best", "rsum", 1, 10, 30, 20, at_start=at_start
+        )
+        validation.set_model(SimpleNamespace(global_step=tf.constant(step)))
+        validation.on_train_begin()
+        assert kept == ["best"] * (step == 0 and at_start)
+    assert (checkpoints.progress.best, checkpoints.progress.best_step) == (0.4, 0)
 
 
 @pytest.mark.slow
