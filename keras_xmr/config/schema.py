@@ -213,7 +213,7 @@ class TrainOptions(Section):
     """Options of the training."""
 
     batch_size: Annotated[int, Field(ge=2)] = 128
-    """Image-caption pairs a step, over all replicas together; images with the sampler
+    """Image-caption pairs per step, over all replicas together; images with the sampler
     `images_with_all_captions`."""
 
     gradient_caching: PositiveInt | None = None

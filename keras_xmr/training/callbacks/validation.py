@@ -30,7 +30,7 @@ class Validation(StepCallback):
         weights: File for the best weights.
         monitor: The metric, larger is better.
         every: Epochs between two validations.
-        steps_per_epoch: Steps an epoch.
+        steps_per_epoch: Steps per epoch.
         end: The last step of the training, after which there always is a validation.
         warmup_steps: Number of first steps with another objective. Their weights are validated,
             but not saved as best, so that the best model was trained by its configured losses.

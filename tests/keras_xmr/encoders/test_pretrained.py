@@ -115,7 +115,7 @@ def test_layers_stand_side_by_side(folder, tokenizer_of):
         ("bert", {"layers": (1, 3)}, r"\[1, 3\] does not fit .*, which has 2 layers; write null"),
         ("clip", {"layers": (1,)}, "has no layers with numbered names"),
         ("bert", {"layers": (1,), "output": "pooled"}, "pooled takes no features of layers"),
-        ("bert", {"bag_of_words": 3}, "bag_of_words: write output: average"),
+        ("bert", {"bag_of_words": 3}, "bag_of_words: it needs output: average"),
     ],
 )
 def test_layers_that_there_are_not(folder, name, options, message):

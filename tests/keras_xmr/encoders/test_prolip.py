@@ -146,7 +146,7 @@ def test_the_head_reads_two_positions_of_the_joint_space():
 
 def test_its_tokenizer_is_that_of_siglip(folder, tmp_path):
     encoder = ProlipText(folder=str(folder))
-    with pytest.raises(EncoderError, match=r"no .*spiece.model, .*hf download google/siglip"):
+    with pytest.raises(EncoderError, match=r"spiece.model is missing, .*hf download google/siglip"):
         encoder.tokenizer(64)
     (folder / "spiece.model").write_bytes(presets.siglip_pieces())
     tokenizer = encoder.tokenizer(64)

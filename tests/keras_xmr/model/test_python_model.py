@@ -192,7 +192,7 @@ def test_what_cannot_be_fitted_is_refused(fitted, x, y, says):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"loss": "mse"}, r"given to Retriever"),
+        ({"loss": "mse"}, r"pass the loss to Retriever"),
         ({"metrics": ["accuracy"]}, "not 'accuracy'"),
     ],
 )
