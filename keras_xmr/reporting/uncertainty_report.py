@@ -34,7 +34,7 @@ WORDS = {
 """The meaning of the words of the report."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class UncertaintyReport:
     """Uncertainty compared with correctness.
 
