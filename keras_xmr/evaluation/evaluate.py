@@ -112,7 +112,8 @@ def evaluate_split(
         for name, matcher in matchers.items()
     }
     for name, matrices in () if brief else tiles.items():
-        check_time(name, matrices, part.caption_image, not dense, options.time_limit)
+        limits = (options.time_limit, options.folds)
+        check_time(name, matrices, part.caption_image, not dense, *limits)
     scores = ((name, matrices.dense() if dense else matrices) for name, matrices in tiles.items())
     return evaluate_matrices(scores, records, part, config, embedded, brief)
 

@@ -60,7 +60,12 @@ def fits_in_memory(
 
 
 def check_time(
-    name: str, scores: ScoreMatrices, caption_image: np.ndarray, streamed: bool, hours: float | None
+    name: str,
+    scores: ScoreMatrices,
+    caption_image: np.ndarray,
+    streamed: bool,
+    hours: float | None,
+    folds: int = 0,
 ) -> None:
     """Estimates the time of scoring with a matcher from the time of one tile.
 
@@ -70,6 +75,7 @@ def check_time(
         caption_image: The image that each caption was written for, int (captions,).
         streamed: Whether ranks are counted tile by tile.
         hours: The time limit; None for none.
+        folds: Number of folds, whose tiles are scored again if streamed; 0 for none.
 
     Raises:
         UserError: If it takes longer.
@@ -77,7 +83,8 @@ def check_time(
     tiles, other = scores.tiles()
     if tiles.count <= _FEW_TILES:
         return
-    passes = 1 + (_share(tiles, caption_image) if streamed else 0)
+    repeated = _share(tiles, caption_image) + (1 / folds if folds else 0)
+    passes = 1 + (repeated if streamed else 0)
     seconds = _seconds(tiles) * tiles.count * passes * (1 if tiles is other else 2)
     what = f"{name}: {_size(scores.shape)} scores in {tiles.count:,} tiles take"
     if hours is None or seconds <= 3600 * hours:

@@ -208,6 +208,9 @@ def test_a_long_evaluation_is_announced_and_refused_beyond_its_limit(caplog, mon
     with pytest.raises(UserError, match=r"about 2\.2 h.*--yes.*a smaller split"):
         # Of the tiles, 20 have right answers and are scored twice.
         check(ScoreMatrices(SlowTiles(clock)), True, 2.0)
+    with pytest.raises(UserError, match=r"about 2\.6 h"):
+        # The tiles of 5 folds are a fifth of all.
+        check_time("sgraf", ScoreMatrices(SlowTiles(clock)), owner, True, 2.0, folds=5)
     with pytest.raises(UserError, match=r"about 4\.0 h"):
         check(ScoreMatrices(SlowTiles(clock), SlowTiles(clock)), False, 2.0)
     check(ScoreMatrices(SlowTiles(clock), SlowTiles(clock)), False, None)
