@@ -181,8 +181,8 @@ class Searcher:
     def _check_rerank(self, query: Query, rerank: str) -> None:
         if self._matcher:
             raise QueryError(
-                f"{rerank} was tuned for {self.index.matcher}, not for {self._matcher}; use one of "
-                "them without the other"
+                f"{rerank} was tuned for {self.index.matcher}, not for {self._matcher}; use it "
+                "without another matcher"
             )
         if rerank not in RERANKERS:
             raise QueryError(

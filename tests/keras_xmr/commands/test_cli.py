@@ -143,7 +143,7 @@ def test_help_and_list_show_every_config(tmp_path):
     ("arguments", "says"),
     [
         (["--set", "train.batchsize=3"], "Did you mean 'batch_size'?"),
-        (["--config", "configs/nothing.yaml"], "no file"),
+        (["--config", "configs/nothing.yaml"], "is neither a file nor the name of a config"),
         (["--set=model.matcher=cosine"], "log-odds"),
         (["trian"], "unknown command 'trian'. Did you mean 'train'?"),
         (["--config=scenes_pcme", "train"], "'train' is a command, and the command comes first"),
