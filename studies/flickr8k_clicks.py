@@ -256,10 +256,11 @@ def study(test: Test, model: str) -> Iterator[dict[str, Any]]:
 
 def embedded(run: Path) -> Test:
     """The test split by the model of a run, with the crowd's judgements."""
+    from keras_xmr.training.kept_features import with_features
+
     from data_pipelines.records import Records
     from keras_xmr.index.calibration import SplitQueries
     from keras_xmr.index.run_model import RunModel
-    from keras_xmr.training.kept_features import with_features
 
     model = RunModel(run)
     records = with_features(
