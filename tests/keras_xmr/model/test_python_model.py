@@ -232,7 +232,7 @@ def test_functions_of_scores_say_what_they_take():
         Recall(k=0)
     with pytest.raises(ArgumentError, match="a list of texts"):
         keras_xmr.relevance.cider("a dog", [0])
-    with pytest.raises(ArgumentError, match="for each of the 2 captions"):
+    with pytest.raises(ArgumentError, match="of each of the 2 captions"):
         keras_xmr.relevance.cider(["a dog", "a cat"], [0])
 
 
