@@ -108,9 +108,7 @@ def _append(line: dict[str, Any], path: Path) -> None:
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
     rsum = sum(100 * np.mean(np.array(r) <= k) for r in line["ranks"] for k in (1, 5, 10))
-    print(
-        f"{line['method']} seed {line['seed']}: val {line['val']:.1f}, test {rsum:.1f}", flush=True
-    )
+    print(f"{line['method']} seed {line['seed']}: test RSUM {rsum:.1f}", flush=True)
 
 
 def _config(method: str, seed: int, options: argparse.Namespace) -> Config:
@@ -143,10 +141,10 @@ def _train(method: str, seed: int, options: argparse.Namespace) -> dict[str, Any
     run = _prepared(config)
     begin = time.perf_counter(), time.process_time()
     run.train()
-    wall, processor = time.perf_counter() - begin[0], time.process_time() - begin[1]
+    seconds = _seconds(begin)
     best = 100 * json.loads(run.folder.done.read_text("utf-8"))["best"]
     evaluation = evaluate_split(run.model, run.embedded_records, "test", run.tokenizer, config)
-    line = _line(method, seed, best, evaluation) | {"wall_s": wall, "processor_s": processor}
+    line = _line(method, seed, best, evaluation) | seconds
     keras.backend.clear_session()
     if not options.keep:
         shutil.rmtree(config.folder)
@@ -168,14 +166,20 @@ def _lines_of_baselines(
     for name in names:
         begin = time.perf_counter(), time.process_time()
         if name == SHORTEST_FIRST:
-            val, scores = float("nan"), _shortest_first(splits[2])
+            val, scores = None, _shortest_first(splits[2])
         else:
             val, scores = BASELINES[name](*pairs, seed)
-        wall, processor = time.perf_counter() - begin[0], time.process_time() - begin[1]
+        seconds = _seconds(begin)
         matrices = as_score_matrices(scores.astype(np.float32))
         evaluation = evaluate_matrices([(name, matrices)], run.records, splits[2], config)
-        yield _line(name, seed, val, evaluation) | {"wall_s": wall, "processor_s": processor}
+        yield _line(name, seed, val, evaluation) | seconds
     shutil.rmtree(config.folder)
+
+
+def _seconds(begin: tuple[float, float]) -> dict[str, float]:
+    """Wall and processor time since then."""
+    wall, processor = time.perf_counter() - begin[0], time.process_time() - begin[1]
+    return {"wall_s": round(wall, 1), "processor_s": round(processor, 1)}
 
 
 def _pairs(run: Run, split: SplitRecords) -> Pairs:
@@ -199,7 +203,7 @@ def _shortest_first(split: SplitRecords) -> np.ndarray:
     return few_words(split.texts)[None, :] + ties
 
 
-def _line(method: str, seed: int, val: float, evaluation: Any) -> dict[str, Any]:
+def _line(method: str, seed: int, val: float | None, evaluation: Any) -> dict[str, Any]:
     """Results of a run: ranks by the annotated pairs, and human judgements per query."""
     own = evaluation.matchers[0].measured
     sides = [(own.metrics.image_to_text, own.metrics.text_to_image)]
@@ -207,7 +211,7 @@ def _line(method: str, seed: int, val: float, evaluation: Any) -> dict[str, Any]
     judged = {
         people: {
             metric: {
-                side: _rounded(getattr(own.extra[people], name).values[metric])
+                side: _known(getattr(own.extra[people], name).values[metric])
                 for side, name in SIDES.items()
             }
             for metric in JUDGED
@@ -217,8 +221,10 @@ def _line(method: str, seed: int, val: float, evaluation: Any) -> dict[str, Any]
     return {"method": method, "seed": seed, "val": val, "ranks": ranks, "judged": judged}
 
 
-def _rounded(values: np.ndarray) -> list[float | None]:
-    return [None if np.isnan(value) else round(float(value), 4) for value in values]
+def _known(values: np.ndarray) -> dict[str, list[float]]:
+    """The queries that have a value, and these."""
+    queries = np.flatnonzero(~np.isnan(values))
+    return {"queries": queries.tolist(), "values": values[queries].round(4).tolist()}
 
 
 def _parser() -> argparse.ArgumentParser:

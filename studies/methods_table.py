@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_xmr.metrics.bootstrap import Difference, Estimate, mean_of_runs, resampled_means
 
-JUDGED = ("r_precision", "map_at_r", "recall_1")
+JUDGED = ("r_precision", "map_at_r")
 SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
 RECALLS = tuple(f"{side} R@{k}" for side in SIDES for k in (1, 5, 10))
 _LABELS = {
@@ -59,9 +59,10 @@ class Method:
         return mean_of_runs(self.recalls[:, -1], resampled)
 
     @property
-    def val(self) -> float:
-        """Mean RSUM on the validation split."""
-        return float(np.mean([line["val"] for line in self.lines]))
+    def val(self) -> float | None:
+        """Mean RSUM on the validation split; None of what chooses nothing."""
+        values = [line["val"] for line in self.lines]
+        return None if None in values else float(np.mean(values))
 
     def mean(self, key: str) -> float:
         """The mean over runs of a number of their lines."""
@@ -69,8 +70,8 @@ class Method:
 
     def judged(self, people: str, metric: str, side: str) -> float:
         """The mean of a judged metric over queries and runs, in percent."""
-        values = [line["judged"][people][metric][side] for line in self.lines]
-        return 100 * float(np.nanmean(np.array(values, np.float64)))
+        values = [judged_values(line, people, metric, side) for line in self.lines]
+        return 100 * float(np.nanmean(values))
 
     @property
     def interval(self) -> Difference:
@@ -83,6 +84,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def judged_values(line: Mapping[str, Any], people: str, metric: str, side: str) -> np.ndarray:
+    """A judged metric of every query of a run; NaN where nobody judged an item relevant."""
+    known = line["judged"][people][metric][side]
+    values = np.full(len(line["ranks"][list(SIDES).index(side)]), np.nan)
+    values[known["queries"]] = known["values"]
+    return values
 
 
 def methods_of(lines: Sequence[Mapping[str, Any]]) -> list[Method]:
@@ -124,8 +133,8 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
         for people in ("crowd", "experts"):
             for side in SIDES:
                 row[f"{people} {side} R-P"] = f"{method.judged(people, 'r_precision', side):.1f}"
-        row["val RSUM"] = f"{method.val:.1f}"
-        row["seconds"] = f"{method.mean('wall_s'):.0f}"
+        row["val RSUM"] = "" if method.val is None else f"{method.val:.1f}"
+        row["CPU seconds"] = f"{method.mean('processor_s'):.0f}"
         row["seeds"] = str(len(method.lines))
         yield row
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from flickr8k_methods import PLAIN, RESULTS
-from methods_table import SIDES, Method, methods_of, read_lines
+from methods_table import SIDES, Method, judged_values, methods_of, read_lines
 from scipy.stats import kendalltau
 
 ANNOTATED = {"R@1": (1,), "R@5": (5,), "R@10": (10,), "RSUM": (1, 5, 10)}
@@ -107,10 +107,7 @@ def _judged(methods: Sequence[Method], people: str, metric: str) -> np.ndarray:
     """The same of a judged metric; queries without a relevant item do not count."""
     return _per_photo(
         [
-            [
-                [np.array(line["judged"][people][metric][side], np.float64) for side in SIDES]
-                for line in method.lines
-            ]
+            [[judged_values(line, people, metric, side) for side in SIDES] for line in method.lines]
             for method in methods
         ]
     )

@@ -33,9 +33,12 @@ def made_up_line(tables, name: str, seed: int, rank: int) -> dict:
     """100 photos with five captions, all at about one rank."""
     random = np.random.default_rng(seed)
     ranks = [(rank + random.integers(0, 3, size)).tolist() for size in (100, 500)]
-    sides = {"i2t": [0.5, None], "t2i": [1.0, 0.0]}
+    sides = {
+        "i2t": {"queries": [3], "values": [0.5]},
+        "t2i": {"queries": [0, 7], "values": [1.0, 0.0]},
+    }
     judged = {people: dict.fromkeys(tables.JUDGED, sides) for people in ("crowd", "experts")}
-    numbers = {"val": 300.0, "wall_s": 60.0}
+    numbers = {"val": 300.0, "processor_s": 60.0}
     return {"method": name, "seed": seed, "ranks": ranks, "judged": judged} | numbers
 
 
@@ -73,7 +76,8 @@ def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys
     lines = (tmp_path / "results.jsonl").read_text().splitlines()
     assert [json.loads(line)["method"] for line in lines] == [*bench.PLAIN, "csv_pretrained"]
     judged = json.loads(lines[-1])["judged"]["crowd"]["r_precision"]
-    assert len(judged["i2t"]) == len(json.loads(lines[-1])["ranks"][0])
+    assert judged["i2t"]["queries"]
+    assert len(judged["i2t"]["queries"]) == len(judged["i2t"]["values"])
     with (tmp_path / "table.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(lines)
     assert not list((tmp_path / "work" / "runs").iterdir())
