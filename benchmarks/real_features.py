@@ -299,19 +299,21 @@ def _read(source: Any, entry: Any) -> Any:
     return to_jpeg(source.read(entry).data, entry.key)
 
 
-def _encoders(
-    options: argparse.Namespace, method: str = "csv_pretrained_pcme"
-) -> tuple[Any, Any, Any]:
-    """Both encoders of a config, with other presets, and what they see of a photo."""
+def _encoders(options: argparse.Namespace, method: str | None = None) -> tuple[Any, Any, Any]:
+    """Both encoders of a config with other presets, and what they see of a photo.
+
+    Without a config they are those of the baselines: the last map of photos, and words.
+    """
     from keras_xmr.config.loader import find_config, load_config
     from keras_xmr.config.registry import build
 
     sets = [
         f"model.image.encoder.preset={options.image_preset}",
         f"model.text.encoder.preset={options.text_preset}",
+        *([] if method else ["model.image.encoder.levels=null"]),
         *options.set,
     ]
-    config = load_config(find_config(method), sets)
+    config = load_config(find_config(method or "csv_pretrained_nt_xent_local"), sets)
     towers = config.model.image, config.model.text
     image, text = (build("encoder", tower.encoder) for tower in towers)
     return image, text, config.data.image

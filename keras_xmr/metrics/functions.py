@@ -142,5 +142,5 @@ def as_score_matrices(scores: Any) -> ScoreMatrices:
     matrices = [as_array(matrix, "scores") for matrix in (scores if is_pair else (scores,))]
     for matrix in matrices:
         if matrix.dtype.kind not in "biuf":
-            raise ArgumentError(f"scores are numbers, not {matrix.dtype}")
+            raise ArgumentError(f"scores must be numbers, got {matrix.dtype}")
     return ScoreMatrices(*matrices)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data_pipelines.columns import Strings
 from data_pipelines.errors import UserError
 from data_pipelines.image_files import write_images
 from data_pipelines.options import DataOptions
@@ -33,6 +34,6 @@ def test_files_have_the_pixels_of_the_records(records, tmp_path):
 def test_names_stay_inside_the_folder(records, tmp_path, key):
     part = records.split("train")
     content = np.frombuffer(key.encode(), np.uint8)
-    part.index.columns.update(keys=content, first_key=np.array([0, len(content)]))
+    part.image_keys = Strings(content, np.array([0, len(content)]))
     with pytest.raises(UserError, match="leads out of the folder"):
         write_images(part, tmp_path / "out")

@@ -497,7 +497,7 @@ def test_from_two_runs_to_amended_judgements(tmp_path, capsys, monkeypatch):
         again = [[row["image"], row["caption"]] for row in csv.DictReader(file)]
     assert len(again) == 15
     assert not any(pair in again for pair in (first, second, third))
-    with pytest.raises(UserError, match="given twice"):
+    with pytest.raises(UserError, match="appears twice"):
         audit(runs[0].config, [folders[0], folders[0]])
     monkeypatch.setattr("os.sysconf", lambda name: 16)
     with pytest.raises(UserError, match="the scores of 2 models take"):

@@ -221,7 +221,7 @@ def test_a_relevance_file_that_is_a_folder_is_refused(tmp_path):
 )
 def test_a_run_that_has_no_place_is_refused_before_tensorflow(tmp_path, in_the_way, arguments):
     done = start(*arguments, cwd=tmp_path)
-    assert (done.returncode, done.stderr[:23]) == (1, "error: file: is no fold")
+    assert (done.returncode, done.stderr[:27]) == (1, "error: file is not a folder")
 
 
 def test_what_is_cheap_to_look_at_is_looked_at_before_tensorflow(tmp_path, monkeypatch):

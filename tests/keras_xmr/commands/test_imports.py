@@ -70,7 +70,7 @@ def test_metrics_judgements_relevance_and_rerankers_import_numpy_and_scipy_alone
 @pytest.mark.slow
 def test_searching_imports_nothing_of_the_training():
     python(
-        "import sys, keras_xmr.index.search, keras_xmr.index.model, keras_xmr.commands.search\n"
+        "import sys, keras_xmr.index.search, keras_xmr.index.run_model, keras_xmr.commands.search\n"
         "assert not [name for name in sys.modules if name.startswith('keras_xmr.training')]"
     )
 

@@ -429,7 +429,7 @@ def test_all_methods_on_scenes_can_be_compared():
 def test_plans_that_make_no_sense(tmp_path):
     for patterns, seeds, overrides, says in (
         (["scenes_pcem"], [0], [], "Did you mean 'scenes_pcme'"),
-        (["nothing_*"], [0], [], "'nothing_\\*' names"),
+        (["nothing_*"], [0], [], "no config matches 'nothing_\\*'"),
         (["scenes_vsepp", "scenes_vse*"], [0], [], "both named 'scenes_vsepp'"),
         (["scenes_pcme"], [1, 1], [], "duplicate seed"),
         (["scenes_pcme"], [0], ["seed=3"], "use --seeds"),
@@ -587,7 +587,7 @@ def test_another_evaluation_is_done_again(tmp_path):
         (["compare", "--runs=a", "--seeds=1"], "--seeds needs --configs"),
         (["compare", "--config=scenes_pcme"], "Did you mean '--configs'?"),
         (["compare", "--runs=saved_models/a"], "saved_models/a holds no run"),
-        (["compare", "--configs=scenes_pcem"], "error: --configs: there is no file scenes_pcem"),
+        (["compare", "--configs=scenes_pcem"], "error: --configs: scenes_pcem is neither a file"),
     ],
 )
 def test_mistakes_on_the_command_line(tmp_path, monkeypatch, capsys, arguments, says):

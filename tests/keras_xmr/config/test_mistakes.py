@@ -144,7 +144,7 @@ RETURNED = [
     # A metric and a re-ranker
     (METRIC, "float(scores.mean())", ["Mine returned float for 3 queries", "shape (3,)"]),
     (METRIC, "scores", ["Mine returned float32 of shape (3, 5)", "shape (3,)"]),
-    (RERANKER, "scores", ["Mine.rerank returned something else", "Reranked(image_to_text"]),
+    (RERANKER, "scores", ["Mine.rerank must return", "Reranked(image_to_text"]),
 ]
 
 

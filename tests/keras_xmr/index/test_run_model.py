@@ -182,7 +182,7 @@ def assert_same_weights(model, whole):
 def test_a_matcher_that_does_not_stand_alone_comes_with_the_whole_model(trained, monkeypatch):
     monkeypatch.setattr("keras_xmr.index.run_model.is_independent", lambda config: False)
     model = RunModel(trained.folder.path)
-    assert model.matcher is model._whole.matcher
+    assert model.matcher is model._complete_model.matcher
     assert_same_weights(model, trained.model)
 
 

@@ -135,5 +135,5 @@ def test_a_config_names_the_judgements_of_the_data_set(tmp_path):
     (tmp_path / "CrowdFlowerAnnotations.txt").unlink()
     with pytest.raises(ConfigError, match=r"'crowd' comes from .*CrowdFlower.* does not exist"):
         load_config(find_config("flickr8k_pretrained"), [root])
-    with pytest.raises(ConfigError, match=r"there is no file 'crowd'"):
+    with pytest.raises(ConfigError, match=r"'crowd' does not exist"):
         load_config(find_config("csv_pretrained"), ["evaluation.judgements=[crowd]"])
