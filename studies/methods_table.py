@@ -140,10 +140,11 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
 
 
 def print_tables(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Prints a table in Markdown: the columns of `rows_of` but single recalls and validation."""
+    """Prints a table in Markdown: some columns of `rows_of`; `write_csv` has all."""
     rows = list(rows_of(methods_of(lines)))
     columns = dict.fromkeys(column for row in rows for column in row)
-    shown = [column for column in columns if column not in (*RECALLS, "val RSUM")]
+    hidden = (*RECALLS, f"to {_LABELS['cca']}", "val RSUM")
+    shown = [column for column in columns if column not in hidden]
     print(f"| {' | '.join(shown)} |")
     print(f"| ---: | --- |{' ---: |' * (len(shown) - 2)}")
     for row in rows:

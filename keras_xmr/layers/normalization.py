@@ -49,11 +49,7 @@ class GroupNormalization(keras.layers.GroupNormalization):
     That of Keras takes moments over height, width and the channels of a group at once, an order
     for which TensorFlow on a CPU has no fast sum. Here places come first, and the few channels
     that are left last: two thirds of the time with the gradient on maps of 16 x 16, and the same
-    on those of 4 x 4. Inputs and outputs are (B, H, W, C).
-
-    Args:
-        groups: Groups of channels.
-        **options: Passed on to `keras.layers.GroupNormalization`, but for `axis`.
+    on those of 4 x 4. Inputs and outputs are (B, H, W, C). Options are those of Keras but `axis`.
     """
 
     def call(self, inputs: Any) -> Any:
