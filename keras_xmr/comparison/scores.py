@@ -19,7 +19,7 @@ from keras_xmr.metrics.bootstrap import (
     holm,
 )
 from keras_xmr.metrics.functions import as_score_matrices
-from keras_xmr.metrics.names import RSUM, metric_title
+from keras_xmr.metrics.names import metric_title
 from keras_xmr.metrics.ranking import RECALL_AT
 from keras_xmr.metrics.retrieval import evaluate_scores
 from keras_xmr.reporting.table import Table
@@ -66,8 +66,7 @@ class ScoreComparison:
         rows = []
         for name, metric in self.metrics.items():
             d = metric.difference
-            side, _, rest = name.partition("_")
-            title = metric_title(name) if name == RSUM else f"{side} {metric_title(rest)}"
+            title = metric_title(name).replace("\n", " ")
             numbers = [f"{100 * value:.1f}" for value in metric.values]
             numbers += [f"{100 * d.value:+.2f}", f"{100 * d.low:+.2f} to {100 * d.high:+.2f}"]
             numbers += [f"{metric.p_holm:.4f}", f"{100 * metric.smallest_effect:.2f}"]

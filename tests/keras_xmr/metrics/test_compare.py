@@ -87,6 +87,8 @@ def test_tables_for_papers():
     assert markdown[0] == "### my_second minus my_first; runs: 1 and 1"
     assert markdown[2].startswith("| metric | my_first | my_second | difference | 95 % interval |")
     assert {line.count("|") for line in markdown[2:]} == {8}
+    titles = [line.split(" | ")[0].strip("| ") for line in markdown[4:]]
+    assert titles[:4] == ["i2t R@1", "i2t R@5", "i2t R@10", "i2t R-P"]
     latex = found.latex()
     assert r"my\_first & my\_second & difference & 95 \% interval" in latex
     assert latex.count(r"\\") == 2 * 5 + 1 + 1
