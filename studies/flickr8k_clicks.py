@@ -17,7 +17,7 @@ Intervals are 95 %, by bootstrap over photos and draws. Writes a line for each r
 
     python studies/flickr8k_clicks.py --run=saved_models/flickr8k_pretrained
     python studies/flickr8k_clicks.py --results=studies/results/flickr8k_clicks.jsonl \\
-        --figure=docs/clicks.png
+        --figure=docs/results/clicks.png
 """
 
 from __future__ import annotations
@@ -256,11 +256,10 @@ def study(test: Test, model: str) -> Iterator[dict[str, Any]]:
 
 def embedded(run: Path) -> Test:
     """The test split by the model of a run, with the crowd's judgements."""
-    from keras_xmr.training.kept_features import with_features
-
     from data_pipelines.records import Records
     from keras_xmr.index.calibration import SplitQueries
     from keras_xmr.index.run_model import RunModel
+    from keras_xmr.runs.frozen_features import with_features
 
     model = RunModel(run)
     records = with_features(

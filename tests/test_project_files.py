@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
+from imported_names import missing_names
 
 import keras_xmr
 
@@ -68,6 +69,12 @@ def dataclasses_of_arrays() -> Iterator[tuple[str, ast.expr]]:
                     for decorator in node.decorator_list:
                         if ast.unparse(decorator).startswith("dataclass"):
                             yield f"{path.relative_to(ROOT)}: {node.name}", decorator
+
+
+def test_studies_and_benchmarks_import_names_that_exist():
+    """Some import what they need in functions that no other test calls."""
+    for path in (p for folder in ("benchmarks", "studies") for p in (ROOT / folder).glob("*.py")):
+        assert not missing_names(path.read_text("utf-8")), path.name
 
 
 def test_data_classes_of_arrays_are_not_compared_by_their_arrays():
