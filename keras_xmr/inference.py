@@ -25,10 +25,10 @@ from keras_xmr.evaluation.arrays import TILE
 from keras_xmr.evaluation.embed import Arrays, embed_batches, embed_captions
 from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.matchers.base import Side
-from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
+from keras_xmr.model.build import PHOTOS, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.folder import RunFolder, load_run
-from keras_xmr.runs.loading import load_trained
+from keras_xmr.runs.loading import load_retriever
 from keras_xmr.runs.pretrained import OUTPUT, pretrained_run
 
 
@@ -81,9 +81,7 @@ def pretrained(model: str | Path, output: str | Path = OUTPUT) -> LoadedRun:
     folder = pretrained_run(model, Path(output))
     config = load_run(folder)
     tokenizer = restore_tokenizer(config, folder)
-    built = build_model(config, PHOTOS, tokenizer, pretrained=False)
-    load_trained(built.without_optimizer(), config, RunFolder(config))
-    return LoadedRun(config, built, tokenizer)
+    return LoadedRun(config, load_retriever(config, PHOTOS, tokenizer), tokenizer)
 
 
 class LoadedRun:

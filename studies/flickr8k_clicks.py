@@ -35,8 +35,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 from scipy.optimize import minimize
 
-from keras_xmr.index.learning import FOLDS, Marked, choose, fit, order_shares, unit_rows
+from keras_xmr.index.learning import Marked, choose, fit, order_shares, score_held_out
 from keras_xmr.judgements.flickr8k import read_ratings
+from keras_xmr.vectors import unit_rows
 
 CLICKS = (10, 30, 100, 300)
 DRAWS = 8
@@ -207,14 +208,13 @@ def _best(
     """What was fitted with the value that is best on clicked queries held out."""
     base = order_shares(marked, _scores(marked, marked.queries))
     counted = ~np.isnan(base)
-    drawn = np.random.default_rng(0).permutation(len(base))
-    folds = [np.isin(marked.query_of, some) for some in np.array_split(drawn, FOLDS) if len(some)]
     best, most = (values[-1] if always else None), (-np.inf if always else base[counted].mean())
-    for value in values if counted.sum() > 1 and len(folds) > 1 else ():
-        held_out = np.empty(len(marked.right))
-        for fold in folds:
-            own = fitted(marked.part(~fold), value)
-            held_out[fold] = _scores(marked, own(marked.queries))[fold]
+    for value in values if counted.sum() > 1 else ():
+        held_out = score_held_out(
+            marked,
+            lambda part, value=value: fitted(part, value),
+            lambda query: _scores(marked, query(marked.queries)),
+        )
         share = order_shares(marked, held_out)[counted].mean()
         if share > most:
             best, most = value, share
@@ -275,7 +275,7 @@ def embedded(run: Path) -> Test:
     for (photo, caption), grade in zip(ratings.pairs, ratings.grades(), strict=True):
         if photo in images and caption in captions:
             judged[captions[caption], images[photo]] = grade > 0
-    units = unit_rows(found.images["mean"]), unit_rows(found.captions["mean"])
+    units = [unit_rows(np.asarray(e["mean"], np.float64)) for e in (found.images, found.captions)]
     return Test(*units, np.asarray(found.groups), judged)
 
 

@@ -102,9 +102,9 @@ def lines(results: Sequence[dict[str, Any]]) -> Iterator[str]:
 def main() -> None:
     """Computes and prints the table."""
     from data_pipelines.records import Records
-    from keras_xmr.index.learning import unit_rows
     from keras_xmr.index.marked import embed_texts
     from keras_xmr.index.run_model import RunModel
+    from keras_xmr.vectors import unit_rows
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -119,7 +119,7 @@ def main() -> None:
     test = embedded(options.run)
     kept = says & (np.bincount(test.owner, says, minlength=len(test.photos)) >= 3)[test.owner]
     changed = [WORD.sub(NAME, text) for text, is_kept in zip(texts, kept, strict=True) if is_kept]
-    named = Named.of(test, says, unit_rows(embed_texts(model, changed)["mean"]))
+    named = Named.of(test, says, unit_rows(embed_texts(model, changed)["mean"].astype(np.float64)))
     results = [{"model": options.run.name, **result} for result in study(named)]
     options.output.write_text("".join(f"{json.dumps(each)}\n" for each in results), "utf-8")
     print("\n".join(lines(results)))

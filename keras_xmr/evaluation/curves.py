@@ -12,6 +12,7 @@ from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import evaluate_direction, positive_ranks
 from keras_xmr.metrics.names import METRICS
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
+from keras_xmr.vectors import unit_rows
 
 ZETAS = (0, 1, 2, 3, 4, 5, 6)
 
@@ -152,8 +153,7 @@ def set_correlation(points: np.ndarray) -> np.ndarray:
     Returns:
         Float (K, K); off its diagonal, 1 is a collapsed set and 0 an orthogonal one.
     """
-    norms = np.linalg.norm(points, axis=2, keepdims=True)
-    unit = points / np.maximum(norms, 1e-12)
+    unit = unit_rows(points)
     cosines: np.ndarray = np.einsum("nkd,nld->kl", unit, unit, dtype=np.float64) / len(points)
     return cosines
 

@@ -13,7 +13,7 @@ from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import RSUM, evaluate_scores, measure
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
-from keras_xmr.training.cca_start import unit_rows
+from keras_xmr.vectors import unit_rows
 
 LINEAR = "linear model (CCA)"
 """The row of the linear model."""

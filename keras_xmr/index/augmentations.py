@@ -40,6 +40,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_xmr.index.embedding_arrays import Arrays
+from keras_xmr.vectors import unit_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +86,6 @@ def _double(embedding: Arrays) -> Arrays:
 def _rows(vectors: np.ndarray) -> np.ndarray:
     vectors = vectors if vectors.ndim == 3 else vectors[:, None]
     return np.ascontiguousarray(vectors, np.float32)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def _squares(vectors: np.ndarray) -> np.ndarray:
@@ -161,7 +158,7 @@ def _square_and_mean(embedding: Arrays) -> np.ndarray:
 def _mahalanobis_with_cosine(embedding: Arrays, reference: Reference) -> np.ndarray:
     temperature, scale = (reference.constants[n] for n in ("temperature", "cosine_scale"))
     distance = temperature * _signs(_precisions(embedding))
-    return _join(distance, scale * _unit(embedding["mean"]))
+    return _join(distance, scale * unit_rows(embedding["mean"]))
 
 
 def _smoothed(embedding: Arrays, reference: Reference) -> np.ndarray:
@@ -181,12 +178,12 @@ def _below(embedding: Arrays, reference: Reference) -> np.ndarray:
 
 def _points(embedding: Arrays) -> np.ndarray:
     points = embedding["points"] if "points" in embedding else embedding["mean"][:, None]
-    return _unit(points)
+    return unit_rows(points)
 
 
 def _token_means(embedding: Arrays) -> np.ndarray:
     mask = embedding["mask"][..., None]
-    return _unit(np.sum(embedding["tokens"] * mask, axis=1))
+    return unit_rows(np.sum(embedding["tokens"] * mask, axis=1))
 
 
 def _sample_means(embedding: Arrays) -> np.ndarray:
@@ -199,7 +196,7 @@ def _squared_samples(embedding: Arrays) -> np.ndarray:
 
 
 AUGMENTATIONS: Mapping[str, Augmentation] = {
-    "mean_cosine": Augmentation(lambda g: _unit(g["mean"]), lambda q, _: _unit(q["mean"])),
+    "mean_cosine": Augmentation(lambda g: unit_rows(g["mean"]), lambda q, _: unit_rows(q["mean"])),
     "mean_l2": Augmentation(lambda g: _near(g["mean"]), lambda q, _: _add_one(q["mean"])),
     "order": Augmentation(
         lambda g: _join(_near(g["mean"]), g["mean"].sum(axis=-1, keepdims=True)), _below
@@ -216,7 +213,7 @@ AUGMENTATIONS: Mapping[str, Augmentation] = {
     ),
     "mahalanobis": Augmentation(_square_and_mean, lambda q, _: _signs(_precisions(q))),
     "mahalanobis_cosine": Augmentation(
-        lambda g: _join(_square_and_mean(g), _unit(g["mean"])), _mahalanobis_with_cosine
+        lambda g: _join(_square_and_mean(g), unit_rows(g["mean"])), _mahalanobis_with_cosine
     ),
     "smoothed_mahalanobis": Augmentation(_square_and_mean, _smoothed),
     "sample_means": Augmentation(

@@ -18,12 +18,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
 from keras_xmr.index.embedding_arrays import Arrays
+from keras_xmr.vectors import unit_rows
 
 PENALTIES = (1.0, 3.0, 10.0)
 SHARPNESSES = (1.0, 2.0, 4.0)
@@ -83,8 +86,9 @@ class Change:
             embedding: Points or Gaussians, with `mean` (N, D). Only the means change.
         """
         mean = np.asarray(embedding["mean"])
-        length = np.linalg.norm(mean.astype(np.float64), axis=1, keepdims=True)
-        rows = unit_rows(mean)
+        exact = mean.astype(np.float64)
+        length = np.linalg.norm(exact, axis=1, keepdims=True)
+        rows = unit_rows(exact)
         moved = rows + _likeness(rows, self.queries, self.sharpness) @ self.directions
         return {**embedding, "mean": (length * unit_rows(moved)).astype(mean.dtype)}
 
@@ -133,12 +137,9 @@ def choose(marked: Marked, score: Score) -> Choice:
     if len(counted) < 2:
         return as_it_is
     better, errors = [as_it_is], [0.0]
-    drawn = np.random.default_rng(0).permutation(len(base))
-    folds = [np.isin(marked.query_of, some) for some in np.array_split(drawn, FOLDS) if len(some)]
     for sharpness, penalty in itertools.product(SHARPNESSES, PENALTIES):
-        held_out = np.empty(len(marked.right))
-        for fold in folds:
-            held_out[fold] = score(fit(marked.part(~fold), penalty, sharpness))[fold]
+        learned = partial(fit, penalty=penalty, sharpness=sharpness)
+        held_out = score_held_out(marked, learned, score)
         gains = (order_shares(marked, held_out) - base)[counted]
         error = gains.std(ddof=1) / np.sqrt(len(gains))
         if gains.mean() > error:
@@ -175,6 +176,24 @@ def fit(marked: Marked, penalty: float, sharpness: float) -> Change:
     return Change(marked.queries[rows].astype(np.float32), directions.astype(np.float32), sharpness)
 
 
+def score_held_out(
+    marked: Marked, learn: Callable[[Marked], Any], score: Callable[[Any], np.ndarray]
+) -> np.ndarray:
+    """Scores the marks of each fold of queries by a result learned from the other folds, (N,).
+
+    Args:
+        marked: The marks.
+        learn: Learns from some marks.
+        score: Scores all marks by the result (N,).
+    """
+    drawn = np.random.default_rng(0).permutation(len(marked.queries))
+    scores = np.empty(len(marked.right))
+    for queries in np.array_split(drawn, min(FOLDS, len(drawn))):
+        fold = np.isin(marked.query_of, queries)
+        scores[fold] = score(learn(marked.part(~fold)))[fold]
+    return scores
+
+
 def order_shares(marked: Marked, scores: np.ndarray) -> np.ndarray:
     """The share of pairs of a right and a wrong photo in the right order, per query (M,).
 
@@ -188,12 +207,6 @@ def order_shares(marked: Marked, scores: np.ndarray) -> np.ndarray:
             gaps = right[:, None] - wrong
             shares[row] = np.mean((gaps > 0) + 0.5 * (gaps == 0))
     return shares
-
-
-def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Rows (N, D) at unit length, float64; rows of zeros stay."""
-    rows = np.asarray(vectors, np.float64)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
 def _likeness(rows: np.ndarray, others: np.ndarray, sharpness: float) -> np.ndarray:

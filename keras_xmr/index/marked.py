@@ -11,10 +11,11 @@ import numpy as np
 from data_pipelines.errors import UserError
 from keras_xmr.index.embedding_arrays import concatenate
 from keras_xmr.index.learned import Learned, forget
-from keras_xmr.index.learning import MOST, Change, Choice, Marked, choose, fit, unit_rows
+from keras_xmr.index.learning import MOST, Change, Choice, Marked, choose, fit
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.judgements.files import read_csv
 from keras_xmr.judgements.names import known_name, one_line
+from keras_xmr.vectors import unit_rows
 
 _BATCH = 64
 
@@ -69,11 +70,14 @@ def learn(index: PhotoIndex, model: Any, path: Path) -> Report:
     texts = list(dict.fromkeys(text for _, text in marks))
     photos = list(dict.fromkeys(id_ for id_, _ in marks))
     queries, gallery = embed_texts(model, texts), index.embeddings(photos)
-    rows = np.array([(photos.index(id_), texts.index(text)) for id_, text in marks])
-    photo_of, query_of = rows.T
+    photo_rows, text_rows = ({item: n for n, item in enumerate(items)} for items in (photos, texts))
+    photo_of = np.array([photo_rows[id_] for id_, _ in marks])
+    query_of = np.array([text_rows[text] for _, text in marks])
     right = np.array(list(marks.values())) > 0
-    units = unit_rows(queries["mean"]), unit_rows(gallery["mean"])
-    marked = Marked(*units, query_of, photo_of, right)
+    query_units, photo_units = (
+        unit_rows(np.asarray(each["mean"], np.float64)) for each in (queries, gallery)
+    )
+    marked = Marked(query_units, photo_units, query_of, photo_of, right)
 
     def score(change: Change | None) -> np.ndarray:
         changed = queries if change is None else change.apply(queries)

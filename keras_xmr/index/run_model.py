@@ -33,11 +33,11 @@ from keras_xmr.index.partial_loading import (
 )
 from keras_xmr.matchers.base import Matcher, Side
 from keras_xmr.model.attention import ImageAttention
-from keras_xmr.model.build import PHOTOS, build_model, restore_tokenizer
+from keras_xmr.model.build import PHOTOS, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.runs.folder import RunFolder, load_run
-from keras_xmr.runs.loading import load_trained
+from keras_xmr.runs.loading import load_retriever
 
 
 class RunModel:
@@ -109,9 +109,7 @@ class RunModel:
 
     @cached_property
     def _complete_model(self) -> Retriever:
-        model = build_model(self.config, PHOTOS, self.tokenizer, pretrained=False)
-        load_trained(model.without_optimizer(), self.config, self.folder)
-        return model
+        return load_retriever(self.config, PHOTOS, self.tokenizer)
 
     @property
     def kind(self) -> str:

@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 
 from keras_xmr.index.answer_sets import centre_and_scale, group_weights, low_quantile
+from keras_xmr.vectors import unit_rows
 
 LEVEL = 0.9
 """The share of counts within their interval, and of present queries that are not absent."""
@@ -517,5 +518,4 @@ def likely_right(similarity: np.ndarray, scale: SimilarityScale) -> tuple[np.nda
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
     """Centres vectors, and scales them to unit length."""
-    centred = vectors - vectors.mean(axis=0)
-    return np.asarray(centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12))
+    return unit_rows(vectors - vectors.mean(axis=0))

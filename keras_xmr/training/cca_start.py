@@ -25,6 +25,7 @@ from keras_xmr.pooling import Projection
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
 from keras_xmr.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.training.laplace import last_layer_posterior
+from keras_xmr.vectors import unit_rows
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -185,11 +186,6 @@ def _rsum(cca: CanonicalCorrelations, choice: Projections, split: Averages) -> f
     images = unit_rows((split.images - cca.image_mean) @ choice.image)
     captions = unit_rows((split.captions - cca.caption_mean) @ choice.caption)
     return evaluate_scores(images @ captions.T, split.judgements).summary["rsum"]
-
-
-def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Rows (N, D) on the unit sphere; rows of zeros stay."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def averages_of_split(

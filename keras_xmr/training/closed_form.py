@@ -12,7 +12,8 @@ from keras_xmr.config.schema import Config
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.pooling import Pooling, Projection
-from keras_xmr.training.cca_start import averages_of_split, unit_rows
+from keras_xmr.training.cca_start import averages_of_split
+from keras_xmr.vectors import unit_rows
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
+from keras_xmr.vectors import unit_rows
 
 STRENGTHS = tuple(10.0**power for power in range(-3, 4))
 """Ridges that are tried, as multiples of the mean square of a feature."""
@@ -48,8 +49,8 @@ def held_out_log_ranks(
                 [options.directions],
             )
         )
-        left = _unit((images[held] - cca.image_mean) @ maps.image)
-        right = _unit((captions[held_captions] - cca.caption_mean) @ maps.caption)
+        left = unit_rows((images[held] - cca.image_mean) @ maps.image)
+        right = unit_rows((captions[held_captions] - cca.caption_mean) @ maps.caption)
         scores, own = left @ right.T, _places(held)[image_ids[held_captions]]
         annotated = scores[own, np.arange(len(own))]
         best = np.full(len(left), -np.inf)
@@ -102,7 +103,3 @@ def _ridges(inputs: np.ndarray, values: np.ndarray) -> Iterator[tuple[np.ndarray
 def _places(kept: np.ndarray) -> np.ndarray:
     """The row of each item among those that are kept, (N,)."""
     return np.cumsum(kept) - 1
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

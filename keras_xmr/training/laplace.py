@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
+from keras_xmr.vectors import unit_rows
+
 # Precisions of the prior that are tried.
 _PRECISIONS = np.geomspace(1e-6, 1e8, 141)
 
@@ -73,7 +75,7 @@ def curvature(embeddings: np.ndarray, others: np.ndarray, temperature: float) ->
         others: Those of the other side (M, D).
         temperature: That of InfoNCE.
     """
-    candidates, total = _unit(others), np.zeros((embeddings.shape[1],) * 2)
+    candidates, total = unit_rows(others), np.zeros((embeddings.shape[1],) * 2)
     for first in range(0, len(embeddings), _ROWS):
         total += _row_curvature(embeddings[first : first + _ROWS], candidates, temperature)
     return total
@@ -82,7 +84,7 @@ def curvature(embeddings: np.ndarray, others: np.ndarray, temperature: float) ->
 def _row_curvature(
     embeddings: np.ndarray, candidates: np.ndarray, temperature: float
 ) -> np.ndarray:
-    units = _unit(embeddings)
+    units = unit_rows(embeddings)
     weights = 1.0 / np.square(embeddings).sum(axis=1) / temperature**2
     cosines = units @ candidates.T
     shares = softmax(cosines / temperature, axis=1)
@@ -103,7 +105,3 @@ def _evidence(
     determinant = dimension * np.log(by_input + root).sum() + width * np.log(by_output + root).sum()
     prior = kernel.size * np.log(precision) - precision * np.square(kernel).sum()
     return float(0.5 * (prior - determinant))
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

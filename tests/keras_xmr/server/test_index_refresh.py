@@ -13,7 +13,7 @@ from small_index import StubEmbedder, photo, small_index
 from data_pipelines.errors import UserError
 from keras_xmr.index import PhotoIndex, Searcher
 from keras_xmr.index.learned import LEARNED, Learned, forget
-from keras_xmr.index.learning import Change, unit_rows
+from keras_xmr.index.learning import Change
 from keras_xmr.index.query import Query
 from keras_xmr.server import index_refresh, process
 from keras_xmr.server.batching import BatchingEmbedder
@@ -21,6 +21,7 @@ from keras_xmr.server.errors import OverloadedError
 from keras_xmr.server.request_models import SearchRequest
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
+from keras_xmr.vectors import unit_rows
 
 ASKED = SearchRequest(texts=("red",), count=100)
 
