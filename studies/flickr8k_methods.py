@@ -1,10 +1,9 @@
 """All methods of the papers on Flickr8K, beside plain baselines on the same features.
 
-Every method is a config of `csv_pretrained*` on the data of Flickr8K: the same frozen
-encoders, the same number of epochs, a rate that was chosen on the validation split (which is also
-what chooses the epoch). Baselines (benchmarks/baselines.py) see the averaged features and are tuned
-on the same split. Test is measured once per run: recalls by the annotated pairs, and what the crowd
-and the experts judged.
+Every method is a config of `csv_pretrained*` on the data of Flickr8K: the same frozen encoders, the
+same rate and number of epochs; the validation split chooses the epoch. Baselines
+(benchmarks/baselines.py) see the averaged features and are tuned on the same split. Test is
+measured once per run: recalls by the annotated pairs, and what the crowd and the experts judged.
 
 A line per run is appended to `--results`; what has a line is not run again, so a study that was
 stopped goes on. Seeds come last: with fewer, all methods have as many. `--table` alone prints the
@@ -30,10 +29,22 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-from methods_table import JUDGED, SIDES, print_tables, read_lines, write_csv
 
-sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
-from baselines import BASELINES, Pairs
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from baselines import BASELINES, Pairs, recalls
+from methods_table import (
+    JUDGED,
+    RESULTS,
+    SHORTEST_FIRST,
+    SIDES,
+    methods_of,
+    print_table,
+    read_lines,
+    rows_of,
+    write_csv,
+)
+from plain_orders import shortest_first
 
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import SplitRecords
@@ -43,9 +54,7 @@ from keras_xmr.evaluation import evaluate_split
 from keras_xmr.evaluation.evaluate import evaluate_matrices
 from keras_xmr.metrics.functions import as_score_matrices
 from keras_xmr.pipeline import Run
-from keras_xmr.uncertainty.sigma import few_words
 
-SHORTEST_FIRST = "shortest_first"
 WITHOUT_SEEDS = ("ridge", "cca", SHORTEST_FIRST)
 PLAIN = ("chance", *WITHOUT_SEEDS, "dual_encoder")
 METHODS = (
@@ -78,7 +87,6 @@ METHODS = (
         )
     ),
 )
-RESULTS = Path(__file__).parent / "results" / "flickr8k_methods.jsonl"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -86,10 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.flickr8k:
         _run_missing(options)
-    lines = read_lines(options.results)
-    print_tables(lines)
+    rows = list(rows_of(methods_of(read_lines(options.results))))
+    print_table(rows)
     if options.csv:
-        write_csv(lines, options.csv)
+        write_csv(rows, options.csv)
 
 
 def _run_missing(options: argparse.Namespace) -> None:
@@ -107,12 +115,19 @@ def _run_missing(options: argparse.Namespace) -> None:
 def _append(line: dict[str, Any], path: Path) -> None:
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
-    rsum = sum(100 * np.mean(np.array(r) <= k) for r in line["ranks"] for k in (1, 5, 10))
+    rsum = recalls(tuple(map(np.array, line["ranks"]))).sum()
     print(f"{line['method']} seed {line['seed']}: test RSUM {rsum:.1f}", flush=True)
 
 
-def _config(method: str, seed: int, options: argparse.Namespace) -> Config:
-    """The config of a method with the data and the judgements of Flickr8K."""
+def _config(method: str, seed: int, options: argparse.Namespace, *last: str) -> Config:
+    """The config of a method with the data and the judgements of Flickr8K.
+
+    Args:
+        method: The name of the config.
+        seed: The seed.
+        options: Those of the command line.
+        *last: Further texts `key=value`, which come last.
+    """
     work = options.work
     sets = [
         f"data.source={{name: flickr8k, root: {json.dumps(str(options.flickr8k))}}}",
@@ -124,6 +139,7 @@ def _config(method: str, seed: int, options: argparse.Namespace) -> Config:
         f"model.image.encoder.preset={options.image_preset}",
         f"model.text.encoder.preset={options.text_preset}",
         *options.set,
+        *last,
     ]
     return load_config(find_config(method), sets)
 
@@ -157,8 +173,10 @@ def _lines_of_baselines(
     """Measures baselines on the features of `csv_pretrained`."""
     if not names:
         return
-    config = _config("csv_pretrained", seed, options)
-    config = config.model_copy(update={"name": f"features-seed{seed}"})
+    # Nothing is trained: its poolings average the features, which the run computes.
+    config = _config(
+        "csv_pretrained", seed, options, f"name=features-seed{seed}", "train.phases=[]"
+    )
     run = _prepared(config)
     run.train()
     splits = [run.embedded_records.split(name) for name in ("train", "val", "test")]
@@ -166,7 +184,7 @@ def _lines_of_baselines(
     for name in names:
         begin = time.perf_counter(), time.process_time()
         if name == SHORTEST_FIRST:
-            val, scores = None, _shortest_first(splits[2])
+            val, scores = None, shortest_first(splits[2].texts, len(splits[2]))[0]
         else:
             val, scores = BASELINES[name](*pairs, seed)
         seconds = _seconds(begin)
@@ -197,28 +215,24 @@ def _pairs(run: Run, split: SplitRecords) -> Pairs:
     return Pairs(images.astype(np.float64), texts.astype(np.float64), split.caption_image)
 
 
-def _shortest_first(split: SplitRecords) -> np.ndarray:
-    """The shortest captions first, whatever the photo; ties and photos by chance."""
-    ties = np.random.default_rng(0).random((len(split), split.num_captions)) / 2
-    return few_words(split.texts)[None, :] + ties
-
-
 def _line(method: str, seed: int, val: float | None, evaluation: Any) -> dict[str, Any]:
     """Results of a run: ranks by the annotated pairs, and human judgements per query."""
-    own = evaluation.matchers[0].measured
-    sides = [(own.metrics.image_to_text, own.metrics.text_to_image)]
-    ranks = [side.values["rank"].astype(int).tolist() for side in sides[0]]
+    measured = evaluation.matchers[0].measured
+    ranks = [getattr(measured.metrics, name).values["rank"] for name in SIDES.values()]
     judged = {
         people: {
             metric: {
-                side: _known(getattr(own.extra[people], name).values[metric])
+                side: _known(getattr(measured.extra[people], name).values[metric])
                 for side, name in SIDES.items()
             }
             for metric in JUDGED
         }
         for people in ("crowd", "experts")
     }
-    return {"method": method, "seed": seed, "val": val, "ranks": ranks, "judged": judged}
+    return {
+        **{"method": method, "seed": seed, "val": val, "judged": judged},
+        "ranks": [side.astype(int).tolist() for side in ranks],
+    }
 
 
 def _known(values: np.ndarray) -> dict[str, list[float]]:

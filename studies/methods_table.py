@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from keras_xmr.metrics.bootstrap import Difference, Estimate, mean_of_runs, resampled_means
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+from baselines import recalls
+from real_tables import resampled_photos
+
+from keras_xmr.metrics.bootstrap import Difference, Estimate, mean_of_runs
+
+RESULTS = Path(__file__).parent / "results" / "flickr8k_methods.jsonl"
+SHORTEST_FIRST = "shortest_first"
+NO_MODEL = ("chance", SHORTEST_FIRST)
 JUDGED = ("r_precision", "map_at_r")
 SIDES = {"i2t": "image_to_text", "t2i": "text_to_image"}
 RECALLS = tuple(f"{side} R@{k}" for side in SIDES for k in (1, 5, 10))
 _LABELS = {
     "chance": "chance",
-    "shortest_first": "captions ordered by length (ignores the image)",
+    SHORTEST_FIRST: "captions ordered by length (ignores the image)",
     "ridge": "ridge regression",
     "cca": "CCA",
     "dual_encoder": "linear dual encoder, tuned",
@@ -47,16 +56,14 @@ class Method:
     @cached_property
     def recalls(self) -> np.ndarray:
         """R@1, R@5, R@10 of both directions and RSUM, in percent, (runs, 7)."""
-        hits = [
-            [100 * np.mean(r <= k) for r in _ranks(line) for k in (1, 5, 10)] for line in self.lines
-        ]
-        return np.c_[np.array(hits), np.sum(hits, axis=1)]
+        values = np.array([recalls(_ranks(line)) for line in self.lines])
+        return np.c_[values, values.sum(axis=1)]
 
     @cached_property
     def rsum(self) -> Estimate:
         """RSUM over photos that are resampled with their captions, and over seeds."""
-        resampled = np.stack([_resampled_rsum(line) for line in self.lines], axis=1)
-        return mean_of_runs(self.recalls[:, -1], resampled)
+        resampled = [resampled_photos(*map(_hits, _ranks(line))) for line in self.lines]
+        return mean_of_runs(self.recalls[:, -1], np.stack(resampled, axis=1))
 
     @property
     def val(self) -> float | None:
@@ -64,19 +71,10 @@ class Method:
         values = [line["val"] for line in self.lines]
         return None if None in values else float(np.mean(values))
 
-    def mean(self, key: str) -> float:
-        """The mean over runs of a number of their lines."""
-        return float(np.mean([line[key] for line in self.lines]))
-
     def judged(self, people: str, metric: str, side: str) -> float:
         """The mean of a judged metric over queries and runs, in percent."""
         values = [judged_values(line, people, metric, side) for line in self.lines]
         return 100 * float(np.nanmean(values))
-
-    @property
-    def interval(self) -> Difference:
-        """RSUM with its interval."""
-        return self.rsum.difference()
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -124,7 +122,7 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     for method, group in zip(methods, groups_of(methods), strict=True):
         row = {"group": str(group), "method": method.label}
         row |= dict(zip(RECALLS, (f"{v:.1f}" for v in method.recalls.mean(axis=0)), strict=False))
-        row["RSUM"] = _cell(method.interval)
+        row["RSUM"] = _cell(method.rsum.difference())
         for name in ("cca", "dual_encoder"):
             if name in others and name != method.name:
                 row[f"to {_LABELS[name]}"] = _cell(
@@ -134,48 +132,42 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
             for side in SIDES:
                 row[f"{people} {side} R-P"] = f"{method.judged(people, 'r_precision', side):.1f}"
         row["val RSUM"] = "" if method.val is None else f"{method.val:.1f}"
-        row["CPU seconds"] = f"{method.mean('processor_s'):.0f}"
+        row["CPU seconds"] = f"{np.mean([line['processor_s'] for line in method.lines]):.0f}"
         row["seeds"] = str(len(method.lines))
         yield row
 
 
-def print_tables(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Prints a table in Markdown: some columns of `rows_of`; `write_csv` has all."""
-    rows = list(rows_of(methods_of(lines)))
-    columns = dict.fromkeys(column for row in rows for column in row)
+def print_table(rows: Sequence[Mapping[str, str]]) -> None:
+    """Prints some columns of `rows_of` in Markdown; `write_csv` has all."""
     hidden = (*RECALLS, f"to {_LABELS['cca']}", "val RSUM")
-    shown = [column for column in columns if column not in hidden]
+    shown = [column for column in _columns(rows) if column not in hidden]
     print(f"| {' | '.join(shown)} |")
     print(f"| ---: | --- |{' ---: |' * (len(shown) - 2)}")
     for row in rows:
         print(f"| {' | '.join(row.get(column, '') for column in shown)} |")
 
 
-def write_csv(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes the table as CSV."""
-    rows = list(rows_of(methods_of(lines)))
-    columns = list(dict.fromkeys(column for row in rows for column in row))
+def write_csv(rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """Writes the rows of `rows_of` as CSV."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.DictWriter(file, _columns(rows), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def _columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
 
 
 def _cell(found: Difference, sign: str = "") -> str:
     return f"{found.value:{sign}.1f} [{found.low:{sign}.1f}, {found.high:{sign}.1f}]"
 
 
-def _ranks(line: Mapping[str, Any]) -> list[np.ndarray]:
-    return [np.array(ranks) for ranks in line["ranks"]]
+def _ranks(line: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    images, captions = map(np.array, line["ranks"])
+    return images, captions
 
 
-def _resampled_rsum(line: Mapping[str, Any]) -> np.ndarray:
-    """RSUM, in percent, of resamples of photos with their captions."""
-    images, captions = _ranks(line)
-    photo = np.repeat(np.arange(len(images)), len(captions) // len(images))
-    sums = [100.0 * (ranks[:, None] <= [1, 5, 10]).sum(axis=1) for ranks in (images, captions)]
-    means = [
-        resampled_means(own[:, None], groups, len(images))[:, 0]
-        for own, groups in zip(sums, (np.arange(len(images)), photo), strict=True)
-    ]
-    return means[0] + means[1]
+def _hits(ranks: np.ndarray) -> np.ndarray:
+    """The sum of R@1, R@5 and R@10 of each query, in percent."""
+    return 100.0 * (ranks[:, None] <= [1, 5, 10]).sum(axis=1)

@@ -15,8 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from flickr8k_methods import PLAIN, RESULTS
-from methods_table import SIDES, Method, judged_values, methods_of, read_lines
+from methods_table import (
+    NO_MODEL,
+    RESULTS,
+    SIDES,
+    Method,
+    judged_values,
+    methods_of,
+    read_lines,
+)
 from scipy.stats import kendalltau
 
 ANNOTATED = {"R@1": (1,), "R@5": (5,), "R@10": (10,), "RSUM": (1, 5, 10)}
@@ -35,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    methods = [m for m in methods_of(read_lines(options.results)) if m.name not in PLAIN[:1]]
-    methods = [method for method in methods if method.name != "shortest_first"]
+    methods = [m for m in methods_of(read_lines(options.results)) if m.name not in NO_MODEL]
     if len(methods) < 3:
         parser.error("an order needs three methods; run studies/flickr8k_methods.py")
     print(f"| annotated metric | {' | '.join(JUDGED.values())} |")
