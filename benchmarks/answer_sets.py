@@ -21,8 +21,7 @@ import scipy.stats
 from data_pipelines.records import Records
 from data_pipelines.tables import table
 from keras_xmr.index.answer_sets import AnswerSets
-from keras_xmr.index.calibration import embed_reference
-from keras_xmr.index.coverage import ScoredSplit, coverage
+from keras_xmr.index.calibration import ScoredSplit, coverage, embed_reference
 from keras_xmr.index.run_model import RunModel
 
 

@@ -1,6 +1,9 @@
-"""Vectors of unit length."""
+"""Embeddings as arrays by name, whose first axis is that of the items, and their vectors."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,3 +12,33 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Scales vectors (..., D) to unit length; vectors of zeros stay."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(norms, 1e-12))
+
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def select(embedding: Arrays, items: Any) -> dict[str, np.ndarray]:
+    """Selects items by their numbers or a slice."""
+    return {name: values[items] for name, values in embedding.items()}
+
+
+def concatenate(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    """Concatenates embeddings; tokens are padded to the longest."""
+    joined = {}
+    for name in parts[0]:
+        arrays = [part[name] for part in parts]
+        if name in ("tokens", "mask"):
+            longest = max(array.shape[1] for array in arrays)
+            arrays = [_pad(array, longest) for array in arrays]
+        joined[name] = np.concatenate(arrays)
+    return joined
+
+
+def split_items(embedding: Arrays, size: int) -> list[dict[str, np.ndarray]]:
+    """Splits an embedding into parts of at most `size` items."""
+    count = len(next(iter(embedding.values())))
+    return [select(embedding, slice(start, start + size)) for start in range(0, count, size)]
+
+
+def _pad(array: np.ndarray, length: int) -> np.ndarray:
+    return np.pad(array, [(0, 0), (0, length - array.shape[1])] + [(0, 0)] * (array.ndim - 2))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_xmr.index.coverage import ScoredSplit
+from keras_xmr.index.calibration import ScoredSplit
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 

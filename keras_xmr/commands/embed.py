@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError(f"--output: {arguments.output} must end in .npz or .parquet")
     check_folder(arguments.output.parent)
 
-    from keras_xmr.index.embed_folder import embed_folder
+    from keras_xmr.index.photo_embedding import embed_folder
 
     embedded = embed_folder(run or find_run(arguments), arguments.images, arguments.output)
     for reason in embedded.broken.values():

@@ -51,8 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Builds the index, and prints a summary."""
     from keras_xmr.index.backends import backend_class
-    from keras_xmr.index.photos import check_root
-    from keras_xmr.index.tags import read_tags
+    from keras_xmr.index.photos import check_root, read_tags
 
     # Errors in these are reported before TensorFlow is imported.
     check_root(arguments.images)

@@ -39,8 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_xmr.index.embedding_arrays import Arrays
-from keras_xmr.vectors import unit_rows
+from keras_xmr.vectors import Arrays, unit_rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,6 @@ from data_pipelines.source_changes import data_change
 from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Backend, DamagedError, backend_class
 from keras_xmr.index.calibration import calibrate_run, example_caption, has_validation
-from keras_xmr.index.duplicates import near_duplicates
 from keras_xmr.index.manifests import MANIFEST, write_manifest
 from keras_xmr.index.photo_embedding import PhotoEmbedder
 from keras_xmr.index.photo_index import (
@@ -41,9 +40,15 @@ from keras_xmr.index.photo_index import (
     WORDS,
     PhotoIndex,
 )
-from keras_xmr.index.photos import Photo, check_root, describe, find_photos
+from keras_xmr.index.photos import (
+    Photo,
+    check_root,
+    describe,
+    find_photos,
+    near_duplicates,
+    read_tags,
+)
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.index.tags import read_tags
 from keras_xmr.program import update_hint
 
 _LOGGER = logging.getLogger(__name__)

@@ -19,13 +19,13 @@ from data_pipelines.sources.base import inside
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.augmentations import AUGMENTATIONS, Augmentation
 from keras_xmr.index.backends import Backend, backend_class
-from keras_xmr.index.embedding_arrays import select
 from keras_xmr.index.learned import Learned, status
 from keras_xmr.index.manifests import MANIFEST, read_manifest
 from keras_xmr.index.photos import Photo, find_photos, read_photo, thumbnail
 from keras_xmr.index.query_reranking import Reranking
 from keras_xmr.index.verdict import VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
+from keras_xmr.vectors import select
 
 VERSION = 1
 

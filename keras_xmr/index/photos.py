@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -188,3 +190,62 @@ def _taken(image: Image.Image) -> str:
         return datetime.strptime(text, "%Y:%m:%d %H:%M:%S").isoformat(timespec="seconds")
     except Exception:  # Any EXIF data may be broken, and none are required.
         return ""
+
+
+def read_tags(path: Path) -> dict[str, list[str]]:
+    """Reads the tags of each photo, by its path relative to the root.
+
+    Args:
+        path: CSV, UTF-8, with the columns `image,tag` and a row per tag of a photo; a field
+            may have several, separated by `;`.
+
+    Raises:
+        UserError: If it cannot be read, or lacks a column.
+    """
+    tags_by_image: dict[str, set[str]] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file, strict=True)
+            if missing := {"image", "tag"} - set(rows.fieldnames or ()):
+                raise UserError(f"{path} has no column {min(missing)!r}: line 1 must be image,tag")
+            for row in rows:
+                tags = (tag.strip() for tag in (row["tag"] or "").split(";"))
+                tags_by_image.setdefault(row["image"].strip(), set()).update(t for t in tags if t)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path} cannot be read: {why}") from None
+    return {image: sorted(tags) for image, tags in sorted(tags_by_image.items())}
+
+
+_DIFFERENT = 7
+"""Maximum number of the 128 bits by which near-duplicates differ. Then at least one of their 8
+pieces of 16 bits is the same."""
+
+_PLAIN = 16
+"""Minimum number of bits set, and not set: photos with fewer are plain areas, which all match."""
+
+
+def near_duplicates(photos: Iterable[Photo]) -> dict[int, int]:
+    """Finds near-duplicates of photos with smaller ids, and the first of these.
+
+    Args:
+        photos: Photos in the order of their ids.
+    """
+    photos = list(photos)
+    looks = np.array([np.frombuffer(bytes.fromhex(p.look), np.uint8) for p in photos], np.uint8)
+    bits = np.unpackbits(looks.reshape(-1, 16), axis=1)
+    duplicates: dict[int, int] = {}
+    by_piece: dict[tuple[int, int], list[int]] = defaultdict(list)
+    by_sum: dict[str, int] = {}
+    for row, photo in enumerate(photos):
+        first = by_sum.setdefault(photo.sha256, row)
+        if first == row and _PLAIN <= bits[row].sum() <= 128 - _PLAIN:
+            pieces = list(enumerate(looks[row].view(np.uint16).tolist()))
+            near = sorted({other for piece in pieces for other in by_piece[piece]})
+            alike = (o for o in near if np.sum(bits[o] != bits[row]) <= _DIFFERENT)
+            first = next(alike, row)
+            for piece in pieces if first == row else ():
+                by_piece[piece].append(row)
+        if first != row:
+            duplicates[photo.id] = duplicates.get(photos[first].id, photos[first].id)
+    return duplicates

@@ -11,13 +11,12 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.index.calibration import embed_in_batches
-from keras_xmr.index.coverage import measure_coverage
-from keras_xmr.index.embedding_arrays import select
+from keras_xmr.index.calibration import embed_in_batches, measure_coverage
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.uncertainty.mixtures import mix_images
 from keras_xmr.uncertainty.occlusion import Probes, drop_from_captions, erase_images
+from keras_xmr.vectors import select
 
 ITEMS = 200
 """Number of images, and of captions, that are damaged, drawn with a seed."""

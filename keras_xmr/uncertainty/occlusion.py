@@ -57,7 +57,7 @@ class Probes:
 
     Attributes:
         occlusion: Growth of sigma for "image" and "caption".
-        coverage: Coverage of conformal prediction sets, a `keras_xmr.index.coverage.Coverage`.
+        coverage: Coverage of conformal prediction sets, a `keras_xmr.index.calibration.Coverage`.
         mixtures: Inclusion in mixed images, a `keras_xmr.uncertainty.mixtures.Mixtures`.
     """
 

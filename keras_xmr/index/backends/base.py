@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from data_pipelines.errors import UserError
+from data_pipelines.files import checksum, remove_stale_temporaries, replace_atomically
+from keras_xmr.index.manifests import read_manifest, write_manifest
+
+_VERSION = 1
 
 
 class BackendError(UserError):
@@ -60,8 +64,7 @@ class Backend(abc.ABC):
         self.options: dict[str, Any] = {**self.DEFAULTS, **options}
 
     @classmethod
-    @abc.abstractmethod
-    def open(cls, folder: Path, writing: bool = False) -> Backend:
+    def open(cls, folder: Path, writing: bool = False) -> Self:
         """Opens the backend that was saved in a folder.
 
         Args:
@@ -73,6 +76,25 @@ class Backend(abc.ABC):
             BackendError: If files are missing or damaged: they are compared with their
                 checksums.
         """
+        if writing:
+            remove_stale_temporaries(folder, alone=True)
+        content = read_manifest(folder, _VERSION, "shape")
+        if content.get("backend", cls.NAME) != cls.NAME:
+            raise BackendError(f"{folder} was made by the backend {content['backend']}")
+        backend = cls(folder, tuple(content["shape"]), **content.get("options", {}))
+        try:
+            backend.restore(content, writing)
+        except BackendError:
+            backend.close()
+            # A writer may have replaced files in the meantime.
+            if read_manifest(folder, _VERSION, "shape") == content:
+                raise
+            return cls.open(folder, writing)
+        return backend
+
+    @abc.abstractmethod
+    def restore(self, content: Mapping[str, Any], writing: bool) -> None:
+        """Reads what `save` stored, by the content of the manifest; see `open`."""
 
     @property
     @abc.abstractmethod
@@ -125,6 +147,37 @@ class Backend(abc.ABC):
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def write_manifest(self, content: Mapping[str, Any]) -> None:
+        """Writes the manifest: backend, shape, options, and the content for `restore`."""
+        common = {"backend": self.NAME, "shape": self.shape, "options": self.options}
+        write_manifest(self.folder, _VERSION, common | content)
+
+    def write_file(self, name: str, write: Callable[[Path], None]) -> dict[str, str]:
+        """Writes a file atomically, and returns its checksum by its name."""
+        with replace_atomically(self.folder / name, Path(name).suffix) as temporary:
+            write(temporary)
+        return {name: checksum(self.folder / name)}
+
+    def check_file(self, name: str, sha256: str) -> Path:
+        """The path of a file that has its checksum.
+
+        Raises:
+            DamagedError: If it is missing, or has another.
+        """
+        path = self.folder / name
+        try:
+            if checksum(path) == sha256:
+                return path
+        except OSError as error:
+            raise DamagedError(path, error.strerror) from None
+        raise DamagedError(path, "it does not have its checksum")
+
+    def remove_other_files(self, pattern: str, kept: Container[str]) -> None:
+        """Removes files of earlier states. Readers keep a mapped file until they close it."""
+        for path in self.folder.glob(pattern):
+            if path.name not in kept and not path.name.startswith("."):
+                path.unlink(missing_ok=True)
 
     def check_new(self, ids: np.ndarray, vectors: np.ndarray, shape: tuple[int, ...]) -> None:
         """Validates new items; `shape` is (K, D) of the others."""

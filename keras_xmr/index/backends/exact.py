@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, checksum, remove_stale_temporaries, replace_atomically
+from data_pipelines.files import NO_ARRAY
 from keras_xmr.index.backends.base import (
     Backend,
     BackendError,
@@ -17,7 +18,6 @@ from keras_xmr.index.backends.base import (
     Neighbours,
     best,
 )
-from keras_xmr.index.manifests import read_manifest, write_manifest
 
 _BLOCK = 1 << 22
 """Numbers per block of vectors: 16 MB of float32."""
@@ -27,8 +27,6 @@ _FEW = 2
 
 _SEGMENTS = 16
 """Maximum number of segments; more are joined."""
-
-_VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,24 +56,13 @@ class Exact(Backend):
         self._removed = np.empty(0, np.int64)
         self._written = 0
 
-    @classmethod
-    def open(cls, folder: Path, writing: bool = False) -> Exact:
-        if writing:
-            remove_stale_temporaries(folder, alone=True)
-        content = read_manifest(folder, _VERSION, "shape")
+    def restore(self, content: Mapping[str, Any], writing: bool) -> None:
+        del writing
         if content.get("precision", "float32") != "float32":
-            raise DamagedError(folder, "float16 vectors of an earlier version")
-        backend = cls(folder, tuple(content["shape"]))
-        try:
-            backend._segments = [_open(folder, files) for files in content["segments"]]
-        except OSError as error:
-            # A writer may have joined segments in the meantime.
-            if read_manifest(folder, _VERSION, "shape") != content:
-                return cls.open(folder, writing)
-            raise DamagedError(Path(error.filename or folder), error.strerror) from None
-        backend._removed = np.array(content["removed"], np.int64)
-        backend._written = content["written"]
-        return backend
+            raise DamagedError(self.folder, "float16 vectors of an earlier version")
+        self._segments = [self._read(files) for files in content["segments"]]
+        self._removed = np.array(content["removed"], np.int64)
+        self._written = content["written"]
 
     @property
     def ids(self) -> np.ndarray:
@@ -117,14 +104,9 @@ class Exact(Backend):
             self._join()
         self._segments = [s if s.files else self._write(s) for s in self._segments]
         segments = [dict(segment.files) for segment in self._segments]
-        content: dict[str, Any] = {"shape": self.shape, "written": self._written}
-        content |= {"segments": segments, "removed": self._removed.tolist()}
-        write_manifest(self.folder, _VERSION, content)
-        kept = {name for files in segments for name in files}
-        for path in self.folder.glob("*.npy"):
-            # Readers keep a mapped file until they close it.
-            if path.name not in kept and not path.name.startswith("."):
-                path.unlink(missing_ok=True)
+        removed = self._removed.tolist()
+        self.write_manifest({"written": self._written, "segments": segments, "removed": removed})
+        self.remove_other_files("*.npy", {name for files in segments for name in files})
 
     def close(self) -> None:
         self._segments = []
@@ -149,29 +131,21 @@ class Exact(Backend):
 
     def _write(self, segment: _Segment) -> _Segment:
         self._written += 1
-        files = {}
+        files: dict[str, str] = {}
         for name, array in (("ids", segment.ids), ("vectors", segment.vectors)):
-            path = self.folder / f"{self._written:06d}.{name}.npy"
-            with replace_atomically(path, ".npy") as temporary:
-                np.save(temporary, array)
-            files[path.name] = checksum(path)
-        return _open(self.folder, files)
+            file = f"{self._written:06d}.{name}.npy"
+            files |= self.write_file(file, partial(np.save, arr=array))
+        return self._read(files)
 
-
-def _open(folder: Path, files: Mapping[str, str]) -> _Segment:
-    for name, sha256 in files.items():
-        if checksum(folder / name) != sha256:
-            raise DamagedError(folder / name, "it does not have its checksum")
-    ids, vectors = (folder / name for name in files)
-    try:
-        segment = _Segment(np.load(ids), np.asarray(np.load(vectors, mmap_mode="r")), files)
-    except FileNotFoundError:
-        raise
-    except NO_ARRAY as error:
-        raise DamagedError(vectors, error) from None
-    if len(segment.ids) != len(segment.vectors):
-        raise DamagedError(vectors, f"{len(segment.vectors)} items for {len(segment.ids)} ids")
-    return segment
+    def _read(self, files: Mapping[str, str]) -> _Segment:
+        ids, vectors = (self.check_file(name, sha256) for name, sha256 in files.items())
+        try:
+            segment = _Segment(np.load(ids), np.asarray(np.load(vectors, mmap_mode="r")), files)
+        except NO_ARRAY as error:
+            raise DamagedError(vectors, error) from None
+        if len(segment.ids) != len(segment.vectors):
+            raise DamagedError(vectors, f"{len(segment.vectors)} items for {len(segment.ids)} ids")
+        return segment
 
 
 def _scores(queries: np.ndarray, vectors: np.ndarray, streamed: bool) -> np.ndarray:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import faiss
 import numpy as np
 
-from data_pipelines.files import NO_ARRAY, checksum, remove_stale_temporaries, replace_atomically
+from data_pipelines.files import NO_ARRAY
 from keras_xmr.index.backends.base import (
     Backend,
-    BackendError,
     DamagedError,
     Neighbours,
     best,
     best_items,
 )
-from keras_xmr.index.manifests import read_manifest, write_manifest
 
-_VERSION = 1
 _MOST_TRAINING = 100_000
 _FEW = 20_000
 """Maximum number of rows after a filter that are scanned, where a graph would lose its way."""
@@ -49,23 +46,20 @@ class _Faiss(Backend):
         """The parameters of a search for `wanted` rows among those of a selector."""
         raise NotImplementedError
 
-    @classmethod
-    def open(cls, folder: Path, writing: bool = False) -> _Faiss:
-        if writing:
-            remove_stale_temporaries(folder, alone=True)
-        content = read_manifest(folder, _VERSION, "shape")
-        if content["backend"] != cls.NAME:
-            raise BackendError(f"{folder} was made by the backend {content['backend']}")
-        backend = cls(folder, tuple(content["shape"]), **content["options"])
-        backend._written = content["written"]
-        try:
-            backend._read(content["files"])
-        except BackendError:
-            # A writer may have replaced the files in the meantime.
-            if read_manifest(folder, _VERSION, "shape") == content:
-                raise
-            return cls.open(folder, writing)
-        return backend
+    def restore(self, content: Mapping[str, Any], writing: bool) -> None:
+        del writing
+        self._written = content["written"]
+        for name, sha256 in content["files"].items():
+            path = self.check_file(name, sha256)
+            try:
+                if path.suffix == ".faiss":
+                    self._index = faiss.read_index(str(path))
+                else:
+                    self._ids, kept = np.load(path)
+                    self._kept = kept.astype(bool)
+            except NO_ARRAY as error:
+                # Faiss reports a file that a writer removes in between by a RuntimeError.
+                raise DamagedError(path, error) from None
 
     @property
     def ids(self) -> np.ndarray:
@@ -119,42 +113,17 @@ class _Faiss(Backend):
         files: dict[str, str] = {}
         if self._index is not None:
             state = np.stack([self._ids, self._kept])
-            files |= self._put(
+            files |= self.write_file(
                 f"{self._written:06d}.faiss", lambda path: faiss.write_index(self._index, str(path))
             )
-            files |= self._put(f"{self._written:06d}.npy", lambda path: np.save(path, state))
-        content = {"backend": self.NAME, "shape": self.shape, "options": self.options}
-        write_manifest(self.folder, _VERSION, content | {"files": files, "written": self._written})
-        for path in [*self.folder.glob("*.faiss"), *self.folder.glob("*.npy")]:
-            if path.name not in files and not path.name.startswith("."):
-                path.unlink(missing_ok=True)
+            files |= self.write_file(f"{self._written:06d}.npy", lambda path: np.save(path, state))
+        self.write_manifest({"files": files, "written": self._written})
+        for pattern in ("*.faiss", "*.npy"):
+            self.remove_other_files(pattern, files)
 
     def close(self) -> None:
         self._index = None
         self._ids, self._kept = self._ids[:0], self._kept[:0]
-
-    def _put(self, name: str, write: Any) -> dict[str, str]:
-        with replace_atomically(self.folder / name, Path(name).suffix) as temporary:
-            write(temporary)
-        return {name: checksum(self.folder / name)}
-
-    def _read(self, files: dict[str, str]) -> None:
-        for name, sha256 in files.items():
-            path = self.folder / name
-            lost = DamagedError(path, "it does not have its checksum")
-            try:
-                if checksum(path) != sha256:
-                    raise lost
-                if path.suffix == ".faiss":
-                    self._index = faiss.read_index(str(path))
-                    continue
-                ids, kept = np.load(path)
-            except (OSError, RuntimeError):
-                # A writer can remove it in between, which faiss reports by a general error.
-                raise lost from None
-            except NO_ARRAY as error:
-                raise DamagedError(path, error) from None
-            self._ids, self._kept = ids, kept.astype(bool)
 
     def _compact(self) -> None:
         """Rebuilds the index from the rows that are kept."""

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -21,9 +22,7 @@ import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from keras_xmr.index.backends.base import Backend, BackendError, Neighbours, best_items
-from keras_xmr.index.manifests import read_manifest, write_manifest
 
-_VERSION = 1
 _MOST = 16_384
 """Maximum number of rows of a query of Milvus."""
 
@@ -66,20 +65,10 @@ class Milvus(Backend):
         self._new_ids = np.empty(0, np.int64)
         self._new = np.empty((0, *shape), np.float32)
 
-    @classmethod
-    def open(cls, folder: Path, writing: bool = False) -> Milvus:
-        content = read_manifest(folder, _VERSION, "shape")
-        if content["backend"] != cls.NAME:
-            raise BackendError(f"{folder} was made by the backend {content['backend']}")
-        backend = cls(folder, tuple(content["shape"]), **content["options"])
-        backend._saves, backend._name = content["saves"], content["name"]
-        backend._connect()
-        try:
-            backend._read(np.array(content["removed"], np.int64), content["items"], writing)
-        except BackendError:
-            backend.close()
-            raise
-        return backend
+    def restore(self, content: Mapping[str, Any], writing: bool) -> None:
+        self._saves, self._name = content["saves"], content["name"]
+        self._connect()
+        self._read(np.array(content["removed"], np.int64), content["items"], writing)
 
     @property
     def ids(self) -> np.ndarray:
@@ -150,10 +139,7 @@ class Milvus(Backend):
             data=list(np.ascontiguousarray(queries.reshape(-1, self.shape[1]), np.float32)),
             filter="" if items is None else self._filter(items),
             limit=limit,
-            search_params={
-                "metric_type": "IP",
-                "params": {"ef": breadth},
-            },
+            search_params={"metric_type": "IP", "params": {"ef": breadth}},
             consistency_level="Strong",
         )
         ids = np.full((len(results), limit), -1, np.int64)
@@ -179,8 +165,10 @@ class Milvus(Backend):
                 self._client.release_collection(self._name)
                 self._load()
         self._saves += 1
-        ids = self.ids
-        write_manifest(self.folder, _VERSION, self._content(len(ids)))
+        ids, removed = self.ids, self._removed.tolist()
+        self.write_manifest(
+            {"name": self._name, "items": len(ids), "saves": self._saves, "removed": removed}
+        )
         self._delete(self._removed)
         self._stored, self._removed = ids, self._removed[:0]
         self._new_ids, self._new = self._new_ids[:0], self._new[:0]
@@ -195,14 +183,6 @@ class Milvus(Backend):
                 if attempt == _LOADS:
                     raise
                 time.sleep(_PAUSE * attempt)
-
-    def _content(self, items: int) -> dict[str, Any]:
-        content = {"backend": self.NAME, "name": self._name, "shape": self.shape, "items": items}
-        return content | {
-            "options": self.options,
-            "saves": self._saves,
-            "removed": self._removed.tolist(),
-        }
 
     def close(self) -> None:
         if self._client is None:

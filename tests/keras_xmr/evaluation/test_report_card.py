@@ -19,7 +19,7 @@ from keras_xmr.evaluation.curves import (
 )
 from keras_xmr.evaluation.results import EmbeddedSplit, Evaluation, MatcherEvaluation
 from keras_xmr.index.answer_sets import AnswerSets
-from keras_xmr.index.coverage import ScoredSplit, coverage
+from keras_xmr.index.calibration import ScoredSplit, coverage
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import METRICS, measure, metric_names
 from keras_xmr.metrics.score_matrices import ScoreMatrices

@@ -23,9 +23,8 @@ from keras_xmr.index import photos as photos_module
 from keras_xmr.index.answer_sets import AnswerSets
 from keras_xmr.index.build import build_with
 from keras_xmr.index.manifests import write_manifest
-from keras_xmr.index.photos import read_photo
+from keras_xmr.index.photos import read_photo, read_tags
 from keras_xmr.index.query_reranking import Reranking
-from keras_xmr.index.tags import read_tags
 from keras_xmr.index.verdict import Logistic, VerdictModel
 from keras_xmr.index.vocabulary import Vocabulary
 

@@ -18,10 +18,8 @@ from keras_xmr.evaluation.attention import compute_attention
 from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
-from keras_xmr.index.calibration import calibrate_split
-from keras_xmr.index.coverage import ScoredSplit, coverage
-from keras_xmr.index.partial_loading import is_independent
-from keras_xmr.index.run_model import RunModel
+from keras_xmr.index.calibration import ScoredSplit, calibrate_split, coverage
+from keras_xmr.index.run_model import RunModel, is_independent
 from keras_xmr.uncertainty.sigma import log_sigma
 
 

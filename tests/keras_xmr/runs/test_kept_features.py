@@ -21,7 +21,7 @@ from keras_xmr.encoders import SmallCNN, WordEmbedding
 from keras_xmr.evaluation import embed_split
 from keras_xmr.evaluation.linear import LINEAR, add_linear_model
 from keras_xmr.index.calibration import calibrate_run
-from keras_xmr.index.embed_folder import embed_folder
+from keras_xmr.index.photo_embedding import embed_folder
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline import Run
 from keras_xmr.runs.frozen_features import with_features
