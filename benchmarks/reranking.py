@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from measuring import Row, by_memory, compare
 
+from data_pipelines.processors import in_threads
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.reranking import FastReranking, MultiFactor, ReciprocalNeighbours, Reranked
-from keras_xmr.threads import in_threads
 
 CAPTIONS_PER_IMAGE = 5
 _ROWS = 64

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -49,3 +51,13 @@ def _processors(path: Path) -> float | None:
         return int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):  # No such file, or "max": not limited.
         return None
+
+
+def in_threads(work: Callable[[int], None], count: int, step: int) -> None:
+    """Calls `work` with 0, step, 2 step, ... below `count`, in as many threads as there are cores.
+
+    NumPy lets go of the interpreter while it computes and sorts, so that threads are enough.
+    """
+    with ThreadPoolExecutor(processor_count()) as pool:
+        for _ in pool.map(work, range(0, count, step)):
+            pass

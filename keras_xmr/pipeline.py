@@ -21,7 +21,7 @@ from data_pipelines.report import data_report
 from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
 from data_pipelines.text import Tokenizer
-from keras_xmr.config.abilities import is_as_published, why_not_indexed
+from keras_xmr.config.model_compatibility import is_as_published, why_not_indexed
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from keras_xmr.errors import check_backend
-from keras_xmr.import_hooks import around_import
 
 _PACKAGE = Path(__file__).parent
 _DECORATED = re.compile(
@@ -82,3 +83,46 @@ def registered_classes() -> Iterator[tuple[str, str, str]]:
         classes = _DECORATED.findall(text) + (_CLASS.findall(text) if is_recorded else [])
         for name, class_name in classes:
             yield name or class_name, module, class_name
+
+
+Around = Callable[[ModuleType], AbstractContextManager[None]]
+
+
+def around_import(name: str, around: Around) -> None:
+    """Runs the first import of a module within a context, once per module.
+
+    Args:
+        name: The module.
+        around: Makes the context in which it is executed.
+    """
+    if not any(isinstance(finder, _Watcher) and finder.name == name for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Watcher(name, around))
+
+
+class _Watcher(MetaPathFinder):
+    """Lets other finders find the module, and removes itself after the import."""
+
+    def __init__(self, name: str, around: Around) -> None:
+        self.name, self._around = name, around
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            with self._around(module):
+                execute(module)
+            sys.meta_path.remove(self)
+
+        loader.exec_module = exec_module

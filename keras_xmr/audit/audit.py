@@ -7,7 +7,9 @@ import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import scipy.sparse
@@ -15,10 +17,17 @@ import scipy.sparse
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
-from keras_xmr.audit.annotation_page import Entry, write_annotation_page
-from keras_xmr.audit.candidate_precision import Precision, measure_precision, precision_table
-from keras_xmr.audit.candidates import Candidates, Vote, find_candidates, vote
+from keras_xmr.audit.candidates import (
+    Candidates,
+    Precision,
+    Vote,
+    find_candidates,
+    measure_precision,
+    precision_table,
+    vote,
+)
 from keras_xmr.audit.labels import (
+    Kind,
     Label,
     Pair,
     judged_pairs,
@@ -35,7 +44,7 @@ from keras_xmr.judgements import GroundTruth
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 from keras_xmr.program import program
-from keras_xmr.reporting.pages import data_url
+from keras_xmr.reporting.pages import data_url, render
 from keras_xmr.reporting.spreadsheets import to_csv
 from keras_xmr.runs.folder import load_run
 
@@ -276,3 +285,41 @@ def _picture(split: SplitRecords, image: int, name: str, side: int) -> str:
     if split.holds != "images":
         return ""
     return data_url(thumbnail(split.encoded(image), name, side), "image/jpeg")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A pair on the annotation page.
+
+    Attributes:
+        image: The id of the image.
+        caption: The id of the caption.
+        text: The caption.
+        annotated: The captions that are annotated as right for the image.
+        belief: The belief of the models in the pair.
+        votes: The vote of each model, by its name.
+        picture: The image as a data URL; empty without pixels.
+    """
+
+    image: str
+    caption: str
+    text: str
+    annotated: Sequence[str]
+    belief: float
+    votes: Mapping[str, Vote]
+    picture: str = ""
+
+
+def write_annotation_page(path: Path, title: str, entries: Sequence[Entry], command: str) -> None:
+    """Writes the page: pairs to label, and a button that saves the labels as CSV.
+
+    Args:
+        path: The page.
+        title: Its title.
+        entries: The pairs.
+        command: The command that reads the labels.
+    """
+    page = render(
+        "annotation.html", title=title, entries=entries, command=command, kinds=get_args(Kind)
+    )
+    atomic_write(path, page)

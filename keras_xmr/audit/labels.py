@@ -12,8 +12,7 @@ import scipy.sparse
 
 from keras_xmr.judgements import Judgements, JudgementsError
 from keras_xmr.judgements.files import parse_grade
-from keras_xmr.judgements.names import known_name
-from keras_xmr.judgements.reading import read_rows, write_rows
+from keras_xmr.judgements.reading import known_name, read_rows, write_rows
 
 Kind = Literal["right", "wrong", "unsure"]
 Pair = tuple[int, int]

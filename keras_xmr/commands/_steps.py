@@ -6,7 +6,7 @@ from pathlib import Path
 
 from data_pipelines.errors import UserError
 from data_pipelines.folders import check_folder
-from keras_xmr.config.abilities import is_as_published
+from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
 from keras_xmr.runs.cluster import cluster_of
 from keras_xmr.runs.folder import RunFolder

@@ -14,7 +14,7 @@ import yaml
 from data_pipelines.errors import UserError
 from keras_xmr.comparison.pairs import Win, group_by_pair
 from keras_xmr.comparison.results import Methods, RunResult
-from keras_xmr.evaluation.answers import KINDS
+from keras_xmr.evaluation.files import KINDS
 from keras_xmr.reporting.pages import data_url
 
 _MODELS = 3

@@ -18,9 +18,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
-from keras_xmr.config.compatibility import check
 from keras_xmr.config.messages import cut, nearest
 from keras_xmr.config.registry import FAMILIES, Choice, components, why_not_found
+from keras_xmr.config.run_compatibility import check
 from keras_xmr.config.schema import Config, EvaluationOptions, rebuild
 from keras_xmr.config.yaml_file import (
     ConfigError,

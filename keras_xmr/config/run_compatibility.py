@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ByteSize
 
 from data_pipelines.sources import Source
 from keras_xmr.config.messages import cut, nearest
-from keras_xmr.config.model_compatibility import Mistake, embedding_kinds, options_text
+from keras_xmr.config.model_compatibility import Mistake, check_model, embedding_kinds, options_text
 from keras_xmr.config.registry import components, contract_of
 from keras_xmr.judgements import EXTENDED_COCO, TRUTH, name_clashes
 
@@ -347,3 +349,26 @@ def _phases(config: Config) -> Iterator[Mistake]:
                 (*key, "decay_epochs"),
                 f"has no effect with schedule {phase.schedule!r}; write schedule: step",
             )
+
+
+LARGEST = 2**31 - 1
+"""The largest whole number of a config."""
+
+
+def check(config: Config) -> Iterator[Mistake]:
+    """Yields the key and the explanation of every combination that cannot work."""
+    yield from _numbers(config, ())
+    yield from check_model(config)
+    yield from check_run(config)
+
+
+def _numbers(value: Any, key: tuple[str | int, ...]) -> Iterator[Mistake]:
+    """Integers that overflow the int32 of TensorFlow."""
+    if isinstance(value, BaseModel | dict):
+        for name, inner in dict(value).items():
+            yield from _numbers(inner, (*key, name))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _numbers(inner, (*key, number))
+    elif isinstance(value, int) and not isinstance(value, ByteSize) and abs(value) > LARGEST:
+        yield key, f"got {cut(str(value))}; whole numbers go to {LARGEST:,}"

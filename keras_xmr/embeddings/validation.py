@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_xmr.config.fit import EmbeddingSpec, find_mismatches
+from keras_xmr.config.contracts import EmbeddingSpec, find_mismatches
 from keras_xmr.embeddings.kinds import Embedding, kind
 from keras_xmr.errors import ArgumentError
 

@@ -5,9 +5,8 @@ from keras_xmr.encoders.keras_applications import KerasApplications
 from keras_xmr.encoders.keras_hub_image import KerasHubImage
 from keras_xmr.encoders.keras_hub_text import KerasHubText
 from keras_xmr.encoders.prolip import ProlipImage, ProlipText
-from keras_xmr.encoders.regions import Regions
+from keras_xmr.encoders.regions import VSRN, Regions
 from keras_xmr.encoders.small_cnn import SmallCNN
-from keras_xmr.encoders.vsrn import VSRN
 from keras_xmr.encoders.word_embedding import WordEmbedding
 
 __all__ = [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.encoders.base import Encoder, InputSpec
-from keras_xmr.layers import batch_normalization, region_mask
+from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization, region_mask
 
 
 class Regions(Encoder):
@@ -59,3 +59,55 @@ class Regions(Encoder):
         if self.dimension is not None:
             features = keras.layers.Dense(self.dimension, name="encoder")(features)
         return features, mask
+
+
+class VSRN(Encoder):
+    """Graph reasoning over regions, the first half of VSRN (Li et al. 2019, section 3.2).
+
+    A linear layer, blocks of graph reasoning, and a projection on the unit sphere. The second
+    half, a GRU over the regions, is the pooling `gru`; the caption decoder that Li et al. train
+    in addition is the loss `captioning`, which Bleeker and de Rijke 2022 do not use.
+
+    Args:
+        dimension: Width of the regions; that of the joint space in the paper.
+        blocks: Blocks of graph reasoning.
+        normalize_first: Whether the outputs of the linear layer are divided by their norms before
+            the graph: the released code does so on COCO, not on Flickr30K.
+        normalize_over: The axis of the norms. "features" makes every region a unit vector.
+            "regions" is the axis of the released code: each feature is divided by its norm over
+            the regions of the image.
+    """
+
+    CONTRACT = EncoderContract(side="image", reads="regions", width="dimension", batch_norm=True)
+
+    def __init__(
+        self,
+        *,
+        dimension: PositiveInt = 2048,
+        blocks: PositiveInt = 4,
+        normalize_first: bool = True,
+        normalize_over: Literal["features", "regions"] = "features",
+    ) -> None:
+        self.dimension = dimension
+        self.blocks = blocks
+        self.normalize_first = normalize_first
+        self.normalize_over = normalize_over
+
+    def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
+        """Regions (B, R, F) to features (B, R, dimension), and a mask (B, R) if R varies."""
+        return self._network(inputs.shape[1:])(inputs), region_mask(inputs)
+
+    def _network(self, shape: tuple[int | None, ...]) -> keras.Model:
+        axis = -1 if self.normalize_over == "features" else 1
+        inputs = keras.Input(shape)
+        mask = region_mask(inputs)
+        x = keras.layers.Dense(self.dimension, name="linear")(inputs)
+        if mask is not None:
+            # The norms over the regions are not those of the padding.
+            x = x * keras.ops.cast(mask, x.dtype)[..., None]
+        if self.normalize_first:
+            x = L2Normalize(axis, dtype="float32", name="normalize_first")(x)
+        for block in range(self.blocks):
+            x = GraphReasoning(name=f"reasoning_{block}")(x, mask=mask)
+        x = L2Normalize(axis, dtype="float32", name="normalize")(x)
+        return keras.Model(inputs, x, name="encoder")

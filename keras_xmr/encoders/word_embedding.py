@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
+from data_pipelines.errors import UserError
+from data_pipelines.progress import Progress
 from keras_xmr.config.contracts import EncoderContract
 from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
-from keras_xmr.encoders.pretrained.word_vectors import WordVectorsError, initial_vectors
 
 
 class WordEmbedding(Encoder):
@@ -55,3 +59,100 @@ class WordEmbedding(Encoder):
         if self.dropout:
             features = keras.layers.Dropout(self.dropout, seed=spec.seed, name="dropout")(features)
         return features, keras.ops.not_equal(inputs, 0)
+
+
+_LOGGER = logging.getLogger(__name__)
+
+_INITIAL_RANGE = 0.1
+
+
+class WordVectorsError(UserError):
+    """A file of word vectors cannot be used; the message says why."""
+
+
+def initial_vectors(path: Path, vocabulary: Sequence[str], dimension: int, seed: int) -> np.ndarray:
+    """Vectors for a vocabulary: from a file where it has the word, drawn at random elsewhere.
+
+    The file is streamed, only the vectors that are needed are kept. A word that it does not
+    have is also looked up without hyphens, dots and apostrophes (Chun et al. 2021). The hit rate
+    is logged.
+
+    Args:
+        path: A text file, one word and its numbers a line, as GloVe comes. A first line of
+            two numbers, as word2vec and fastText write it, is passed over.
+        vocabulary: Words by id; the first one is the padding, with a vector of zeros.
+        dimension: Numbers a vector.
+        seed: Seed of the vectors that are drawn, uniformly from -0.1 to 0.1.
+
+    Returns:
+        Vectors float32 (words, dimension).
+
+    Raises:
+        WordVectorsError: If the file is missing, or a vector in it has another length.
+    """
+    vectors = np.random.default_rng(seed).uniform(
+        -_INITIAL_RANGE, _INITIAL_RANGE, (len(vocabulary), dimension)
+    )
+    vectors[0] = 0
+    ids = {word: number for number, word in enumerate(vocabulary)}
+    plain: dict[str, list[int]] = {}
+    for word, number in ids.items():
+        if (stripped := _strip(word)) != word:
+            plain.setdefault(stripped, []).append(number)
+    exact: set[int] = set()
+    similar: set[int] = set()
+    for word, vector in _lines(path, ids.keys() | plain.keys(), dimension):
+        if word in ids:
+            vectors[ids[word]] = vector
+            exact.add(ids[word])
+        for number in plain.get(word, ()):
+            if number not in exact:
+                vectors[number] = vector
+                similar.add(number)
+    hits = len(exact | similar)
+    _LOGGER.info(
+        "%s: %d of %d words have a vector (%.1f %%)",
+        path,
+        hits,
+        len(vocabulary),
+        100 * hits / len(vocabulary),
+    )
+    if not hits:
+        raise WordVectorsError(f"{path} has no word of the vocabulary; is it a file of vectors?")
+    return vectors.astype(np.float32)
+
+
+def _strip(word: str) -> str:
+    return word.replace("-", "").replace(".", "").replace("'", "")
+
+
+def _lines(path: Path, wanted: set[str], dimension: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the words that are wanted, and their vectors."""
+    encoded = {word.encode() for word in wanted}
+    try:
+        size = path.stat().st_size
+        file = path.open("rb")
+    except OSError as error:
+        raise WordVectorsError(f"{path} cannot be read: {error.strerror}") from None
+    with file, Progress(f"reading {path.name}", size, "B", unit_scale=True) as bar:
+        for number, line in enumerate(file, 1):
+            bar.update(len(line))
+            word = line.partition(b" ")[0]
+            if number > 2 and word not in encoded:
+                continue
+            numbers = line.split()[1:]
+            if number == 1 and len(numbers) == 1:
+                continue  # The header of word2vec and fastText: how many words, how many numbers.
+            if len(numbers) > dimension and number > 2:
+                continue  # Some entries of GloVe's largest file are phrases, "at name@domain.com".
+            if len(numbers) != dimension:
+                raise WordVectorsError(
+                    f"{path}:{number}: a vector of {len(numbers)} numbers, but the dimension of "
+                    f"the word embedding is {dimension}"
+                )
+            try:
+                vector = np.array(numbers, np.float64)
+            except ValueError:
+                raise WordVectorsError(f"{path}:{number}: not numbers: {line[:60]!r}") from None
+            if word in encoded:
+                yield word.decode(), vector

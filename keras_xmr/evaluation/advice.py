@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from data_pipelines.documentation import page
-from keras_xmr.config.abilities import is_as_published
+from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
 
 _PAGE = "results/own_photos.md"

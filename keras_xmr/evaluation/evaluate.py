@@ -15,7 +15,7 @@ from data_pipelines.sources import Split
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import Choice, build, components
 from keras_xmr.config.schema import Config, EvaluationOptions, RelevanceOptions
-from keras_xmr.evaluation.chosen_metrics import build_metrics
+from keras_xmr.errors import ArgumentError
 from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.curves import set_similarity
 from keras_xmr.evaluation.embed import EmbeddedSplit, embed_split
@@ -33,6 +33,8 @@ from keras_xmr.judgements import (
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import LogitMatcher, Matcher
 from keras_xmr.metrics import ScoreMatrices
+from keras_xmr.metrics.base import QueryMetric
+from keras_xmr.metrics.names import CHOSEN, METRICS, Metric
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.relevance import relevance_matrix
 from keras_xmr.reranking import build_rerankers
@@ -238,3 +240,19 @@ def _add_uncertainty(evaluation: Evaluation) -> None:
             evaluation.uncertainty_of_truth = rank_correlation(caption, true_of)
             if any(texts := evaluation.ground_truth.texts):
                 evaluation.fewness_of_truth = rank_correlation(few_words(texts), true_of)
+
+
+def build_metrics(choices: Iterable[Choice]) -> dict[str, QueryMetric]:
+    """The metrics of a config by name; each gets a column in the tables."""
+    metrics = {}
+    for choice in choices:
+        made = components("metric")[choice.name].load()(**choice.options())
+        if not isinstance(getattr(made, "TITLE", None), str):
+            raise ArgumentError(
+                f"{type(made).__name__} has no TITLE, which heads its column in the tables; write "
+                f"TITLE = {choice.name!r} in the class"
+            )
+        if choice.name not in METRICS:
+            CHOSEN[choice.name] = Metric(choice.name, made.TITLE, made.UNIT, table="many")
+        metrics[choice.name] = made
+    return metrics

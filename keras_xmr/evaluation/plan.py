@@ -11,7 +11,7 @@ from pydantic import ByteSize
 from data_pipelines.errors import UserError
 from keras_xmr.config.schema import EvaluationOptions
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles
-from keras_xmr.metrics.score_tiles import place_in
+from keras_xmr.metrics.score_matrices import place_in
 
 _LOGGER = logging.getLogger(__name__)
 # With fewer tiles, an evaluation has ended before one has read how long it takes.

@@ -8,12 +8,11 @@ from functools import lru_cache, partial
 import numpy as np
 import tensorflow as tf
 
-from keras_xmr.evaluation.embed import Arrays, reordered
-from keras_xmr.evaluation.ragged import Ragged
+from keras_xmr.evaluation.embed import Arrays, Ragged, reordered
 from keras_xmr.matchers import Matcher
 from keras_xmr.matchers.base import Side
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles
-from keras_xmr.metrics.score_tiles import TileWork
+from keras_xmr.metrics.score_matrices import TileWork
 
 ON_DEVICE = 2 << 30
 """Maximum bytes of caption embeddings that stay on the device during scoring."""

@@ -22,14 +22,14 @@ from data_pipelines.progress import waiting
 from data_pipelines.records import SplitRecords
 from data_pipelines.text import Tokenizer, split_words
 from keras_xmr import embeddings
-from keras_xmr.config.abilities import why_not_indexed
+from keras_xmr.config.model_compatibility import why_not_indexed
 from keras_xmr.config.registry import build, components
 from keras_xmr.config.schema import Config
 from keras_xmr.encoders import InputSpec
+from keras_xmr.evaluation.attention import ImageAttention
 from keras_xmr.evaluation.embed import tower_graph
 from keras_xmr.evaluation.evaluate import further_matcher
 from keras_xmr.matchers.base import Matcher, Side
-from keras_xmr.model.attention import ImageAttention
 from keras_xmr.model.build import PHOTOS, restore_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import image_tower, text_tower, tower_on_features
@@ -183,7 +183,7 @@ class RunModel:
         """This model with another matcher, with trained weights if there are any.
 
         Args:
-            name: One of `keras_xmr.config.abilities.further_matchers`.
+            name: One of `keras_xmr.config.model_compatibility.further_matchers`.
         """
         with self._lock:
             losses = () if is_independent(self.config) else self._complete_model.objective.losses_

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_xmr.judgements.coco import EXTENDED_COCO
+from keras_xmr.judgements.benchmarks import EXTENDED_COCO
 from keras_xmr.judgements.files import Unjudged, find_judgements
 from keras_xmr.judgements.flickr8k import is_flickr8k
 from keras_xmr.judgements.ground_truth import GroundTruth

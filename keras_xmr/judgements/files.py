@@ -15,11 +15,22 @@ import scipy.sparse
 
 from data_pipelines.files import NO_ARRAY
 from data_pipelines.json_entries import fault
-from keras_xmr.judgements.benchmarks import OWN, Layout, circo_pairs, find_layout
-from keras_xmr.judgements.coco import EXTENDED_COCO, extended_coco
+from keras_xmr.judgements.benchmarks import (
+    EXTENDED_COCO,
+    OWN,
+    Layout,
+    circo_pairs,
+    extended_coco,
+    find_layout,
+)
 from keras_xmr.judgements.flickr8k import is_flickr8k, read_grades
-from keras_xmr.judgements.names import CaptionNames, known_name
-from keras_xmr.judgements.reading import JudgementsError, read_rows, reading
+from keras_xmr.judgements.reading import (
+    CaptionNames,
+    JudgementsError,
+    known_name,
+    read_rows,
+    reading,
+)
 from keras_xmr.judgements.relation import Judgements
 from keras_xmr.judgements.trec import is_qrels, read_qrels
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -289,3 +290,98 @@ def multi_hot(labels: Sequence[Sequence[int]] | np.ndarray, count: int) -> scipy
     matrix.sum_duplicates()
     matrix.data[:] = 1
     return matrix
+
+
+def as_array(given: Any, name: str) -> np.ndarray:
+    """An array of numbers, or of nested sequences of them.
+
+    Args:
+        given: The array.
+        name: Its name in errors, for instance "scores".
+
+    Raises:
+        ArgumentError: If the sequences are of different lengths.
+    """
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise ArgumentError(f"{name}: {error}") from None
+
+
+def check_image_ids(image_ids: Any, images: int, captions: int) -> np.ndarray:
+    """Checks the image of each caption; returns it as int64 (captions,).
+
+    Args:
+        image_ids: The row of each caption's image, from 0; None if caption i is of image i.
+        images: Number of images.
+        captions: Number of captions.
+
+    Raises:
+        ArgumentError: If it is not a valid image of every caption.
+    """
+    if image_ids is None:
+        if images != captions:
+            raise ArgumentError(
+                f"{images} images and {captions} captions: give image_ids, the row of each "
+                "caption's image, such as [0, 0, 1] for two captions of image 0 and one of image 1"
+            )
+        return np.arange(images)
+    rows = as_array(image_ids, "image_ids")
+    if rows.shape != (captions,) or not np.issubdtype(rows.dtype, np.integer):
+        raise ArgumentError(
+            f"image_ids is the row of the image of each of the {captions} captions: whole "
+            f"numbers of shape ({captions},), not {rows.dtype} of shape {rows.shape}"
+        )
+    outside = np.flatnonzero((rows < 0) | (rows >= images))
+    if len(outside):
+        first = outside[0]
+        raise ArgumentError(
+            f"image_ids[{first}] is {rows[first]}, but there are {images} images, with the rows "
+            f"0 to {images - 1}"
+        )
+    return rows.astype(np.int64)
+
+
+def as_judgements(judgements: Any, shape: tuple[int, ...]) -> Judgements:
+    """Converts judgements in any of the supported forms.
+
+    Args:
+        judgements: `Judgements`; the row of each caption's image, int (captions,); a matrix
+            (images, captions) of grades, or of true and false, dense or sparse, where NaN is a
+            pair that was not judged; or None if caption i is of image i.
+        shape: Images, captions.
+
+    Raises:
+        ArgumentError: If it has another form or shape.
+    """
+    if len(shape) != 2:
+        raise ArgumentError(f"scores are a matrix (images, captions), not of shape {tuple(shape)}")
+    images, captions = shape
+    if not isinstance(judgements, Judgements):
+        if judgements is None or as_array(judgements, "judgements").ndim == 1:
+            rows = check_image_ids(judgements, images, captions)
+            return Judgements.from_pairs(rows, images)
+        judgements = _convert_matrix(judgements)
+    if judgements.shape != (images, captions):
+        raise ArgumentError(
+            f"scores of {images} images and {captions} captions, but judgements of shape "
+            f"{judgements.shape}"
+        )
+    return judgements
+
+
+def _convert_matrix(grades: Any) -> Judgements:
+    if not scipy.sparse.issparse(grades):
+        grades = np.asarray(grades)
+        if grades.ndim != 2 or not (grades.dtype == bool or np.issubdtype(grades.dtype, np.number)):
+            raise ArgumentError(
+                "judgements are Judgements, the row of each caption's image, or a matrix (images, "
+                f"captions) of grades, not {grades.dtype} of shape {grades.shape}"
+            )
+    try:
+        if isinstance(grades, np.ndarray) and (judged := ~np.isnan(grades)).sum() < grades.size:
+            pairs, shape = np.argwhere(judged), (grades.shape[0], grades.shape[1])
+            return Judgements.from_grades(pairs, grades[judged], shape, fully_judged=False)
+        return Judgements(scipy.sparse.csr_array(grades))
+    except ValueError as error:
+        raise ArgumentError(f"judgements: {error}") from None

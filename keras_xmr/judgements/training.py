@@ -10,8 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.judgements.files import read_csv
-from keras_xmr.judgements.names import CaptionNames, known_name
-from keras_xmr.judgements.reading import JudgementsError
+from keras_xmr.judgements.reading import CaptionNames, JudgementsError, known_name
 
 Pair = tuple[str, str]
 

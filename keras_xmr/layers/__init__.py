@@ -1,26 +1,26 @@
 """Layers of heads, encoders and poolings."""
 
-from keras_xmr.layers.backbone import ImageBackbone, TextBackbone
+from keras_xmr.layers.backbone import ImageBackbone, Preprocessing, TextBackbone
 from keras_xmr.layers.bag_of_words import BagOfWords
 from keras_xmr.layers.caption_decoder import CaptionDecoder
 from keras_xmr.layers.global_attention import GlobalAttention
-from keras_xmr.layers.graph_reasoning import GraphReasoning
+from keras_xmr.layers.graph_reasoning import (
+    GraphReasoning,
+    HypergraphConvolution,
+    RegionMask,
+    region_mask,
+)
 from keras_xmr.layers.gru import GRU
-from keras_xmr.layers.hypergraph_convolution import HypergraphConvolution
 from keras_xmr.layers.l2_normalize import L2Normalize, l2_normalize
-from keras_xmr.layers.local_attention import LocalAttention, LocalResidual
+from keras_xmr.layers.local_attention import LocalAttention, LocalResidual, ReZero
 from keras_xmr.layers.normalization import (
     GroupNormalization,
     MaskedBatchNormalization,
     batch_normalization,
 )
-from keras_xmr.layers.preprocessing import Preprocessing
 from keras_xmr.layers.prolip import ProlipImageTower, ProlipTextTower
-from keras_xmr.layers.region_mask import RegionMask, region_mask
-from keras_xmr.layers.rezero import ReZero
-from keras_xmr.layers.sine_positions import sine_positions
 from keras_xmr.layers.temperature import Temperature
-from keras_xmr.layers.transformer import TransformerBlock
+from keras_xmr.layers.transformer import TransformerBlock, sine_positions
 
 __all__ = [
     "GRU",

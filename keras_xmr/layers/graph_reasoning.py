@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_xmr.layers.normalization import batch_normalization
+from keras_xmr.layers.part import RecordedLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
@@ -48,3 +49,59 @@ class GraphReasoning(keras.layers.Layer):
             count = ops.sum(ops.cast(mask, affinity.dtype), axis=1)[:, None, None]
         reasoned = self.w(ops.matmul(affinity / count, self.g(features)))
         return self.norm(reasoned, training=training, mask=mask) + features
+
+
+@keras.saving.register_keras_serializable(package="keras_xmr")
+class RegionMask(keras.layers.Layer):
+    """True for regions with any nonzero number: zeros pad images with fewer regions than others.
+
+    The input is float (B, R, F), the output boolean (B, R).
+    """
+
+    def call(self, regions: Any) -> Any:
+        return keras.ops.any(keras.ops.not_equal(regions, 0), axis=-1)
+
+
+def region_mask(regions: Any) -> Any | None:
+    """The mask of symbolic regions (B, R, F); None where every image has the same number R."""
+    if regions.shape[1] is not None:
+        return None
+    # As they come: in half precision, a small number could become 0.
+    return RegionMask(dtype="float32", name="region_mask")(regions)
+
+
+class HypergraphConvolution(RecordedLayer):
+    """sigmoid(Dv^-1/2 H De^-1 H^T Dv^-1/2 U Theta), without a bias.
+
+    The convolution of HGNN (Feng et al. 2019, Eq. 11) with hyperedges of weight 1, as Wang et al.
+    2023, Eq. 10 have it. The degrees are the sums of the rows (Dv) and of the columns (De) of the
+    incidence matrix H, which can hold any nonnegative numbers.
+
+    Args:
+        residual: Whether the nodes are added to the output, with a tanh instead of the sigmoid.
+            The sigmoid gives all nodes a large common part, so that they are hardly
+            distinguishable after two layers.
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Inputs are nodes (N, D) and their incidence (N, E) with the hyperedges. The output is nodes
+    (N, D).
+    """
+
+    def __init__(self, residual: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.residual = residual
+
+    def build(self, nodes_shape: Any, incidence_shape: Any = None) -> None:
+        width = nodes_shape[-1]
+        self.theta = self.add_weight(
+            name="theta", shape=(width, width), initializer="glorot_uniform"
+        )
+
+    def call(self, nodes: Any, incidence: Any) -> Any:
+        degrees = ops.sum(incidence, axis=1, keepdims=True)
+        inverse_root = 1.0 / ops.sqrt(ops.maximum(degrees, 1e-12))
+        sizes = ops.maximum(ops.sum(incidence, axis=0), 1e-12)[:, None]
+        edges = ops.matmul(ops.transpose(incidence), inverse_root * nodes) / sizes
+        nodes_again = inverse_root * ops.matmul(incidence, edges)
+        convolved = ops.matmul(nodes_again, self.theta)
+        return nodes + ops.tanh(convolved) if self.residual else ops.sigmoid(convolved)

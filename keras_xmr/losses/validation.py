@@ -12,7 +12,7 @@ from keras_xmr.embeddings import distances
 from keras_xmr.embeddings.kinds import Embedding, points
 from keras_xmr.embeddings.validation import as_embedding, check_dimensions, check_fit, items
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.validation import as_array, check_image_ids
+from keras_xmr.judgements.relation import as_array, check_image_ids
 from keras_xmr.matchers import Matcher
 
 Tensor = Any

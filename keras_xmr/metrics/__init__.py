@@ -23,7 +23,6 @@ from keras_xmr.metrics.agreement import (
 )
 from keras_xmr.metrics.base import QueryMetric
 from keras_xmr.metrics.bootstrap import paired_bootstrap
-from keras_xmr.metrics.breakdown import by_positives
 from keras_xmr.metrics.chance import (
     Verdict,
     chance,
@@ -34,7 +33,7 @@ from keras_xmr.metrics.chance import (
 )
 from keras_xmr.metrics.files import write_queries
 from keras_xmr.metrics.functions import bpref, ndcg, recall, retrieval
-from keras_xmr.metrics.measure import Measured, all_metrics, mean_over_folds, measure
+from keras_xmr.metrics.measure import Measured, all_metrics, by_positives, mean_over_folds, measure
 from keras_xmr.metrics.names import DIRECTIONS, METRICS, RSUM, Metric, metric_names, metric_title
 from keras_xmr.metrics.plausible_match import plausible_match
 from keras_xmr.metrics.ranking import (
@@ -48,8 +47,7 @@ from keras_xmr.metrics.retrieval import (
     RetrievalMetrics,
     evaluate_scores,
 )
-from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
-from keras_xmr.metrics.score_tiles import ScoreTiles
+from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores, ScoreTiles
 from keras_xmr.metrics.semantic import semantic_precision
 
 if TYPE_CHECKING:

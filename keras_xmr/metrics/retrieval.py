@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from keras_xmr.judgements import Judgements
-from keras_xmr.metrics.rank_counter import count_ranks
 from keras_xmr.metrics.ranking import (
     RECALL_AT,
     RELEVANT_AT,
     QueryMetrics,
+    count_ranks,
     evaluate_direction,
     positive_ranks,
     summarize,

@@ -2,12 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import abc
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from keras_xmr.metrics.score_tiles import ScoreTiles
+Place = tuple[int, int]
+"""The row and the column of a tile among the tiles."""
+
+TileWork = Callable[[int, int, np.ndarray], None]
+"""A function of the row, the column and the scores of a tile."""
+
+# Maximum number of tiles that are scored ahead of the work on the first of them.
+_AHEAD = 4
+
+
+class ScoreTiles(abc.ABC):
+    """Scores (images, captions), larger is better, of which one tile after another is computed.
+
+    `np.asarray` computes them all.
+
+    Attributes:
+        images: The numbers of the images of each row of tiles; each image is in one.
+        captions: The numbers of the captions of each column of tiles.
+    """
+
+    def __init__(self, images: Sequence[np.ndarray], captions: Sequence[np.ndarray]) -> None:
+        self.images, self.captions = images, captions
+
+    @abc.abstractmethod
+    def tile(self, row: int, column: int) -> Any:
+        """Scores (images, captions) of one tile, always the same, for `np.asarray`."""
+
+    @abc.abstractmethod
+    def select(self, images: np.ndarray, captions: np.ndarray) -> ScoreTiles:
+        """The scores of some images with some captions, in their order."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Images, captions."""
+        return sum(map(len, self.images)), sum(map(len, self.captions))
+
+    @property
+    def count(self) -> int:
+        """Number of tiles."""
+        return len(self.images) * len(self.captions)
+
+    def places(self) -> Iterator[Place]:
+        """The places of all tiles, row after row."""
+        for row in range(len(self.images)):
+            yield from ((row, column) for column in range(len(self.captions)))
+
+    def for_each(self, work: TileWork, places: Iterable[Place], description: str) -> None:
+        """Computes tiles, and calls `work` with the row, the column and the scores of each.
+
+        The work is done in a separate thread, so that the device which scores does not wait for it;
+        a few tiles are in memory at a time.
+
+        Args:
+            work: Called with each tile, one call after another.
+            places: The tiles.
+            description: The label of the progress bar.
+        """
+        from data_pipelines.progress import Progress  # Metrics import without tqdm.
+
+        places = list(places)
+        pairs = sum(len(self.images[row]) * len(self.captions[column]) for row, column in places)
+        waiting: deque[Future[None]] = deque()
+
+        def take(row: int, column: int, scores: Any) -> None:
+            work(row, column, np.asarray(scores))
+
+        with (
+            Progress(f"  {description}", pairs, "pairs", unit_scale=True) as bar,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            for row, column in places:
+                waiting.append(pool.submit(take, row, column, self.tile(row, column)))
+                if len(waiting) == _AHEAD:
+                    waiting.popleft().result()
+                bar.update(len(self.images[row]) * len(self.captions[column]))
+            for future in waiting:
+                future.result()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        scores = np.empty(self.shape, dtype or np.float32)
+
+        def put(row: int, column: int, tile: np.ndarray) -> None:
+            scores[np.ix_(self.images[row], self.captions[column])] = tile
+
+        self.for_each(put, self.places(), "scoring")
+        return scores
+
+
+def place_in(tiles: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The number of the tile of each item, and its place in there, int64 (items,)."""
+    number, place = np.empty((2, sum(map(len, tiles))), np.int64)
+    for tile, items in enumerate(tiles):
+        number[items], place[items] = tile, np.arange(len(items))
+    return number, place
+
 
 Matrix = np.ndarray | ScoreTiles
 """Scores (images, captions), in memory or not."""

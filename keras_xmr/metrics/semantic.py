@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
+from data_pipelines.processors import in_threads
 from keras_xmr.judgements.ground_truth import GroundTruth
 from keras_xmr.metrics.ranking import QueryMetrics, refuse_nan
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.metrics.score_matrices import ScoreMatrices, Scores
-from keras_xmr.threads import in_threads
 
 ASP_TOP = (10, 30, 100, 300, 1000, 3000, 10000)
 RELEASED_ASP_AT = (5, 10, 20)

@@ -6,8 +6,7 @@ from keras_xmr.pooling.base import Pooling
 from keras_xmr.pooling.gpo import GPO
 from keras_xmr.pooling.mean import Mean, RectifiedMean
 from keras_xmr.pooling.projection import Projection
-from keras_xmr.pooling.recurrent import GRU, BiGRU
-from keras_xmr.pooling.vsrn import VSRN
+from keras_xmr.pooling.recurrent import GRU, VSRN, BiGRU
 
 __all__ = [
     "GPO",

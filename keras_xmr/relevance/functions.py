@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.validation import check_image_ids
+from keras_xmr.judgements.relation import check_image_ids
 from keras_xmr.relevance.matrix import relevance_matrix
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import numpy as np
 from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import summaries
-from keras_xmr.evaluation.answers import KINDS, kinds_of_answers, write_answers
-from keras_xmr.evaluation.files import write_figures
+from keras_xmr.evaluation.files import KINDS, kinds_of_answers, write_answers, write_figures
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import RSUM, metric_title
 from keras_xmr.reporting.curve_plots import curve_pictures

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from keras_xmr.metrics.breakdown import SHOWN, by_positives
 from keras_xmr.metrics.chance import chance
-from keras_xmr.metrics.measure import Measured
+from keras_xmr.metrics.measure import SHOWN, Measured, by_positives
 from keras_xmr.metrics.names import CHOSEN, METRICS, RSUM, find_metric, metric_title
 from keras_xmr.metrics.retrieval import RetrievalMetrics
 from keras_xmr.reporting.table import Table

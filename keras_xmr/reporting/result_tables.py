@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keras_xmr.evaluation.core import tie_warning
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import (
     DIRECTIONS,
@@ -14,7 +15,6 @@ from keras_xmr.metrics import (
     verdict,
 )
 from keras_xmr.metrics.ranking import RECALL_AT
-from keras_xmr.metrics.ties import tie_warning
 from keras_xmr.reporting.metric_tables import (
     CHANCE,
     cell,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_xmr.errors import ArgumentError
-from keras_xmr.judgements.validation import as_array
+from keras_xmr.judgements.relation import as_array
 
 
 class Reranked(NamedTuple):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_pipelines.processors import in_threads
 from keras_xmr.reranking.base import Reranked, Reranker, refuse_non_finite
-from keras_xmr.threads import in_threads
 
 if TYPE_CHECKING:
     from keras_xmr.config.option_types import NonNegativeFloat, PositiveFloat, PositiveInt

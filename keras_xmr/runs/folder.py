@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write, checksum, remove_stale_temporaries
 from data_pipelines.folders import check_folder
-from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
+from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
 
 _PACKAGES = (

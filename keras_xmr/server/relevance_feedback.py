@@ -7,8 +7,7 @@ from pathlib import Path
 
 from data_pipelines.errors import UserError
 from keras_xmr.judgements.files import read_csv
-from keras_xmr.judgements.names import one_line
-from keras_xmr.judgements.reading import write_rows
+from keras_xmr.judgements.reading import one_line, write_rows
 
 COLUMNS = ("image", "caption", "grade")
 

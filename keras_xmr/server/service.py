@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
-from keras_xmr.config.abilities import attends, further_matchers
+from keras_xmr.config.model_compatibility import attends, further_matchers
 from keras_xmr.index import Filters, Photo, PhotoIndex, Searcher, SearchResult
 from keras_xmr.runs.folder import load_run
 from keras_xmr.server.attention_images import render_attention

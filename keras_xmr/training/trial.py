@@ -19,7 +19,7 @@ from keras_xmr.config.contracts import LossContract
 from keras_xmr.config.registry import Choice, build, components
 from keras_xmr.config.schema import Config, TowerOptions
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.evaluation.chosen_metrics import build_metrics
+from keras_xmr.evaluation.evaluate import build_metrics
 from keras_xmr.judgements import Judgements
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher

@@ -16,8 +16,8 @@ import two_towers
 import keras_xmr
 from data_pipelines.errors import UserError
 from keras_xmr.cli import main
-from keras_xmr.config.abilities import further_matchers
 from keras_xmr.config.loader import load_config
+from keras_xmr.config.model_compatibility import further_matchers
 from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.runs.folder import load_run

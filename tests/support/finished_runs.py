@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from keras_xmr.config.loader import dump_config, find_config, load_config
-from keras_xmr.figures_file import write_figures_file
+from keras_xmr.evaluation.files import write_figures_file
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure, write_queries
 from keras_xmr.runs.folder import RunFolder

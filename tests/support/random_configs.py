@@ -10,10 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.options import ImageOptions, TextOptions
-from keras_xmr.config.compatibility import check
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
-from keras_xmr.config.run_compatibility import PARTS
+from keras_xmr.config.run_compatibility import PARTS, check
 from keras_xmr.config.schema import (
     Config,
     EvaluationOptions,

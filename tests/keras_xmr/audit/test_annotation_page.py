@@ -6,7 +6,7 @@ import datasets
 import pytest
 from browser import Page, start_browser
 
-from keras_xmr.audit.annotation_page import Entry, write_annotation_page
+from keras_xmr.audit.audit import Entry, write_annotation_page
 from keras_xmr.audit.candidates import Vote
 from keras_xmr.index.photos import thumbnail
 from keras_xmr.reporting.pages import data_url

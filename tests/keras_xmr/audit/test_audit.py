@@ -18,10 +18,16 @@ from command_line import start
 from tiny_runs import untrained
 
 from data_pipelines.errors import UserError
-from keras_xmr.audit.annotation_page import Entry, write_annotation_page
-from keras_xmr.audit.audit import audit, merge_labels
-from keras_xmr.audit.candidate_precision import measure_precision, precision_table
-from keras_xmr.audit.candidates import Candidates, Vote, belief_matrix, find_candidates, vote
+from keras_xmr.audit.audit import Entry, audit, merge_labels, write_annotation_page
+from keras_xmr.audit.candidates import (
+    Candidates,
+    Vote,
+    belief_matrix,
+    find_candidates,
+    measure_precision,
+    precision_table,
+    vote,
+)
 from keras_xmr.audit.labels import (
     Label,
     judged_pairs,

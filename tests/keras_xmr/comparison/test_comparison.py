@@ -33,7 +33,7 @@ from keras_xmr.comparison.results import ComparisonError, read_runs
 from keras_xmr.comparison.runs import compare
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
-from keras_xmr.figures_file import read_figures_file
+from keras_xmr.evaluation.files import read_figures_file
 from keras_xmr.metrics import measure
 from keras_xmr.metrics.bootstrap import holm, paired_bootstrap
 

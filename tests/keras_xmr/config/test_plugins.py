@@ -22,7 +22,7 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import FAMILIES, components, import_plugins
 from keras_xmr.config.schema import rebuild
 from keras_xmr.config.yaml_file import ConfigError
-from keras_xmr.evaluation.chosen_metrics import build_metrics
+from keras_xmr.evaluation.evaluate import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import measure
 from keras_xmr.model.build import build_model

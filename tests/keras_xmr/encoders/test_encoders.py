@@ -9,7 +9,7 @@ import pytest
 from data_pipelines.text import SPECIAL
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec, KerasApplications, Regions, SmallCNN
-from keras_xmr.encoders.pretrained.word_vectors import WordVectorsError, initial_vectors
+from keras_xmr.encoders.word_embedding import WordVectorsError, initial_vectors
 from keras_xmr.model.towers import image_tower, parts_of, text_tower
 
 VOCABULARY = [*SPECIAL, "dog", "t-shirt", "zebra", "'s"]

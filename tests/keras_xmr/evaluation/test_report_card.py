@@ -306,7 +306,7 @@ def test_no_search_is_proposed_where_index_refuses_the_model(monkeypatch, config
     if config == "scenes_pcme":
         own = components("matcher")["match_probability"]
         one = {"match_probability": replace(own, search=None)}
-        monkeypatch.setattr("keras_xmr.config.abilities.components", lambda family: one)
+        monkeypatch.setattr("keras_xmr.config.model_compatibility.components", lambda family: one)
     told = Run(load_config(find_config(config)))._what_next()
     assert "try next" not in told
     assert re.search(rf"^no search: .*{reason}", told, re.M)

@@ -17,9 +17,9 @@ from keras_xmr.cli import main
 from keras_xmr.config.contracts import MatcherContract
 from keras_xmr.config.schema import EvaluationOptions
 from keras_xmr.evaluation import evaluate_split, score_tiles, scoring
+from keras_xmr.evaluation.embed import join
+from keras_xmr.evaluation.files import read_figures_file
 from keras_xmr.evaluation.plan import check_time, fits_in_memory
-from keras_xmr.evaluation.ragged import join
-from keras_xmr.figures_file import read_figures_file
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles, measure
 

@@ -11,8 +11,7 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.evaluation import score_matrix
-from keras_xmr.evaluation.embed import _GRAPHS, embed_batches, embed_captions
-from keras_xmr.evaluation.ragged import Ragged
+from keras_xmr.evaluation.embed import _GRAPHS, Ragged, embed_batches, embed_captions
 from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.matchers import SAF, SGRAF
 

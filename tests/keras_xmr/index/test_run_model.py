@@ -210,7 +210,7 @@ def test_another_run_is_refused(trained, index, tmp_path):
 def test_a_matcher_that_does_not_say_how_it_is_searched_is_refused(trained, monkeypatch):
     asked = components("matcher")["match_probability"]
     one = {"match_probability": replace(asked, search=None)}
-    monkeypatch.setattr("keras_xmr.config.abilities.components", lambda family: one)
+    monkeypatch.setattr("keras_xmr.config.model_compatibility.components", lambda family: one)
     with pytest.raises(UserError, match="match_probability does not declare how it"):
         RunModel(trained.folder.path)
 

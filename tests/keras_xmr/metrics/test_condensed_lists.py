@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from keras_xmr.config.loader import find_config, load_config
-from keras_xmr.evaluation.chosen_metrics import build_metrics
+from keras_xmr.evaluation.evaluate import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements, as_judgements
 from keras_xmr.metrics import (
     METRICS,

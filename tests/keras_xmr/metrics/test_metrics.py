@@ -13,7 +13,7 @@ from folds import evaluate_folds
 
 from keras_xmr import reranking
 from keras_xmr.errors import ArgumentError
-from keras_xmr.evaluation.chosen_metrics import build_metrics
+from keras_xmr.evaluation.evaluate import build_metrics
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import (
     METRICS,
@@ -328,7 +328,7 @@ class Lead(QueryMetric):
 def test_a_metric_that_a_config_chooses_is_shown_and_changes_no_table_of_names(monkeypatch):
     """Or which configs are valid would depend on what was evaluated before."""
     monkeypatch.setattr(
-        "keras_xmr.evaluation.chosen_metrics.components",
+        "keras_xmr.evaluation.evaluate.components",
         lambda family: {"lead": SimpleNamespace(load=lambda: Lead)},
     )
     before = metric_names()

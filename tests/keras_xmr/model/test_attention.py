@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_xmr.config.abilities import attends, further_matchers
 from keras_xmr.config.loader import find_config, load_config
+from keras_xmr.config.model_compatibility import attends, further_matchers
 from keras_xmr.config.registry import components
+from keras_xmr.evaluation.attention import ImageAttention
 from keras_xmr.evaluation.results import Attention
 from keras_xmr.heads import (
     AttentivePoint,
@@ -19,7 +20,6 @@ from keras_xmr.heads import (
     Point,
     SlotAttention,
 )
-from keras_xmr.model.attention import ImageAttention
 from keras_xmr.pooling import Attention as AttentionPooling
 from keras_xmr.pooling import Mean
 from keras_xmr.reporting.attention_plots import attention_picture
