@@ -47,18 +47,3 @@ AnySource = Annotated[
     ),
 ]
 """Any source; the key `name` of the config section selects it."""
-
-__all__ = [
-    "SPLITS",
-    "AnySource",
-    "Caption",
-    "EncodedImage",
-    "Entry",
-    "MissingFileError",
-    "Problems",
-    "Regions",
-    "Source",
-    "SourceError",
-    "Split",
-    "UnreadableError",
-]

@@ -2,5 +2,3 @@
 
 from keras_xmr.export.saved_model import export_keras, export_saved_model
 from keras_xmr.export.versions import next_version, remove_old_versions
-
-__all__ = ["export_keras", "export_saved_model", "next_version", "remove_old_versions"]

@@ -3,15 +3,3 @@
 from keras_xmr.external_scores.arrays import load_matrix, load_scores, similarity
 from keras_xmr.external_scores.evaluate import ExternalScores, run
 from keras_xmr.external_scores.trec import DEPTH, read_run, write_run, write_trec
-
-__all__ = [
-    "DEPTH",
-    "ExternalScores",
-    "load_matrix",
-    "load_scores",
-    "read_run",
-    "run",
-    "similarity",
-    "write_run",
-    "write_trec",
-]

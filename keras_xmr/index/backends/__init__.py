@@ -8,16 +8,6 @@ from typing import Any
 from keras_xmr.index.backends.base import Backend, BackendError, DamagedError, Neighbours
 from keras_xmr.index.backends.exact import Exact
 
-__all__ = [
-    "BACKENDS",
-    "Backend",
-    "BackendError",
-    "DamagedError",
-    "Exact",
-    "Neighbours",
-    "backend_class",
-]
-
 BACKENDS = ("exact", "faiss_hnsw", "faiss_ivf_pq", "milvus")
 """The names of all backends; all but the first need the extra `faiss` or `milvus`."""
 

@@ -5,15 +5,3 @@ from keras_xmr.training.callbacks.checkpoint import Checkpoint
 from keras_xmr.training.callbacks.logs import CsvLog, EpochMeans, ProgressBar, TensorBoard
 from keras_xmr.training.callbacks.validation import Validation
 from keras_xmr.training.callbacks.watchdog import TrainingStoppedError, Watchdog
-
-__all__ = [
-    "Checkpoint",
-    "CsvLog",
-    "EpochMeans",
-    "ProgressBar",
-    "TensorBoard",
-    "TrainingStoppedError",
-    "UnreadLogs",
-    "Validation",
-    "Watchdog",
-]
