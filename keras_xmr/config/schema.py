@@ -208,6 +208,11 @@ class CCAOptions(Section):
     """Numbers of first directions to keep, where the embedding has more; empty keeps all. Few
     photos need few."""
 
+    @property
+    def grid(self) -> tuple[tuple[Any, ...], ...]:
+        """The options in the order of `CanonicalCorrelations.projections`."""
+        return self.image_ridges, self.caption_ridges, self.exponents, self.directions
+
 
 class TrainOptions(Section):
     """Options of the training."""

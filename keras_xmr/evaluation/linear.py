@@ -11,7 +11,7 @@ from data_pipelines.records import Records, SplitRecords
 from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import judge
-from keras_xmr.metrics import RSUM, evaluate_scores, measure
+from keras_xmr.metrics import measure
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
 from keras_xmr.vectors import unit_rows
 
@@ -60,7 +60,7 @@ def add_linear_model(evaluation: Evaluation, records: Records, config: Config) -
     rooted = bool(min(train[0].min(), tested[0].min()) >= 0)
     cca = CanonicalCorrelations(*_unit(train, rooted), parts[0].caption_image)
     best = _choose(cca, records, config, rooted)
-    scores = _scores(cca, best, _unit(tested, rooted))
+    scores = cca.scores(best, *_unit(tested, rooted)).astype(np.float32)
     folds = config.evaluation.folds
     evaluation.baselines[LINEAR] = measure(scores, evaluation.ground_truth, folds)
 
@@ -69,24 +69,13 @@ def _choose(
     cca: CanonicalCorrelations, records: Records, config: Config, rooted: bool
 ) -> Projections:
     """The maps that are best on the validation split."""
-    maps = cca.projections(
-        max(_OPTIONS.directions),
-        _OPTIONS.image_ridges,
-        _OPTIONS.caption_ridges,
-        _OPTIONS.exponents,
-        _OPTIONS.directions,
-    )
+    maps = cca.projections(max(_OPTIONS.directions), *_OPTIONS.grid)
     split = records.split("val") if "val" in records.splits else None
     if split is None or not _has_features(split):
         return next(maps)
     vectors = _unit(_means_of_split(split, config), rooted)
     judgements = judge(config.data.judgements, split.caption_image, split.labels, len(split))
-    return max(
-        maps,
-        key=lambda projections: evaluate_scores(
-            _scores(cca, projections, vectors), judgements
-        ).summary[RSUM],
-    )
+    return cca.best(maps, *vectors, judgements)[1]
 
 
 def _has_features(split: SplitRecords) -> bool:
@@ -115,10 +104,3 @@ def _means(features: np.ndarray) -> np.ndarray:
 def _unit(means: Vectors, rooted: bool) -> Vectors:
     images, captions = means
     return unit_rows(np.sqrt(images) if rooted else images), unit_rows(captions)
-
-
-def _scores(cca: CanonicalCorrelations, maps: Projections, vectors: Vectors) -> np.ndarray:
-    """Cosines float32 (images, captions)."""
-    images = unit_rows((vectors[0] - cca.image_mean) @ maps.image)
-    captions = unit_rows((vectors[1] - cca.caption_mean) @ maps.caption)
-    return (images @ captions.T).astype(np.float32)

@@ -91,33 +91,20 @@ def positive_ranks(scores: np.ndarray, judgements: Judgements) -> Ranks:
     """
     if scores.shape != judgements.shape:
         raise ValueError(f"scores of shape {scores.shape}, judgements of {judgements.shape}")
-    queries, judged = judgements.queries(), judgements.judged
-    starts, columns = queries.indptr.astype(np.int64), queries.indices
-    ranks, grades = np.empty(len(columns), np.int64), np.empty(len(columns), np.float32)
+    queries, candidates = map(np.arange, scores.shape)
+    rows = np.split(queries, queries[_ROWS::_ROWS])
+    counter = RankCounter(judgements, rows, [candidates])
 
-    def rank_rows(first: int) -> None:
-        block = np.ascontiguousarray(scores[first : first + _ROWS])
-        in_order = np.sort(block, axis=1)
-        last = in_order[:, -1:]  # There may be no candidates.
-        if np.isnan(last).any():
-            row = first + int(np.isnan(last).argmax())
-            raise ValueError(f"a score of query {row} is NaN")
-        for row, (values, ordered) in enumerate(zip(block, in_order, strict=True), first):
-            of_row = slice(starts[row], starts[row + 1])
-            if judged is not None:
-                known = judged.indices[judged.indptr[row] : judged.indptr[row + 1]]
-                ordered = np.sort(values[known])
-            order = np.lexsort((-queries.data[of_row], values[columns[of_row]]))
-            right = values[columns[of_row]][order]
-            grades[of_row] = queries.data[of_row][order][::-1]
-            # At least as high: all candidates, and the right ones among them.
-            everyone = len(ordered) - np.searchsorted(ordered, right, side="left")
-            right_ones = len(right) - np.searchsorted(right, right, side="left")
-            place = np.arange(len(right), 0, -1)
-            ranks[of_row] = (everyone - right_ones + place)[::-1]
+    def count(row: int) -> None:
+        block = np.ascontiguousarray(scores[row * _ROWS : (row + 1) * _ROWS])
+        block = block if block.dtype.kind == "f" else block.astype(np.float64)
+        refuse_nan(block, "score", rows[row])
+        counter.count(row, 0, block)
 
-    in_threads(rank_rows, len(scores), _ROWS)
-    return Ranks(ranks, starts, grades, judgements.candidate_counts(), judgements.fully_judged)
+    counter.note_all(scores)
+    counter.settle()
+    in_threads(count, len(rows), 1)
+    return counter.ranks()
 
 
 def refuse_nan(values: np.ndarray, kind: str, queries: np.ndarray | range) -> None:
@@ -295,6 +282,7 @@ class RankCounter:
         self._queries, self._candidates = queries, candidates
         self._starts, self._grades = relevant.indptr.astype(np.int64), relevant.data
         self._query = np.repeat(np.arange(relevant.shape[0]), np.diff(self._starts))
+        self._columns = relevant.indices
         (row, place), (column, place_2) = place_in(queries), place_in(candidates)
         tile = row[self._query] * len(candidates) + column[relevant.indices]
         self._order = np.argsort(tile, kind="stable")
@@ -314,6 +302,10 @@ class RankCounter:
         chosen = slice(*np.searchsorted(self._tile, (tile, tile + 1)))
         queries, candidates = (places[chosen] for places in self._inside)
         self._scores[self._order[chosen]] = scores[queries, candidates]
+
+    def note_all(self, scores: np.ndarray) -> None:
+        """Notes the scores of all relevant items, of a whole matrix (queries, candidates)."""
+        self._scores[:] = scores[self._query, self._columns]
 
     def settle(self) -> None:
         """Ends `note`: the scores of all relevant items are known."""
@@ -408,14 +400,16 @@ def _count(tiles: ScoreTiles, i2t: Sequence[RankCounter], t2i: Sequence[RankCoun
 
 def _at_least(scores: np.ndarray, least: np.ndarray, judged: np.ndarray | None) -> np.ndarray:
     """Counts the judged scores (queries, candidates) that reach each of `least` (queries, R)."""
-    if least.shape[1] <= _COMPARED or judged is not None:
+    if judged is not None:
+        scores = np.where(judged, scores, scores.dtype.type(-np.inf))
+    if least.shape[1] <= _COMPARED:
         counts = np.empty(least.shape, np.int64)
         for number in range(least.shape[1]):
             reach = scores >= least[:, number, None]
-            if judged is not None:
-                reach &= judged
             counts[:, number] = np.add.reduce(reach.view(np.uint8), axis=1, dtype=np.int32)
-        return counts
-    ordered = np.sort(scores, axis=1)
-    below = [np.searchsorted(row, values) for row, values in zip(ordered, least, strict=True)]
-    return scores.shape[1] - np.stack(below)
+    else:
+        ordered = np.sort(scores, axis=1)
+        below = [np.searchsorted(row, values) for row, values in zip(ordered, least, strict=True)]
+        counts = scores.shape[1] - np.stack(below)
+    # Infinitely low scores are reached by those that were not judged, too.
+    return counts if judged is None else np.minimum(counts, judged.sum(axis=1, keepdims=True))

@@ -18,14 +18,12 @@ from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.heads import Head, HeldOutRank, Laplace
 from keras_xmr.judgements import Judgements, judge
 from keras_xmr.keras_compat import all_layers
-from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of
 from keras_xmr.pooling import Projection
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
 from keras_xmr.training.held_out_ranks import held_out_log_ranks, predict
 from keras_xmr.training.laplace import last_layer_posterior
-from keras_xmr.vectors import unit_rows
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -90,18 +88,10 @@ def begin_at_cca(
     cca = CanonicalCorrelations(train.images, train.captions, train.image_ids)
     pooling: Any = image_head.global_pooling
     width = pooling.closed_form or image_head.dimension
-    choices = cca.projections(
-        width,
-        options.image_ridges,
-        options.caption_ridges,
-        options.exponents,
-        options.directions,
-    )
+    choices = cca.projections(width, *options.grid)
     if validation is not None:
-        rsum, best = max(
-            ((_rsum(cca, choice, validation), choice) for choice in choices),
-            key=lambda tried: tried[0],
-        )
+        split = (validation.images, validation.captions, validation.judgements)
+        rsum, best = cca.best(choices, *split)
         reached = f", validation rsum {100 * rsum:.1f}"
     else:
         best, reached = next(choices), ""
@@ -180,12 +170,6 @@ def _predict_ranks(
                 side,
                 100 * explained,
             )
-
-
-def _rsum(cca: CanonicalCorrelations, choice: Projections, split: Averages) -> float:
-    images = unit_rows((split.images - cca.image_mean) @ choice.image)
-    captions = unit_rows((split.captions - cca.caption_mean) @ choice.caption)
-    return evaluate_scores(images @ captions.T, split.judgements).summary["rsum"]
 
 
 def averages_of_split(

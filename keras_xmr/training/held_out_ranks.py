@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_xmr.training.cca import CanonicalCorrelations, Projections
-from keras_xmr.vectors import unit_rows
 
 STRENGTHS = tuple(10.0**power for power in range(-3, 4))
 """Ridges that are tried, as multiples of the mean square of a feature."""
@@ -40,22 +39,14 @@ def held_out_log_ranks(
         held_captions = held[image_ids]
         others = _places(~held)[image_ids[~held_captions]]
         cca = CanonicalCorrelations(images[~held], captions[~held_captions], others)
-        maps = next(
-            cca.projections(
-                options.image.shape[1],
-                [options.image_ridge],
-                [options.caption_ridge],
-                [options.exponent],
-                [options.directions],
-            )
-        )
-        left = unit_rows((images[held] - cca.image_mean) @ maps.image)
-        right = unit_rows((captions[held_captions] - cca.caption_mean) @ maps.caption)
-        scores, own = left @ right.T, _places(held)[image_ids[held_captions]]
+        grid = (options.image_ridge, options.caption_ridge, options.exponent, options.directions)
+        maps = next(cca.projections(options.image.shape[1], *([value] for value in grid)))
+        scores = cca.scores(maps, images[held], captions[held_captions])
+        own = _places(held)[image_ids[held_captions]]
         annotated = scores[own, np.arange(len(own))]
-        best = np.full(len(left), -np.inf)
+        best = np.full(len(scores), -np.inf)
         np.maximum.at(best, own, annotated)
-        is_other = own != np.arange(len(left))[:, None]
+        is_other = own != np.arange(len(scores))[:, None]
         ranks = 1 + ((scores >= best[:, None]) & is_other).sum(axis=1)
         of_images[held] = np.where(np.isfinite(best), np.log(ranks), np.nan)
         of_captions[held_captions] = np.log((scores >= annotated).sum(axis=0))

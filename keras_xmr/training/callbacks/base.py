@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
 
+@dataclass(eq=False)
 class StepCallback(keras.callbacks.Callback):
     """A callback that knows the step of the whole training without asking the device.
 
@@ -14,9 +16,10 @@ class StepCallback(keras.callbacks.Callback):
         step: Steps done, over all phases.
     """
 
-    def __init__(self) -> None:
+    step: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.step = 0
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         self.step = int(self.model.global_step.numpy())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from keras_xmr.runs.termination import TerminatedError, TerminationNotice
 from keras_xmr.training.callbacks.base import StepCallback
 from keras_xmr.training.callbacks.logs import EpochMeans
@@ -9,6 +11,7 @@ from keras_xmr.training.callbacks.watchdog import Watchdog
 from keras_xmr.training.checkpoints import Checkpoints
 
 
+@dataclass(eq=False)
 class Checkpoint(StepCallback):
     """Saves every few steps, after every epoch, and on SIGTERM.
 
@@ -28,20 +31,11 @@ class Checkpoint(StepCallback):
         TerminatedError: From within `fit`, after SIGTERM.
     """
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        watchdog: Watchdog,
-        every: int,
-        notice: TerminationNotice,
-        means: EpochMeans,
-    ) -> None:
-        super().__init__()
-        self.checkpoints = checkpoints
-        self.watchdog = watchdog
-        self.every = every
-        self.notice = notice
-        self.means = means
+    checkpoints: Checkpoints
+    watchdog: Watchdog
+    every: int
+    notice: TerminationNotice
+    means: EpochMeans
 
     def on_step(self, step: int) -> None:
         due = self.notice.given or (self.every and step % self.every == 0)

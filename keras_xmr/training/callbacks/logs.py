@@ -6,6 +6,7 @@ import csv
 import io
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from keras_xmr.training.callbacks.validation import Validation
 from keras_xmr.training.checkpoints import Checkpoints
 
 
+@dataclass(eq=False)
 class EpochMeans(StepCallback):
     """Makes the logs of an epoch that was interrupted those of all its steps.
 
@@ -28,11 +30,9 @@ class EpochMeans(StepCallback):
         steps_per_epoch: Steps per epoch.
     """
 
-    def __init__(self, checkpoints: Checkpoints, steps_per_epoch: int) -> None:
-        super().__init__()
-        self.checkpoints = checkpoints
-        self.steps_per_epoch = steps_per_epoch
-        self._logs: dict[str, Any] = {}  # of the last step, not fetched
+    checkpoints: Checkpoints
+    steps_per_epoch: int
+    _logs: dict[str, Any] = field(default_factory=dict, init=False)  # of the last step, not fetched
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         super().on_train_begin(logs)
@@ -65,6 +65,7 @@ class EpochMeans(StepCallback):
         }
 
 
+@dataclass(eq=False)
 class CsvLog(StepCallback):
     """Writes losses and validation metrics of every epoch.
 
@@ -75,10 +76,8 @@ class CsvLog(StepCallback):
         steps_per_epoch: Steps per epoch.
     """
 
-    def __init__(self, path: Path, steps_per_epoch: int) -> None:
-        super().__init__()
-        self.path = path
-        self.steps_per_epoch = steps_per_epoch
+    path: Path
+    steps_per_epoch: int
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         rows = []
@@ -96,6 +95,7 @@ class CsvLog(StepCallback):
         atomic_write(self.path, text.getvalue().encode())
 
 
+@dataclass(eq=False)
 class ProgressBar(StepCallback):
     """One bar per epoch, with pairs (or images) per second and the loss.
 
@@ -105,28 +105,21 @@ class ProgressBar(StepCallback):
         every: Steps between two looks at the loss.
     """
 
-    def __init__(self, sampler: Sampler, epochs: int, every: int) -> None:
-        super().__init__()
-        self.unit = sampler.UNIT
-        self.batch_size = sampler.batch_size
-        self.steps_per_epoch = sampler.steps
-        self.epochs = epochs
-        self.every = every
+    sampler: Sampler
+    epochs: int
+    every: int
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        done = self.step % self.steps_per_epoch
-        self._bar = Progress(
-            f"epoch {self.step // self.steps_per_epoch + 1}/{self.epochs}",
-            self.steps_per_epoch * self.batch_size,
-            self.unit,
-            initial=done * self.batch_size,
-        )
+        steps, size = self.sampler.steps, self.sampler.batch_size
+        name = f"epoch {self.step // steps + 1}/{self.epochs}"
+        done = self.step % steps * size
+        self._bar = Progress(name, steps * size, self.sampler.UNIT, initial=done)
 
     def on_step(self, step: int) -> None:
         if step % self.every == 0:
             loss = float(self.model.last_values.numpy()[0])
             self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
-        self._bar.update(self.batch_size)
+        self._bar.update(self.sampler.batch_size)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self._bar.close()

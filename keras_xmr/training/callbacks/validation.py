@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ _LOGGER = logging.getLogger(__name__)
 _PATIENCE = 3  # Epochs that a model may stay at chance before it is said.
 
 
+@dataclass(eq=False)
 class Validation(StepCallback):
     """Evaluates after epochs, adds the metrics to the logs, and saves the weights when best.
 
@@ -43,32 +45,19 @@ class Validation(StepCallback):
         last_step: The step of the last validation.
     """
 
-    def __init__(
-        self,
-        evaluate: Callable[[], Evaluation],
-        checkpoints: Checkpoints,
-        weights: Path,
-        monitor: str,
-        every: int,
-        steps_per_epoch: int,
-        end: int,
-        warmup_steps: int = 0,
-        at_start: bool = False,
-    ) -> None:
-        super().__init__()
-        self.evaluate = evaluate
-        self.checkpoints = checkpoints
-        self.weights = weights
-        self.monitor = monitor
-        self.every = every
-        self.steps_per_epoch = steps_per_epoch
-        self.end = end
-        self.warmup_steps = warmup_steps
-        self.at_start = at_start
-        self.metrics: dict[str, float] = {}
-        self.log_sigma: dict[str, np.ndarray] = {}
-        self.last_step = -1
-        self._may_be_at_chance = True
+    evaluate: Callable[[], Evaluation]
+    checkpoints: Checkpoints
+    weights: Path
+    monitor: str
+    every: int
+    steps_per_epoch: int
+    end: int
+    warmup_steps: int = 0
+    at_start: bool = False
+    metrics: dict[str, float] = field(default_factory=dict, init=False)
+    log_sigma: dict[str, np.ndarray] = field(default_factory=dict, init=False)
+    last_step: int = field(default=-1, init=False)
+    _may_be_at_chance: bool = field(default=True, init=False)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         super().on_train_begin(logs)

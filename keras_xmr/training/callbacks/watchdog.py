@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass, field
 
 import keras
 import numpy as np
@@ -21,6 +22,7 @@ class TrainingStoppedError(UserError):
     """The watchdog stopped a training; the message says at which step, why, and what helps."""
 
 
+@dataclass(eq=False)
 class Watchdog(StepCallback):
     """Stops or warns when a loss is not finite, when sigma collapses, when a loss stays flat.
 
@@ -36,21 +38,13 @@ class Watchdog(StepCallback):
         TrainingStoppedError: From within `fit`, where the options say "stop".
     """
 
-    def __init__(
-        self,
-        options: WatchdogOptions,
-        every: int,
-        positives: np.ndarray,
-        checkpoints: Checkpoints,
-    ) -> None:
-        super().__init__()
-        self.options = options
-        self.every = every
-        self.positives = positives
-        self.checkpoints = checkpoints
-        self._reported: set[str] = set()
-        self._flat_since: dict[str, int] = {}
-        self._trivial: dict[str, float] | None = None
+    options: WatchdogOptions
+    every: int
+    positives: np.ndarray
+    checkpoints: Checkpoints
+    _reported: set[str] = field(default_factory=set, init=False)
+    _flat_since: dict[str, int] = field(default_factory=dict, init=False)
+    _trivial: dict[str, float] | None = field(default=None, init=False)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         super().on_train_begin(logs)
