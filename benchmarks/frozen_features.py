@@ -34,7 +34,7 @@ from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import tower_on_features
 from keras_xmr.runs.frozen_features import frozen_features
-from keras_xmr.training.parts import freeze
+from keras_xmr.training.phases import freeze
 
 _WARM_UP = 3
 

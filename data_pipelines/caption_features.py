@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.columns import Strings
-from data_pipelines.disk import disk_message
 from data_pipelines.errors import UserError
 from data_pipelines.files import NO_ARRAY, atomic_write, replace_atomically
+from data_pipelines.resources import disk_message
 
 
 class CaptionFeaturesError(UserError):

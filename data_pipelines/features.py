@@ -11,12 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from data_pipelines.batches import image_batches
-from data_pipelines.disk import disk_message
 from data_pipelines.files import atomic_write, checksum
 from data_pipelines.locks import locked
 from data_pipelines.options import MANIFEST, ImageOptions
 from data_pipelines.progress import Progress
 from data_pipelines.records import WORDS, Records, SplitRecords, read_index
+from data_pipelines.resources import disk_message
 from data_pipelines.shards import RecordsError, ShardWriter, read_sidecar
 from data_pipelines.sources import Entry, Regions, Split
 from data_pipelines.split_index import SplitIndexWriter, index_file

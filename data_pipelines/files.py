@@ -1,4 +1,4 @@
-"""Atomic writing of files, and checksums."""
+"""Atomic writing of files, checksums, and checks of output folders."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
+
+from data_pipelines.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,3 +157,23 @@ def _runs(process: int) -> bool:
     except PermissionError:
         pass  # It belongs to another user.
     return True
+
+
+def check_folder(path: Path) -> None:
+    """Checks that files can be written to a folder, which need not exist yet.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        UserError: If it, or its closest existing parent, is not a writable folder.
+    """
+    existing = path
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    if not os.path.isdir(existing):
+        raise UserError(f"{existing} is not a folder; choose another place, or move it away")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(
+            f"{existing} cannot be written to; choose another place, or change its permissions"
+        )

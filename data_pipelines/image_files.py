@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
-from data_pipelines.folders import check_folder
+from data_pipelines.files import atomic_write, check_folder
 from data_pipelines.progress import Progress
 from data_pipelines.records import SplitRecords
 

@@ -9,7 +9,7 @@ Pixels are RGB with 8 bits per channel, decoded by the standard of the format, a
 * CMYK is white minus each ink and minus black;
 * colour profiles are ignored.
 
-This module uses Pillow and is the reference. `data_pipelines.image_decoding` does the same in a
+This module uses Pillow and is the reference. `data_pipelines.images` does the same in a
 TensorFlow graph, for exported models. This module does not import TensorFlow.
 """
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from data_pipelines.disk import disk_message
 from data_pipelines.images import to_jpeg
 from data_pipelines.options import DataOptions
+from data_pipelines.resources import disk_message
 from data_pipelines.shards import RecordsError, ShardWriter, read_sidecar
 from data_pipelines.sources import EncodedImage, Entry, Regions, SourceError, UnreadableError
 

@@ -16,9 +16,8 @@ from typing import NoReturn
 
 from absl import logging as absl_logging
 
-from data_pipelines.disk import disk_error_message
 from data_pipelines.errors import UserError
-from data_pipelines.memory import memory_error_message
+from data_pipelines.resources import disk_error_message, memory_error_message
 from data_pipelines.tables import on_one_line
 from keras_xmr import __version__
 from keras_xmr.commands import command_names, is_module, load_command

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
-from data_pipelines.folders import check_folder
+from data_pipelines.files import atomic_write, check_folder
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.loader import ConfigError, dump_config
 from keras_xmr.config.schema import Config

@@ -39,7 +39,7 @@ from keras_xmr.export import (
     remove_old_versions,
 )
 from keras_xmr.export.onnx_export import check_packages, export_onnx
-from keras_xmr.export.samples import some_inputs
+from keras_xmr.export.saved_model import some_inputs
 from keras_xmr.index.uncertainty_probes import probe
 from keras_xmr.judgements import judge
 from keras_xmr.model.build import (

@@ -37,8 +37,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, tower_on_features
 from keras_xmr.relevance import BatchRelevance, weigh
 from keras_xmr.reranking.measure import build_rerankers
-from keras_xmr.training.parts import freeze, learning_rate_factors
-from keras_xmr.training.schedule import phase_schedule
+from keras_xmr.training.phases import freeze, learning_rate_factors, phase_schedule
 
 SMALL = ("scenes_pcme", "scenes_dvse", "csv_pcme_regions", "scenes_saf")
 TINY = {

@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 
 from data_pipelines.scenes.geometry import Relation, is_related
-from data_pipelines.scenes.language import Description, Meaning
-from data_pipelines.scenes.words import (
+from data_pipelines.scenes.language import (
     RELATION_WORDS,
+    Description,
+    Meaning,
     enumeration,
     number_word,
     plural,

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from data_pipelines.sources.arrow import HuggingFaceSource, ParquetSource
 from data_pipelines.sources.base import (
     SPLITS,
     Caption,
@@ -22,8 +23,6 @@ from data_pipelines.sources.csv import CsvSource
 from data_pipelines.sources.cub import CubSource
 from data_pipelines.sources.flickr8k import Flickr8kSource
 from data_pipelines.sources.flickr30k import Flickr30kSource
-from data_pipelines.sources.huggingface import HuggingFaceSource
-from data_pipelines.sources.parquet import ParquetSource
 from data_pipelines.sources.photo_folder import PhotoFolderSource
 from data_pipelines.sources.regions import RegionsSource
 from data_pipelines.sources.scenes import ScenesSource

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, get_args
 
-from data_pipelines.plugins import PluginError, plugin_classes
+from data_pipelines.plugins import PluginError, ancestry, base_name, plugin_classes
 from data_pipelines.sources.base import Source
-from data_pipelines.syntax import ancestry, base_name
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler

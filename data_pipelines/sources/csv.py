@@ -15,8 +15,7 @@ from data_pipelines.sources.base import (
     Problems,
     read_image_file,
 )
-from data_pipelines.sources.photo_folder import PhotoFolderSource
-from data_pipelines.sources.photos import PhotosSource, hash_caption_id
+from data_pipelines.sources.photo_folder import PhotoFolderSource, PhotosSource, hash_caption_id
 from data_pipelines.sources.text_files import csv_rows, json_rows
 
 _JSON = (".json", ".jsonl")

@@ -45,7 +45,7 @@ from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 from keras_xmr.program import program
 from keras_xmr.reporting.pages import data_url, render
-from keras_xmr.reporting.spreadsheets import to_csv
+from keras_xmr.reporting.table import to_csv
 from keras_xmr.runs.folder import load_run
 
 _LOGGER = logging.getLogger(__name__)

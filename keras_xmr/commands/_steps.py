@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from data_pipelines.folders import check_folder
+from data_pipelines.files import check_folder
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config
 from keras_xmr.runs.cluster import cluster_of

@@ -14,7 +14,7 @@ import argparse
 import sys
 
 from data_pipelines.errors import UserError
-from data_pipelines.folders import check_folder
+from data_pipelines.files import check_folder
 from keras_xmr.commands._options import add_path, add_run_or_model, find_run
 
 

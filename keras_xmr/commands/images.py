@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from data_pipelines.folders import check_folder
+from data_pipelines.files import check_folder
 from keras_xmr.commands._options import add_path, add_run, one_of, read_config
 
 

@@ -17,7 +17,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_pipelines.folders import check_folder
+from data_pipelines.files import check_folder
 from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_path, add_run_or_model, find_run
 from keras_xmr.program import program

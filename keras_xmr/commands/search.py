@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data_pipelines.errors import UserError
-from data_pipelines.folders import check_folder
+from data_pipelines.files import check_folder
 from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import add_index, add_list, add_path, integer_from, one_of
 from keras_xmr.config.loader import ConfigError

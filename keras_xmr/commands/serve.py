@@ -16,7 +16,7 @@ import argparse
 import logging
 
 from data_pipelines.errors import UserError
-from data_pipelines.folders import check_folder
+from data_pipelines.files import check_folder
 from keras_xmr.commands._options import add_index, add_list, add_path, integer_from
 from keras_xmr.runs.folder import load_run
 

@@ -27,8 +27,7 @@ from keras_xmr.metrics import RSUM
 from keras_xmr.metrics.bootstrap import Difference
 from keras_xmr.reporting.glossary import glossary
 from keras_xmr.reporting.pages import render
-from keras_xmr.reporting.spreadsheets import to_csv
-from keras_xmr.reporting.table import Table
+from keras_xmr.reporting.table import Table, to_csv
 
 _SHOWN_WINS = 5
 

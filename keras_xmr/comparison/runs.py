@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from data_pipelines.errors import UserError
-from data_pipelines.folders import check_folder
+from data_pipelines.files import check_folder
 from keras_xmr.comparison.execute import execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import PlannedRun

@@ -22,8 +22,14 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from data_pipelines.errors import UserError
-from data_pipelines.plugins import PluginError, plugin_classes
-from data_pipelines.syntax import Classes, ancestry, base_name, read_classes
+from data_pipelines.plugins import (
+    Classes,
+    PluginError,
+    ancestry,
+    base_name,
+    plugin_classes,
+    read_classes,
+)
 from keras_xmr.config.contracts import CONTRACTS, Contract, SearchContract, derived_contract
 from keras_xmr.config.messages import nearest
 from keras_xmr.config.option_types import ALIASES

@@ -1,4 +1,8 @@
 """Exporting models for inference."""
 
-from keras_xmr.export.saved_model import export_keras, export_saved_model
-from keras_xmr.export.versions import next_version, remove_old_versions
+from keras_xmr.export.saved_model import (
+    export_keras,
+    export_saved_model,
+    next_version,
+    remove_old_versions,
+)

@@ -1,14 +1,24 @@
-"""Writes a trained model as `model.keras`, and as a SavedModel independent of this project."""
+"""Writes a trained model as `model.keras`, and as a SavedModel independent of this project.
+
+The first request of a signature is slow: tables are filled and kernels chosen. A server reads
+`assets.extra/tf_serving_warmup_requests` of a version, a TFRecord file of `PredictionLog`
+(tensorflow_serving/apis/prediction_log.proto), and serves the version once it has answered them.
+Four nested messages of strings are written here field by field, so that an export needs no package
+of TF Serving; the tests read them with the messages of `tensorflow-serving-api`.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image
 
 from data_pipelines.errors import UserError
 from data_pipelines.files import remove_stale_temporaries, replace_atomically, temporary_path
@@ -17,8 +27,6 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import read_pixels
 from data_pipelines.text import Tokenizer
 from keras_xmr import embeddings
-from keras_xmr.export.samples import image_files, some_inputs
-from keras_xmr.export.warm_up import write_warm_up
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.model.retriever import Retriever
 
@@ -68,7 +76,7 @@ def export_saved_model(
 
     All have one first axis, the items, and the result of an item does not depend on the others: a
     server may put requests of several clients into one batch. The folder has requests by which a
-    server warms up; see `keras_xmr.export.warm_up`.
+    server warms up; see `keras_xmr.export.saved_model`.
 
     Args:
         model: The model.
@@ -263,3 +271,127 @@ def _pad_empty(items: tf.Tensor) -> tf.Tensor:
     # Regions may be of any number, so that not all of the shape is known before.
     zeros = tf.zeros(tf.concat([[missing], shape[1:]], axis=0), items.dtype)
     return tf.concat([items, zeros], axis=0)
+
+
+_ORIENTATION = 0x0112
+
+
+def image_files() -> dict[str, bytes]:
+    """Makes small image files of every format, by their format and property."""
+    random = np.random.default_rng(0)
+    photo = Image.fromarray(random.integers(0, 256, (7, 9, 3), np.uint8)).resize((131, 97))
+    opacity = Image.linear_gradient("L").resize(photo.size)
+    transparent, palette = photo.copy(), photo.quantize(32)
+    transparent.putalpha(opacity)
+    deep = Image.fromarray(random.integers(0, 2**16, (97, 131), np.uint16))
+    turned = Image.Exif()
+    turned[_ORIENTATION] = 6
+    return {
+        "plain JPEG": _file(photo, "JPEG"),
+        "rotated JPEG": _file(photo, "JPEG", exif=turned),
+        "grey JPEG": _file(photo.convert("L"), "JPEG"),
+        "CMYK JPEG": _file(Image.merge("CMYK", [*photo.split(), opacity]), "JPEG"),
+        "transparent PNG": _file(transparent, "PNG"),
+        "palette PNG": _file(palette, "PNG", transparency=palette.getpixel((65, 48))),
+        "16-bit PNG": _file(deep, "PNG"),
+        "GIF": _file(palette, "GIF", transparency=palette.getpixel((65, 48))),
+        "BMP": _file(photo, "BMP"),
+    }
+
+
+def some_inputs(tower: Any) -> np.ndarray:
+    """A few random inputs of an image tower: pixels uint8 (3, H, W, 3), or regions float32."""
+    random = np.random.default_rng(0)
+    shape = [size or 3 for size in (3, *tower.input_shape[1:])]
+    if tower.input.dtype == "uint8":
+        return random.integers(0, 256, shape, np.uint8)
+    return random.normal(size=shape).astype(np.float32)
+
+
+def _file(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    # Of JPEG files in which colour is coarser than brightness, a part is not decoded quite as
+    # the whole is.
+    image.save(buffer, kind, **({"subsampling": 0} if kind == "JPEG" else {}), **options)
+    return buffer.getvalue()
+
+
+def versions(folder: Path) -> list[Path]:
+    """The versions in a folder, the oldest first."""
+    folders = folder.iterdir() if folder.is_dir() else ()
+    return sorted((p for p in folders if p.name.isdecimal() and p.is_dir()), key=_number)
+
+
+def next_version(folder: Path) -> Path:
+    """The folder of the next version."""
+    numbers = [_number(path) for path in versions(folder)]
+    return folder / str(max(numbers, default=0) + 1)
+
+
+def remove_old_versions(folder: Path, keep: int) -> None:
+    """Removes all but the newest versions.
+
+    Args:
+        folder: Holds the versions.
+        keep: Number of versions that stay.
+    """
+    for path in versions(folder)[:-keep]:
+        # A server sees the version whole or not at all.
+        temporary = temporary_path(path)
+        os.replace(path, temporary)
+        shutil.rmtree(temporary)
+
+
+def _number(path: Path) -> int:
+    return int(path.name)
+
+
+FILE = Path("assets.extra", "tf_serving_warmup_requests")
+"""The file of the requests in the folder of a version."""
+
+# Numbers of the fields, from prediction_log.proto, predict.proto and model.proto.
+_PREDICT_LOG, _REQUEST = 6, 1
+_MODEL_SPEC, _INPUTS, _KEY, _VALUE = 1, 2, 1, 2
+_SIGNATURE_NAME = 3
+
+
+def write_warm_up(folder: Path, requests: Iterable[tuple[str, Mapping[str, tf.Tensor]]]) -> None:
+    """Writes the requests of a version.
+
+    Args:
+        folder: The folder of the version.
+        requests: The name of a signature and its inputs, for each request.
+    """
+    path = folder / FILE
+    path.parent.mkdir()
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for signature, inputs in requests:
+            writer.write(prediction_log(signature, inputs))
+
+
+def prediction_log(signature: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
+    """One request as a `PredictionLog`. The name of the model is left to the server.
+
+    Args:
+        signature: The name of a signature.
+        inputs: The inputs of the signature.
+    """
+    request = _field(_MODEL_SPEC, _field(_SIGNATURE_NAME, signature.encode()))
+    for name, value in inputs.items():
+        tensor = tf.make_tensor_proto(value).SerializeToString()
+        request += _field(_INPUTS, _field(_KEY, name.encode()) + _field(_VALUE, tensor))
+    return _field(_PREDICT_LOG, _field(_REQUEST, request))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field of a message that is a string or a message: number and kind, length, content."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    """A number in groups of seven bits, the lowest first; all but the last have the top bit."""
+    groups = bytearray()
+    while value > 127:
+        groups.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*groups, value])

@@ -10,8 +10,7 @@ from typing import Any
 import yaml
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
-from data_pipelines.folders import check_folder
+from data_pipelines.files import atomic_write, check_folder
 from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.results import Evaluation

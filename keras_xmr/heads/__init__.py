@@ -3,10 +3,9 @@
 from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.heads.gaussian import Gaussian
 from keras_xmr.heads.generalized_gaussian import GeneralizedGaussian
-from keras_xmr.heads.held_out_rank import HeldOutRank
-from keras_xmr.heads.laplace import Laplace
 from keras_xmr.heads.local import AttentivePoint, DynamicSubEmbeddings, PIENet
 from keras_xmr.heads.point import Point, PointWithFeatures
+from keras_xmr.heads.posthoc import HeldOutRank, Laplace
 from keras_xmr.heads.prolip import Prolip
 from keras_xmr.heads.slot_attention import SlotAttention
 from keras_xmr.heads.spherical import Spherical

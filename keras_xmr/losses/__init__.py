@@ -6,16 +6,13 @@ from keras_xmr.losses.captioning import Captioning
 from keras_xmr.losses.cross_entropy import NTXent, SupervisedContrastive
 from keras_xmr.losses.daa import DAA
 from keras_xmr.losses.inclusion import Inclusion
-from keras_xmr.losses.kl_divergence import KLDivergence
-from keras_xmr.losses.mmd import MMD
 from keras_xmr.losses.msrm import HypergraphContrastive, MahalanobisContrastive
+from keras_xmr.losses.pcme import KLDivergence, SoftContrastive, Uniformity
 from keras_xmr.losses.pcmepp import ProbabilisticMatching
 from keras_xmr.losses.probvlm import GeneralizedGaussianLikelihood
-from keras_xmr.losses.residuals import Diversity, DynamicOrthogonality, SetUniformity
+from keras_xmr.losses.residuals import MMD, Diversity, DynamicOrthogonality, SetUniformity
 from keras_xmr.losses.smooth_ap import SmoothAP
-from keras_xmr.losses.soft_contrastive import SoftContrastive
 from keras_xmr.losses.triplet import Triplet
-from keras_xmr.losses.uniformity import Uniformity
 from keras_xmr.losses.variance_aware_weighting import VarianceAwareWeighting
 
 __all__ = [

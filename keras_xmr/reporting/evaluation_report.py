@@ -21,8 +21,7 @@ from keras_xmr.reporting.pages import data_url, joined, render
 from keras_xmr.reporting.rank_plots import plot_pictures
 from keras_xmr.reporting.result_tables import embedding_lines, plain_lines
 from keras_xmr.reporting.shape_plots import shape_pictures
-from keras_xmr.reporting.spreadsheets import to_csv
-from keras_xmr.reporting.table import Table
+from keras_xmr.reporting.table import Table, to_csv
 from keras_xmr.reporting.uncertainty_plots import uncertainty_pictures
 from keras_xmr.reporting.uncertainty_report import WORDS, uncertainty_report
 from keras_xmr.uncertainty.sigma import log_sigma

@@ -12,7 +12,7 @@ import numpy as np
 
 from data_pipelines.files import atomic_write, replace_atomically
 from keras_xmr.reporting.pages import data_url
-from keras_xmr.reporting.spreadsheets import to_csv
+from keras_xmr.reporting.table import to_csv
 
 matplotlib.use("Agg")
 

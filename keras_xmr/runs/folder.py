@@ -15,8 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write, checksum, remove_stale_temporaries
-from data_pipelines.folders import check_folder
+from data_pipelines.files import atomic_write, check_folder, checksum, remove_stale_temporaries
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import Config

@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from data_pipelines.disk import disk_error_message
 from data_pipelines.files import (
     NO_ARRAY,
     atomic_write,
@@ -21,6 +20,7 @@ from data_pipelines.files import (
     reserve,
     sync,
 )
+from data_pipelines.resources import disk_error_message
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.runs.folder import BEST_IN_PART
 from keras_xmr.training.checkpoint_files import CheckpointError, CheckpointFiles

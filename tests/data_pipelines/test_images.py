@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from data_pipelines.image_decoding import DCT
 from data_pipelines.images import (
+    DCT,
     cutout,
     decode_any_for_evaluation,
     decode_for_evaluation,

@@ -11,9 +11,9 @@ import datasets
 import pytest
 
 from data_pipelines import records
-from data_pipelines.open_files import OpenFiles
 from data_pipelines.options import DataOptions
 from data_pipelines.prepare import prepare
+from data_pipelines.records import OpenFiles
 
 
 @pytest.fixture

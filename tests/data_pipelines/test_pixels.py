@@ -15,9 +15,8 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from data_pipelines import pixels
-from data_pipelines.image_decoding import decode
 from data_pipelines.image_headers import read_header
-from data_pipelines.images import decode_any_for_evaluation, decode_for_evaluation, to_jpeg
+from data_pipelines.images import decode, decode_any_for_evaluation, decode_for_evaluation, to_jpeg
 from data_pipelines.options import ImageOptions
 from data_pipelines.pixels import MAX_PIXELS, read_pixels
 from data_pipelines.sources import UnreadableError

@@ -16,10 +16,9 @@ import tensorflow as tf
 from command_line import start
 from finished_runs import finished_run
 
-from data_pipelines.disk import disk_error_message
 from data_pipelines.errors import UserError
-from data_pipelines.files import atomic_write
-from data_pipelines.folders import check_folder
+from data_pipelines.files import atomic_write, check_folder
+from data_pipelines.resources import disk_error_message
 from keras_xmr import cli, external_scores
 from keras_xmr.commands._steps import do
 from keras_xmr.comparison.runs import compare

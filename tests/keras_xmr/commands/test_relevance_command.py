@@ -15,9 +15,8 @@ from data_pipelines.sources import Problems, SourceError
 from data_pipelines.sources.captions_file import read_captions_file
 from keras_xmr.config.schema import RelevanceOptions
 from keras_xmr.pipeline import Run
-from keras_xmr.relevance import RelevanceMatrix, files, ptb_tokenize, weigh
-from keras_xmr.relevance.files import PairCounts, write_relevance
-from keras_xmr.relevance.write import write_file_relevance
+from keras_xmr.relevance import RelevanceMatrix, ptb_tokenize, weigh, write
+from keras_xmr.relevance.write import PairCounts, write_file_relevance, write_relevance
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def test_a_captions_file_becomes_a_matrix(captions, tmp_path, capsys, measure):
 
 
 def test_a_large_matrix_is_mapped(captions, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LARGE", 1000)
+    monkeypatch.setattr(write, "LARGE", 1000)
     output = tmp_path / "relevance.npz"
     write_file_relevance(captions, output, ("test",), RelevanceOptions())
     mapped = np.load(output.with_suffix(".npy"), mmap_mode="r")
@@ -73,7 +72,7 @@ def test_a_full_disk_is_told_before_the_work(captions, tmp_path, monkeypatch):
 
 
 def test_nothing_is_left_behind_when_the_work_stops(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LARGE", 0)
+    monkeypatch.setattr(write, "LARGE", 0)
     matrix = RelevanceMatrix(weigh([["dog"], ["cat"]], np.arange(2), 2))
     monkeypatch.setattr(matrix, "rows", lambda start, stop: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -22,7 +22,7 @@ from keras_xmr.evaluation.reported_results import reported_as_dict
 from keras_xmr.evaluation.results import MatcherEvaluation, RerankedEvaluation
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, all_metrics, measure, metric_names
-from keras_xmr.reporting.reported_tables import reported_tables
+from keras_xmr.reporting.result_tables import reported_tables
 from keras_xmr.reranking import FastReranking, measure_reranked
 
 FIGURES = [

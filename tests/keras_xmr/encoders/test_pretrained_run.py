@@ -23,7 +23,7 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.encoders import KerasHubText
 from keras_xmr.model.build import build_model, build_tokenizer
 from keras_xmr.pipeline import Run
-from keras_xmr.training.parts import freeze
+from keras_xmr.training.phases import freeze
 from keras_xmr.training.train import _Trainer
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from keras_xmr.export import onnx_export
-from keras_xmr.export.samples import some_inputs
-from keras_xmr.export.saved_model import ExportError
+from keras_xmr.export.saved_model import ExportError, some_inputs
 from keras_xmr.pooling import BiGRU
 
 SAMPLES = {

@@ -22,9 +22,13 @@ from tiny_runs import copy_of, untrained
 from data_pipelines.images import crop_for_evaluation, decode_any_for_evaluation
 from data_pipelines.pixels import read_pixels
 from keras_xmr.export import saved_model
-from keras_xmr.export.samples import image_files
-from keras_xmr.export.saved_model import ExportError, _Endpoints, export_saved_model
-from keras_xmr.export.versions import versions
+from keras_xmr.export.saved_model import (
+    ExportError,
+    _Endpoints,
+    export_saved_model,
+    image_files,
+    versions,
+)
 from keras_xmr.pipeline import Run
 
 pytestmark = pytest.mark.slow

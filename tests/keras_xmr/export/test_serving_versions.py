@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_xmr.export.versions import next_version, remove_old_versions, versions
+from keras_xmr.export.saved_model import next_version, remove_old_versions, versions
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import tensorflow as tf
 import yaml
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from keras_xmr.export.warm_up import FILE, prediction_log, write_warm_up
+from keras_xmr.export.saved_model import FILE, prediction_log, write_warm_up
 
 FOLDER = Path(__file__).parents[3] / "docs" / "tf_serving"
 

@@ -7,7 +7,7 @@ import pytest
 
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.schema import PhaseOptions
-from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
+from keras_xmr.training.phases import freeze, learning_rate_factors, model_parts
 
 POINTS = (
     "model.image.head=point",

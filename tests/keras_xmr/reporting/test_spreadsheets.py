@@ -14,7 +14,7 @@ from keras_xmr.audit.candidates import Candidates, Vote
 from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.report import _win_rows
 from keras_xmr.reporting.pages import page
-from keras_xmr.reporting.spreadsheets import to_csv
+from keras_xmr.reporting.table import to_csv
 
 FORMULAS = ["=1+1", "+1-1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1"]
 

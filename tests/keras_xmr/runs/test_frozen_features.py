@@ -25,7 +25,7 @@ from keras_xmr.model.retriever import Retriever
 from keras_xmr.model.towers import features_of, image_tower, tower_on_features
 from keras_xmr.pipeline import Run
 from keras_xmr.runs.frozen_features import frozen_features
-from keras_xmr.training.parts import freeze
+from keras_xmr.training.phases import freeze
 
 # What the key asks for: a frozen encoder, and images as evaluation sees them.
 FROZEN = (

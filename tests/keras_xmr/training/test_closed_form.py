@@ -13,8 +13,7 @@ from keras_xmr.config.loader import ConfigError
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import evaluate_scores
 from keras_xmr.model.build import build_tokenizer
-from keras_xmr.training.cca_start import start_from_cca
-from keras_xmr.training.closed_form import WEIGHTS, choose_weight, weighted_poolings
+from keras_xmr.training.cca_start import WEIGHTS, choose_weight, start_from_cca, weighted_poolings
 
 CLOSED_FORM = (
     "model.image.pooling={name: projection, power: 0.5, closed_form: 2}",

@@ -37,8 +37,7 @@ from keras_xmr.runs.cluster import Cluster
 from keras_xmr.training import callbacks
 from keras_xmr.training.checkpoints import CheckpointError, Checkpoints, Progress
 from keras_xmr.training.distribution import Distribution, make_strategy
-from keras_xmr.training.parts import freeze, learning_rate_factors, model_parts
-from keras_xmr.training.schedule import phase_schedule
+from keras_xmr.training.phases import freeze, learning_rate_factors, model_parts, phase_schedule
 
 ROOT = Path(__file__).parents[3]
 

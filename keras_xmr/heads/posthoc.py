@@ -1,4 +1,4 @@
-"""The head of BayesVLM."""
+"""Variances that are computed from the features of the training split: BayesVLM, held-out ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.config.option_types import PositiveFloat
+from keras_xmr.config.option_types import PositiveFloat, PositiveInt
 from keras_xmr.heads.base import Head, HeadError
 from keras_xmr.layers import L2Normalize
 from keras_xmr.pooling import Pooling, Projection
@@ -81,3 +81,61 @@ class Laplace(Head):
         """Sets the factors of the posterior: A^-1 (F, F), and the diagonal of B^-1 (D,)."""
         self.input_covariance.assign(input_covariance)
         self.output_variance.assign(output_variance)
+
+
+class HeldOutRank(Head):
+    """A point on the unit sphere, with a variance that predicts how badly it is retrieved.
+
+    The log-variance, equal in all D numbers, is a linear function of the standardised features that
+    predicts the logarithm of the rank of the annotated item. Ranks of the training split itself
+    would all be 1, so they are those of items that are held out: `train.start: cca` sets the
+    function by CCA of the other folds and ridge regression, in closed form
+    (`keras_xmr.training.held_out_ranks`). No loss moves it; losses train the point.
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling, a `projection`.
+        folds: Number of folds, at least 2.
+        **kwargs: Passed on to `keras.layers.Layer`.
+
+    Raises:
+        HeadError: If the pooling is not a `projection`, or there is a single fold.
+    """
+
+    CONTRACT = HeadContract(kind="gaussian", needs_start="cca")
+
+    def __init__(
+        self,
+        dimension: int,
+        pooling: Callable[[], Pooling] | dict[str, Any],
+        *,
+        folds: PositiveInt = 5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        if folds < 2:
+            raise HeadError("folds: nothing is held out with a single one; write 2 or more")
+        self.folds = folds
+        self.pooling = self.new_pooling("pooling")
+        if not isinstance(self.pooling, Projection):
+            raise HeadError(
+                "the head held_out_rank reads standardised features; write pooling: projection"
+            )
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.pooling.build(features_shape)
+        fixed = {"trainable": False, "dtype": "float32", "initializer": "zeros"}
+        self.slope = self.add_weight(name="slope", shape=(features_shape[-1],), **fixed)
+        self.intercept = self.add_weight(name="intercept", shape=(), **fixed)
+
+    def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
+        mean = self.l2(ops.cast(self.pooling(features, mask=mask), "float32"))
+        inputs = ops.stop_gradient(self.pooling.standardised(features, mask))
+        log_rank = ops.matmul(inputs, self.slope[:, None]) + self.intercept
+        return {"mean": mean, "log_variance": ops.broadcast_to(log_rank, ops.shape(mean))}
+
+    def set_prediction(self, slope: np.ndarray, intercept: float) -> None:
+        """Sets the linear function of the standardised features: slope (F,) and intercept."""
+        self.slope.assign(slope)
+        self.intercept.assign(intercept)

@@ -1,9 +1,10 @@
-"""Messages about files that cannot be written. Does not import TensorFlow."""
+"""Messages about full disks and exhausted memory. Does not import TensorFlow."""
 
 from __future__ import annotations
 
 import errno
 import re
+import sys
 from pathlib import Path
 
 _FULL = {
@@ -51,3 +52,21 @@ def _known_reason(known: dict[int, str], error: Exception) -> str | None:
 def _extract_path(text: str) -> str | None:
     match = re.search(r"(?<![\w.])/[^\s'\",;:\]]+", text)
     return match[0] if match else None
+
+
+def memory_error_message(error: Exception) -> str | None:
+    """Returns the message for an error of Python, NumPy or TensorFlow about memory, or None."""
+    if not (isinstance(error, MemoryError) or _is_exhausted(error)):
+        return None
+    shape = re.search(r"shape ?[\[(][\d, ]+[\])]", str(error))
+    purpose = f" for an array of {shape[0]}" if shape else ""
+    return (
+        f"there is not enough memory{purpose}. To use less, reduce train.batch_size, "
+        "evaluation.batch_size, evaluation.tile, data.image.size or model.dimension, or choose a "
+        "smaller encoder; or close other programs that use memory or the GPU"
+    )
+
+
+def _is_exhausted(error: Exception) -> bool:
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(error, tensorflow.errors.ResourceExhaustedError)
