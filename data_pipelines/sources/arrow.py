@@ -1,4 +1,4 @@
-"""Parquet files, and data sets of the library `datasets` of Hugging Face, with a column of images."""
+"""Parquet files, and data sets of the library `datasets`, with a column of images."""
 
 from __future__ import annotations
 
