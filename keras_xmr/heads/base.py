@@ -11,6 +11,7 @@ from data_pipelines.errors import UserError
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.embeddings.kinds import KEYS
 from keras_xmr.embeddings.validation import RANKS, described, shape_text
+from keras_xmr.layers import L2Normalize
 from keras_xmr.layers.part import Part
 from keras_xmr.pooling import Pooling
 
@@ -149,3 +150,27 @@ class Head(Part):
             pooling = dict(keras.saving.serialize_keras_object(self.new_pooling("pooling")))
             pooling.pop("shared_object_id", None)
         return super().get_config() | {"pooling": pooling}
+
+
+class PooledHead(Head):
+    """A head of one vector of an item, `pooling`, with a layer `l2` that gives it unit length.
+
+    Args:
+        dimension: D.
+        pooling: Makes the pooling.
+        **kwargs: Passed on to `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self, dimension: int, pooling: Callable[[], Pooling] | dict[str, Any], **kwargs: Any
+    ) -> None:
+        super().__init__(dimension, pooling, **kwargs)
+        self.pooling = self.new_pooling("pooling")
+        self.l2 = L2Normalize(dtype="float32", name="l2")
+
+    def build(self, features_shape: tuple[Any, ...]) -> None:
+        self.pooling.build(features_shape)
+
+    def pooled(self, features: Any, mask: Any) -> Any:
+        """The vectors of the items, float32 (B, D)."""
+        return keras.ops.cast(self.pooling(features, mask=mask), "float32")

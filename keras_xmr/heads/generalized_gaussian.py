@@ -12,8 +12,8 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import BelowOne, PositiveFloat, PositiveInt
-from keras_xmr.heads.base import Head
-from keras_xmr.layers import L2Normalize, ReZero
+from keras_xmr.heads.base import PooledHead
+from keras_xmr.layers import ReZero
 from keras_xmr.pooling import Pooling
 
 # Bounds of scale and shape in the released code, where it computes a variance.
@@ -21,7 +21,7 @@ _SCALES = (1e-4, 5.0)
 _SHAPES = (0.1, 5.0)
 
 
-class GeneralizedGaussian(Head):
+class GeneralizedGaussian(PooledHead):
     """A fixed mean, and a generalised Gaussian around a reconstruction of it.
 
     ProbVLM, the adapter for frozen towers of Upadhyay et al. 2023, section 3.2. A network of the
@@ -65,8 +65,6 @@ class GeneralizedGaussian(Head):
         self.dropout = dropout
         self.initial_scale = initial_scale
         self.initial_shape = initial_shape
-        self.pooling = self.new_pooling("pooling")
-        self.l2 = L2Normalize(dtype="float32", name="l2")
         self.trunk = _network("trunk", hidden, hidden, dimension, dropout=dropout)
         self.reconstruct = _network("reconstruct", dimension, dimension)
         self.scale_network = _network("scale_network", dimension, dimension)
@@ -82,12 +80,12 @@ class GeneralizedGaussian(Head):
         return [self.trunk, self.reconstruct, self.scale_network, self.shape_network]
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
+        super().build(features_shape)
         for network in self._networks():
             network.build((None, self.dimension))
 
     def call(self, features: Any, mask: Any = None, training: bool | None = None) -> dict[str, Any]:
-        mean = ops.stop_gradient(self.l2(ops.cast(self.pooling(features, mask=mask), "float32")))
+        mean = ops.stop_gradient(self.l2(self.pooled(features, mask)))
         inner = mean + self.trunk(mean, training=training)
         log_scale = self.scale_factor(self.scale_network(inner)) + math.log(self.initial_scale)
         log_shape = self.shape_factor(self.shape_network(inner)) + math.log(self.initial_shape)

@@ -9,23 +9,29 @@ import keras
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import BelowOne, PositiveInt
-from keras_xmr.heads.base import Head
+from keras_xmr.heads.base import PooledHead
 from keras_xmr.layers import LocalResidual
 from keras_xmr.pooling import Pooling
 from keras_xmr.pooling.mean import masked_mean
 
 
-class _LocalHead(Head):
+class _LocalHead(PooledHead):
     """A head that combines a pooled vector with K-headed local attention.
 
-    A subclass makes both layers, `pooling` and `residual`.
+    A subclass makes the layer `residual` by `local_residual`.
     """
 
-    pooling: Pooling
+    CONTRACT = HeadContract(attends=True, when=(({"rezero": False}, {"begins_as_pooling": False}),))
+
     residual: LocalResidual
 
+    def local_residual(self, heads: int = 1, **options: Any) -> LocalResidual:
+        """Makes the layer of the local attention."""
+        policy = self.dtype_policy
+        return LocalResidual(self.dimension, heads, dtype=policy, name="residual", **options)
+
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
+        super().build(features_shape)
         self.residual.build(features_shape)
 
     def attention_maps(self, features: Any, mask: Any = None) -> dict[str, Any]:
@@ -47,9 +53,7 @@ class AttentivePoint(_LocalHead):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = HeadContract(
-        kind="point", attends=True, when=(({"rezero": False}, {"begins_as_pooling": False}),)
-    )
+    CONTRACT = HeadContract(kind="point")
 
     def __init__(
         self,
@@ -63,14 +67,7 @@ class AttentivePoint(_LocalHead):
         super().__init__(dimension, pooling, **kwargs)
         self.activation = activation
         self.rezero = rezero
-        self.pooling = self.new_pooling("pooling")
-        self.residual = LocalResidual(
-            dimension,
-            activation=activation,
-            rezero=rezero,
-            dtype=self.dtype_policy,
-            name="residual",
-        )
+        self.residual = self.local_residual(activation=activation, rezero=rezero)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         points, _ = self.residual(features, self.pooling(features, mask=mask), mask=mask)
@@ -92,12 +89,7 @@ class PIENet(_LocalHead):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = HeadContract(
-        kind="set",
-        keys=("residuals",),
-        attends=True,
-        when=(({"rezero": False}, {"begins_as_pooling": False}),),
-    )
+    CONTRACT = HeadContract(kind="set", keys=("residuals",))
 
     def __init__(
         self,
@@ -113,15 +105,7 @@ class PIENet(_LocalHead):
         self.set_size = set_size
         self.dropout = dropout
         self.rezero = rezero
-        self.pooling = self.new_pooling("pooling")
-        self.residual = LocalResidual(
-            dimension,
-            set_size,
-            dropout=dropout,
-            rezero=rezero,
-            dtype=self.dtype_policy,
-            name="residual",
-        )
+        self.residual = self.local_residual(set_size, dropout=dropout, rezero=rezero)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
         pooled = self.pooling(features, mask=mask)
@@ -149,12 +133,7 @@ class DynamicSubEmbeddings(_LocalHead):
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
-    CONTRACT = HeadContract(
-        kind="set",
-        keys=("residuals", "mask"),
-        attends=True,
-        when=(({"rezero": False}, {"begins_as_pooling": False}),),
-    )
+    CONTRACT = HeadContract(kind="set", keys=("residuals", "mask"))
 
     def __init__(
         self,
@@ -170,10 +149,7 @@ class DynamicSubEmbeddings(_LocalHead):
         self.set_size = set_size
         self.activation = activation
         self.rezero = rezero
-        self.pooling = self.new_pooling("pooling")
-        self.residual = LocalResidual(
-            dimension, set_size, activation, rezero=rezero, dtype=self.dtype_policy, name="residual"
-        )
+        self.residual = self.local_residual(set_size, activation=activation, rezero=rezero)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)

@@ -8,12 +8,11 @@ from typing import Any
 import keras
 
 from keras_xmr.config.contracts import HeadContract
-from keras_xmr.heads.base import Head
-from keras_xmr.layers import L2Normalize
+from keras_xmr.heads.base import PooledHead
 from keras_xmr.pooling import Pooling
 
 
-class Point(Head):
+class Point(PooledHead):
     """A pooled vector on the unit sphere, as VSE++ has it (Faghri et al. 2018).
 
     Args:
@@ -38,14 +37,9 @@ class Point(Head):
         super().__init__(dimension, pooling, **kwargs)
         self.normalize = normalize
         self.absolute = absolute
-        self.pooling = self.new_pooling("pooling")
-        self.l2 = L2Normalize(dtype="float32", name="l2")
-
-    def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        mean = keras.ops.cast(self.pooling(features, mask=mask), "float32")
+        mean = self.pooled(features, mask)
         mean = self.l2(mean) if self.normalize else mean
         return {"mean": keras.ops.abs(mean) if self.absolute else mean}
 

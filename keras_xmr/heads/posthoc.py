@@ -10,14 +10,13 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat, PositiveInt
-from keras_xmr.heads.base import Head, HeadError
-from keras_xmr.layers import L2Normalize
+from keras_xmr.heads.base import HeadError, PooledHead
 from keras_xmr.pooling import Pooling, Projection
 
 _LEAST = 1e-20
 
 
-class Laplace(Head):
+class Laplace(PooledHead):
     """A fixed mean, and the posterior uncertainty of the matrix that computes it.
 
     BayesVLM (Baumann et al. 2024): the last matrix of a tower has a Gaussian posterior, a Laplace
@@ -49,15 +48,13 @@ class Laplace(Head):
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.temperature = temperature
-        self.pooling = self.new_pooling("pooling")
         if not isinstance(self.pooling, Projection):
             raise HeadError(
                 "the head laplace is of the matrix of a projection; write pooling: projection"
             )
-        self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
+        super().build(features_shape)
         width, fixed = features_shape[-1], {"trainable": False, "dtype": "float32"}
         self.input_covariance = self.add_weight(
             name="input_covariance", shape=(width, width), initializer="identity", **fixed
@@ -67,15 +64,12 @@ class Laplace(Head):
         )
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        mean = ops.stop_gradient(ops.cast(self.pooling(features, mask=mask), "float32"))
+        mean = ops.stop_gradient(self.pooled(features, mask))
         inputs = ops.stop_gradient(self.pooling.standardised(features, mask))
         spread = ops.sum(ops.matmul(inputs, self.input_covariance) * inputs, axis=1, keepdims=True)
         squares = ops.sum(mean * mean, axis=1, keepdims=True)
         variance = spread * self.output_variance / ops.maximum(squares, _LEAST)
-        return {
-            "mean": self.l2(mean),
-            "log_variance": ops.log(ops.maximum(variance, _LEAST)),
-        }
+        return {"mean": self.l2(mean), "log_variance": ops.log(ops.maximum(variance, _LEAST))}
 
     def set_posterior(self, input_covariance: np.ndarray, output_variance: np.ndarray) -> None:
         """Sets the factors of the posterior: A^-1 (F, F), and the diagonal of B^-1 (D,)."""
@@ -83,7 +77,7 @@ class Laplace(Head):
         self.output_variance.assign(output_variance)
 
 
-class HeldOutRank(Head):
+class HeldOutRank(PooledHead):
     """A point on the unit sphere, with a variance that predicts how badly it is retrieved.
 
     The log-variance, equal in all D numbers, is a linear function of the standardised features that
@@ -116,21 +110,19 @@ class HeldOutRank(Head):
         if folds < 2:
             raise HeadError("folds: nothing is held out with a single one; write 2 or more")
         self.folds = folds
-        self.pooling = self.new_pooling("pooling")
         if not isinstance(self.pooling, Projection):
             raise HeadError(
                 "the head held_out_rank reads standardised features; write pooling: projection"
             )
-        self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
+        super().build(features_shape)
         fixed = {"trainable": False, "dtype": "float32", "initializer": "zeros"}
         self.slope = self.add_weight(name="slope", shape=(features_shape[-1],), **fixed)
         self.intercept = self.add_weight(name="intercept", shape=(), **fixed)
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        mean = self.l2(ops.cast(self.pooling(features, mask=mask), "float32"))
+        mean = self.l2(self.pooled(features, mask))
         inputs = ops.stop_gradient(self.pooling.standardised(features, mask))
         log_rank = ops.matmul(inputs, self.slope[:, None]) + self.intercept
         return {"mean": mean, "log_variance": ops.broadcast_to(log_rank, ops.shape(mean))}

@@ -10,12 +10,12 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveInt
-from keras_xmr.heads.base import Head
-from keras_xmr.layers import L2Normalize, ReZero, sine_positions
+from keras_xmr.heads.base import PooledHead
+from keras_xmr.layers import ReZero, sine_positions
 from keras_xmr.pooling import Pooling
 
 
-class SlotAttention(Head):
+class SlotAttention(PooledHead):
     """A set of K embeddings from slots that compete for the local features: DiVE.
 
     K learned slots query the features by attention that is normalised over the slots first and over
@@ -69,7 +69,6 @@ class SlotAttention(Head):
         self.positions = positions
         inner = heads * head_dimension
         self.rezero = rezero
-        self.pooling = self.new_pooling("pooling")
         self.features_norm = self._norm("features_norm")
         self.keys = self._linear("keys", inner, use_bias=False)
         self.values = self._linear("values", inner, use_bias=False)
@@ -84,7 +83,6 @@ class SlotAttention(Head):
             self.factor = ReZero(name="factor")
         else:
             self.pooled_norm = self._norm("pooled_norm")
-        self.l2 = L2Normalize(dtype="float32", name="l2")
 
     def _norm(self, name: str) -> keras.layers.LayerNormalization:
         return keras.layers.LayerNormalization(epsilon=1e-5, dtype="float32", name=name)
@@ -95,7 +93,7 @@ class SlotAttention(Head):
     def build(self, features_shape: tuple[Any, ...]) -> None:
         batch = features_shape[0]
         slots = (batch, self.set_size, self.dimension)
-        self.pooling.build(features_shape)
+        super().build(features_shape)
         for layer in (self.features_norm, self.keys, self.values):
             layer.build(features_shape)
         for layer in (self.slots_norm, self.queries, self.hidden_norm, self.hidden):
@@ -112,7 +110,7 @@ class SlotAttention(Head):
         )
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        pooled = ops.cast(self.pooling(features, mask=mask), "float32")
+        pooled = self.pooled(features, mask)
         if not self.rezero:
             pooled = self.pooled_norm(pooled)
         slots, _ = self._filled(features, mask)

@@ -11,15 +11,15 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat, PositiveInt
-from keras_xmr.heads.base import Head
-from keras_xmr.layers import L2Normalize, ReZero
+from keras_xmr.heads.base import PooledHead
+from keras_xmr.layers import ReZero
 from keras_xmr.pooling import Pooling
 
 # A concentration of e^12 is a point in any dimension that is in use.
 _LARGEST = 12.0
 
 
-class Spherical(Head):
+class Spherical(PooledHead):
     """A fixed direction, and the concentration of a distribution on the sphere around it.
 
     AsymVLM (Ju et al. 2025): a caption is a distribution on the unit sphere, an image a point, as
@@ -55,8 +55,6 @@ class Spherical(Head):
         super().__init__(dimension, pooling, **kwargs)
         self.hidden = hidden
         self.initial_concentration = initial_concentration
-        self.pooling = self.new_pooling("pooling")
-        self.l2 = L2Normalize(dtype="float32", name="l2")
         widths = [keras.layers.Dense(hidden, "relu", dtype="float32") for _ in range(hidden_layers)]
         self.network = keras.Sequential(
             [*widths, keras.layers.Dense(1, dtype="float32")], name="network"
@@ -68,11 +66,11 @@ class Spherical(Head):
         return [self.network, self.factor]
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
-        self.pooling.build(features_shape)
+        super().build(features_shape)
         self.network.build((None, self.dimension))
 
     def call(self, features: Any, mask: Any = None) -> dict[str, Any]:
-        mean = ops.stop_gradient(self.l2(ops.cast(self.pooling(features, mask=mask), "float32")))
+        mean = ops.stop_gradient(self.l2(self.pooled(features, mask)))
         concentration = self.factor(self.network(mean)) + math.log(self.initial_concentration)
         concentration = ops.clip(concentration, -_LARGEST, _LARGEST)
         return {"mean": mean, "log_variance": ops.broadcast_to(-concentration, ops.shape(mean))}
