@@ -9,10 +9,10 @@ import numpy as np
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
 from keras_xmr.config.schema import CCAOptions, Config
+from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import judge
 from keras_xmr.metrics import measure
-from keras_xmr.training.cca import CanonicalCorrelations, Projections
 from keras_xmr.vectors import unit_rows
 
 LINEAR = "linear model (CCA)"

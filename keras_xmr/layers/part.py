@@ -65,7 +65,16 @@ def _arguments(cls: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> d
         return {}
     bound.apply_defaults()
     named = [p.name for p in signature.parameters.values() if p.kind not in _VARIABLE]
-    return {name: bound.arguments[name] for name in named[1:]}
+    passed_on = {name: value for name, value in kwargs.items() if name in _inherited(cls)}
+    return passed_on | {name: bound.arguments[name] for name in named[1:]}
+
+
+@cache
+def _inherited(cls: type) -> set[str]:
+    """The names of arguments of the constructors of base classes."""
+    bases = [base for base in cls.__mro__[1:] if issubclass(base, RecordedLayer)]
+    constructors = [vars(base)["__init__"] for base in bases if "__init__" in vars(base)]
+    return {name for made in constructors for name in inspect.signature(made).parameters}
 
 
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

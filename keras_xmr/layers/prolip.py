@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_xmr.layers.part import RecordedLayer
 from keras_xmr.layers.transformer import Activation, TransformerBlock
 
 # Of the pixels that CLIP was trained with, from 0 to 1.
@@ -18,7 +19,7 @@ _LOG_VARIANCE = -10.0
 """Initial log-variance."""
 
 
-class ProlipTower(keras.layers.Layer):
+class ProlipTower(RecordedLayer):
     """Base class of both towers: a transformer with a [CLS] and an [UNC] token.
 
     The output (B, 2, D) is the unnormalised mean and the log-variance, in this order.
@@ -50,10 +51,7 @@ class ProlipTower(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.width = width
-        self.heads = heads
-        self.hidden = hidden
         self.dimension = dimension
-        self.activation = activation
         self.epsilon = epsilon
         self.blocks = [
             TransformerBlock(
@@ -120,19 +118,7 @@ class ProlipTower(keras.layers.Layer):
             tokens = block(tokens)
         return tokens
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "width": self.width,
-            "blocks": len(self.blocks),
-            "heads": self.heads,
-            "hidden": self.hidden,
-            "dimension": self.dimension,
-            "activation": self.activation,
-            "epsilon": self.epsilon,
-        }
 
-
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class ProlipImageTower(ProlipTower):
     """The image tower of ProLIP: pixels from 0 to 255 (B, H, W, 3) to (B, 2, D).
 
@@ -179,11 +165,7 @@ class ProlipImageTower(ProlipTower):
         mean = self.projection(self.final_norm(tokens[:, 0]))
         return ops.stack([mean, self.log_variance(tokens[:, 1])], axis=1)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"patch": self.patch}
 
-
-@keras.saving.register_keras_serializable(package="keras_xmr")
 class ProlipTextTower(ProlipTower):
     """The text tower of ProLIP: ids int32 (B, L), with -1 behind a caption, to (B, 2, D).
 
@@ -225,9 +207,6 @@ class ProlipTextTower(ProlipTower):
         tokens = self.transformed(tokens + ops.cast(self.positions, tokens.dtype))
         mean = self.projection(self.final_norm(tokens[:, -1]))
         return ops.stack([mean, self.log_variance(mean)], axis=1)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"vocabulary": self.vocabulary, "length": self.length}
 
 
 def filled(ids: Any, length: int) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_xmr.training.cca import CanonicalCorrelations, Projections
+from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 
 STRENGTHS = tuple(10.0**power for power in range(-3, 4))
 """Ridges that are tried, as multiples of the mean square of a feature."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cca_oracle import oracle
 
-from keras_xmr.training.cca import CanonicalCorrelations, Projections
+from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 
 
 def pairs(random, images: int, widths: tuple[int, int] = (5, 4)):

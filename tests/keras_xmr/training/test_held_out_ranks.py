@@ -8,10 +8,10 @@ import pytest
 import scipy.stats
 
 from keras_xmr.config.schema import CCAOptions
+from keras_xmr.evaluation.cca import CanonicalCorrelations
 from keras_xmr.heads import HeadError, HeldOutRank
 from keras_xmr.judgements import Judgements
 from keras_xmr.pooling import Mean, Projection
-from keras_xmr.training.cca import CanonicalCorrelations
 from keras_xmr.training.cca_start import Averages, begin_at_cca
 from keras_xmr.training.held_out_ranks import held_out_log_ranks, predict
 
