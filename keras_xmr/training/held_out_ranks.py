@@ -39,8 +39,9 @@ def held_out_log_ranks(
         held_captions = held[image_ids]
         others = _places(~held)[image_ids[~held_captions]]
         cca = CanonicalCorrelations(images[~held], captions[~held_captions], others)
-        grid = (options.image_ridge, options.caption_ridge, options.exponent, options.directions)
-        maps = next(cca.projections(options.image.shape[1], *([value] for value in grid)))
+        ridges = [options.image_ridge], [options.caption_ridge]
+        size, exponents = options.image.shape[1], [options.exponent]
+        maps = next(cca.projections(size, *ridges, exponents, [options.directions]))
         scores = cca.scores(maps, images[held], captions[held_captions])
         own = _places(held)[image_ids[held_captions]]
         annotated = scores[own, np.arange(len(own))]

@@ -151,7 +151,7 @@ class Backend(abc.ABC):
     def write_manifest(self, content: Mapping[str, Any]) -> None:
         """Writes the manifest: backend, shape, options, and the content for `restore`."""
         common = {"backend": self.NAME, "shape": self.shape, "options": self.options}
-        write_manifest(self.folder, _VERSION, common | content)
+        write_manifest(self.folder, _VERSION, {**common, **content})
 
     def write_file(self, name: str, write: Callable[[Path], None]) -> dict[str, str]:
         """Writes a file atomically, and returns its checksum by its name."""
