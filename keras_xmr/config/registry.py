@@ -2,7 +2,8 @@
 
 Every public class of `keras_xmr/losses/*.py` that derives from `Loss` is a loss, and so for the
 other families. Its name in a config is its class name in snake case, and its options are the
-keyword-only parameters of its constructor, which it may inherit. The registry reads all of this
+keyword-only parameters of its constructor, which it may inherit: those of an `__init__`, or the
+fields of a `@dataclass(kw_only=True)`. The registry reads all of this
 from the source text, so a config is checked to the last option before TensorFlow has been
 imported, and a new method is one new file. The files of plugins are read the same way: there a
 class derives from `Loss`, or from a loss of ours, and so on; see `data_pipelines.plugins`.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -330,19 +331,36 @@ def _constructor(node: ast.ClassDef) -> ast.FunctionDef | None:
     return next((function for function in functions if function.name == "__init__"), None)
 
 
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    decorators = (d.func if isinstance(d, ast.Call) else d for d in node.decorator_list)
+    return "dataclass" in map(base_name, decorators)
+
+
+def _parameters(
+    nodes: Sequence[ast.ClassDef],
+) -> Iterator[tuple[ast.ClassDef, str, ast.expr | None, ast.expr | None]]:
+    """The options of the nearest constructor: class, name, annotation and default of each."""
+    made = next((node for node in nodes if _constructor(node) or _is_dataclass(node)), None)
+    if made and (init := _constructor(made)):
+        for argument, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True):
+            yield made, argument.arg, argument.annotation, default
+    elif made:
+        for node in filter(_is_dataclass, nodes):
+            for item in node.body:
+                if isinstance(item, ast.AnnAssign):
+                    yield node, ast.unparse(item.target), item.annotation, item.value
+
+
 def _read_options(nodes: Sequence[ast.ClassDef], module: str) -> type[Choice]:
     """The options of the nearest constructor."""
     name = nodes[0].name
     fields: dict[str, Any] = {"name": (Literal[snake_case(name)], ...)}
-    node, init = next(((n, init) for n in nodes if (init := _constructor(n))), (None, None))
-    if node is not None and init is not None:
+    for node, option, annotation, default in _parameters(nodes):
         documented = _documented_args(ast.get_docstring(node) or "")
-        for argument, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True):
-            value = ... if default is None else _read_default(argument.arg, default)
-            fields[argument.arg] = (
-                _read_type(argument.annotation, f"{module}.{name}({argument.arg})"),
-                Field(default=value, description=documented.get(argument.arg)),
-            )
+        value = ... if default is None else _read_default(option, default)
+        described = Field(default=value, description=documented.get(option))
+        kind = _read_type(annotation, f"{module}.{name}({option})")
+        fields.setdefault(option, (kind, described))
     return create_model(name, __base__=Choice, **fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from keras_xmr.encoders.pretrained.weights import WeightsError, load_weights
 from keras_xmr.layers import Preprocessing
 
 
+@dataclass(kw_only=True, eq=False)
 class KerasApplications(Encoder):
     """A network of `keras.applications`, up to its last feature map.
 
@@ -35,55 +37,49 @@ class KerasApplications(Encoder):
         ),
     )
 
-    def __init__(
-        self,
-        *,
-        architecture: Literal[
-            "ConvNeXtTiny",
-            "ConvNeXtSmall",
-            "ConvNeXtBase",
-            "ConvNeXtLarge",
-            "ConvNeXtXLarge",
-            "DenseNet121",
-            "DenseNet169",
-            "DenseNet201",
-            "EfficientNetB0",
-            "EfficientNetB1",
-            "EfficientNetB2",
-            "EfficientNetB3",
-            "EfficientNetB4",
-            "EfficientNetB5",
-            "EfficientNetB6",
-            "EfficientNetB7",
-            "EfficientNetV2B0",
-            "EfficientNetV2B1",
-            "EfficientNetV2B2",
-            "EfficientNetV2B3",
-            "EfficientNetV2S",
-            "EfficientNetV2M",
-            "EfficientNetV2L",
-            "InceptionResNetV2",
-            "InceptionV3",
-            "MobileNet",
-            "MobileNetV2",
-            "MobileNetV3Small",
-            "MobileNetV3Large",
-            "NASNetMobile",
-            "NASNetLarge",
-            "ResNet50",
-            "ResNet101",
-            "ResNet152",
-            "ResNet50V2",
-            "ResNet101V2",
-            "ResNet152V2",
-            "VGG16",
-            "VGG19",
-            "Xception",
-        ] = "ResNet152",
-        weights: str | None = "imagenet",
-    ) -> None:
-        self.architecture = architecture
-        self.weights = weights
+    architecture: Literal[
+        "ConvNeXtTiny",
+        "ConvNeXtSmall",
+        "ConvNeXtBase",
+        "ConvNeXtLarge",
+        "ConvNeXtXLarge",
+        "DenseNet121",
+        "DenseNet169",
+        "DenseNet201",
+        "EfficientNetB0",
+        "EfficientNetB1",
+        "EfficientNetB2",
+        "EfficientNetB3",
+        "EfficientNetB4",
+        "EfficientNetB5",
+        "EfficientNetB6",
+        "EfficientNetB7",
+        "EfficientNetV2B0",
+        "EfficientNetV2B1",
+        "EfficientNetV2B2",
+        "EfficientNetV2B3",
+        "EfficientNetV2S",
+        "EfficientNetV2M",
+        "EfficientNetV2L",
+        "InceptionResNetV2",
+        "InceptionV3",
+        "MobileNet",
+        "MobileNetV2",
+        "MobileNetV3Small",
+        "MobileNetV3Large",
+        "NASNetMobile",
+        "NASNetLarge",
+        "ResNet50",
+        "ResNet101",
+        "ResNet152",
+        "ResNet50V2",
+        "ResNet101V2",
+        "ResNet152V2",
+        "VGG16",
+        "VGG19",
+        "Xception",
+    ] = "ResNet152"
+    weights: str | None = "imagenet"
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, h * w, C), without a mask."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from keras_xmr.layers import ImageBackbone
 _KEY = "model.image.encoder"
 
 
+@dataclass(kw_only=True, eq=False)
 class KerasHubImage(Encoder):
     """An image backbone of KerasHub: ResNet, ViT and others, or the image tower of CLIP or SigLIP.
 
@@ -48,22 +50,12 @@ class KerasHubImage(Encoder):
         side="image", reads="pixels", when=(({"output": "pooled"}, {"local": False}),)
     )
 
-    def __init__(
-        self,
-        *,
-        preset: str = "resnet_50_imagenet",
-        weights: str | None = "preset",
-        output: Literal["tokens", "pooled"] = "tokens",
-        grid: PositiveInt | None = None,
-        levels: tuple[PositiveInt, ...] | None = None,
-        mirror: bool = False,
-    ) -> None:
-        self.preset = preset
-        self.weights = weights
-        self.output = output
-        self.grid = grid
-        self.levels = levels
-        self.mirror = mirror
+    preset: str = "resnet_50_imagenet"
+    weights: str | None = "preset"
+    output: Literal["tokens", "pooled"] = "tokens"
+    grid: PositiveInt | None = None
+    levels: tuple[PositiveInt, ...] | None = None
+    mirror: bool = False
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, L, F) or (B, 1, F), without a mask."""

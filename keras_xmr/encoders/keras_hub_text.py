@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ BAG_LENGTH = 0.5
 _INPUTS = ({"token_ids", "padding_mask"}, {"token_ids", "padding_mask", "segment_ids"})
 
 
+@dataclass(kw_only=True, eq=False)
 class KerasHubText(Encoder):
     """A text backbone of KerasHub: the BERT family, or the text tower of CLIP or SigLIP.
 
@@ -50,20 +52,11 @@ class KerasHubText(Encoder):
         when=(({"output": "pooled"}, {"local": False}), ({"output": "average"}, {"local": False})),
     )
 
-    def __init__(
-        self,
-        *,
-        preset: str = "bert_base_en_uncased",
-        weights: str | None = "preset",
-        output: Literal["tokens", "average", "pooled"] = "tokens",
-        layers: tuple[PositiveInt, ...] | None = None,
-        bag_of_words: NonNegativeInt = 0,
-    ) -> None:
-        self.preset = preset
-        self.weights = weights
-        self.output = output
-        self.layers = layers
-        self.bag_of_words = bag_of_words
+    preset: str = "bert_base_en_uncased"
+    weights: str | None = "preset"
+    output: Literal["tokens", "average", "pooled"] = "tokens"
+    layers: tuple[PositiveInt, ...] | None = None
+    bag_of_words: NonNegativeInt = 0
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Ids (B, L), padded with -1, to features (B, L, F) or (B, 1, F), and their mask."""

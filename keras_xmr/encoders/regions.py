@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import keras
@@ -12,6 +13,7 @@ from keras_xmr.encoders.base import Encoder, InputSpec
 from keras_xmr.layers import GraphReasoning, L2Normalize, batch_normalization, region_mask
 
 
+@dataclass(kw_only=True, eq=False)
 class Regions(Encoder):
     """Takes region features as they are, or through a linear layer.
 
@@ -30,18 +32,10 @@ class Regions(Encoder):
         when=(({"batch_norm": True}, {"batch_norm": True}),),
     )
 
-    def __init__(
-        self,
-        *,
-        dimension: PositiveInt | None = None,
-        normalize: bool = False,
-        batch_norm: bool = False,
-        dropout: BelowOne = 0.0,
-    ) -> None:
-        self.dimension = dimension
-        self.normalize = normalize
-        self.batch_norm = batch_norm
-        self.dropout = dropout
+    dimension: PositiveInt | None = None
+    normalize: bool = False
+    batch_norm: bool = False
+    dropout: BelowOne = 0.0
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Regions (B, R, F) to features (B, R, F) or (B, R, dimension).
@@ -61,6 +55,7 @@ class Regions(Encoder):
         return features, mask
 
 
+@dataclass(kw_only=True, eq=False)
 class VSRN(Encoder):
     """Graph reasoning over regions, the first half of VSRN (Li et al. 2019, section 3.2).
 
@@ -80,18 +75,10 @@ class VSRN(Encoder):
 
     CONTRACT = EncoderContract(side="image", reads="regions", width="dimension", batch_norm=True)
 
-    def __init__(
-        self,
-        *,
-        dimension: PositiveInt = 2048,
-        blocks: PositiveInt = 4,
-        normalize_first: bool = True,
-        normalize_over: Literal["features", "regions"] = "features",
-    ) -> None:
-        self.dimension = dimension
-        self.blocks = blocks
-        self.normalize_first = normalize_first
-        self.normalize_over = normalize_over
+    dimension: PositiveInt = 2048
+    blocks: PositiveInt = 4
+    normalize_first: bool = True
+    normalize_over: Literal["features", "regions"] = "features"
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Regions (B, R, F) to features (B, R, dimension), and a mask (B, R) if R varies."""

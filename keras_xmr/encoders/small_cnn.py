@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -14,6 +15,7 @@ from keras_xmr.layers import GroupNormalization, batch_normalization
 _GROUPS = 8
 
 
+@dataclass(kw_only=True, eq=False)
 class SmallCNN(Encoder):
     """Residual blocks of convolutions with group normalisation, on smaller and smaller pictures.
 
@@ -29,20 +31,16 @@ class SmallCNN(Encoder):
 
     CONTRACT = EncoderContract(side="image", reads="pixels", width="channels", batch_norm=True)
 
-    def __init__(
-        self,
-        *,
-        channels: tuple[MultipleOfEight, ...] = (48, 96, 192),
-        patch: PositiveInt = 4,
-        blocks: PositiveInt = 1,
-    ) -> None:
-        if not channels or any(width % _GROUPS for width in channels):
+    channels: tuple[MultipleOfEight, ...] = (48, 96, 192)
+    patch: PositiveInt = 4
+    blocks: PositiveInt = 1
+
+    def __post_init__(self) -> None:
+        if not self.channels or any(width % _GROUPS for width in self.channels):
             raise EncoderError(
-                f"model.image.encoder.channels: multiples of {_GROUPS} are needed, not {channels}"
+                f"model.image.encoder.channels: multiples of {_GROUPS} are needed, not "
+                f"{self.channels}"
             )
-        self.channels = tuple(channels)
-        self.patch = patch
-        self.blocks = blocks
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Pixels (B, H, W, 3) to features (B, h * w, C), without a mask."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from keras_xmr.config.option_types import BelowOne, PositiveInt
 from keras_xmr.encoders.base import Encoder, EncoderError, InputSpec
 
 
+@dataclass(kw_only=True, eq=False)
 class WordEmbedding(Encoder):
     """One learned vector per word, initialised by GloVe vectors if a file is named.
 
@@ -28,16 +30,9 @@ class WordEmbedding(Encoder):
 
     CONTRACT = EncoderContract(side="text", reads="words", width="dimension")
 
-    def __init__(
-        self,
-        *,
-        dimension: PositiveInt = 300,
-        vectors: str | None = None,
-        dropout: BelowOne = 0.0,
-    ) -> None:
-        self.dimension = dimension
-        self.vectors = vectors
-        self.dropout = dropout
+    dimension: PositiveInt = 300
+    vectors: str | None = None
+    dropout: BelowOne = 0.0
 
     def features(self, inputs: Any, spec: InputSpec) -> tuple[Any, Any]:
         """Word ids (B, L), padded with 0, to vectors (B, L, dimension) and their mask (B, L)."""

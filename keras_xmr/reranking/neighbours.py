@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _QUERIES = 64
 
 
+@dataclass(kw_only=True, eq=False)
 class _NeighbourReranker(Reranker):
     """Re-orders the top candidates of every query; the others keep their places.
 
@@ -24,10 +26,11 @@ class _NeighbourReranker(Reranker):
     order is needed, equal scores are ordered by their index.
     """
 
-    def __init__(self, neighbours: int) -> None:
-        if neighbours < 1:
-            raise ValueError(f"neighbours must be at least 1, got {neighbours}")
-        self.neighbours = neighbours
+    neighbours: int
+
+    def __post_init__(self) -> None:
+        if self.neighbours < 1:
+            raise ValueError(f"neighbours must be at least 1, got {self.neighbours}")
 
     def rerank(self, scores: np.ndarray) -> Reranked:
         def check(first: int) -> None:
@@ -59,6 +62,7 @@ class _NeighbourReranker(Reranker):
         """
 
 
+@dataclass(kw_only=True, eq=False)
 class ReciprocalNeighbours(_NeighbourReranker):
     """Reciprocal-neighbour re-ranking (RR): the first candidates by where they place the query.
 
@@ -77,13 +81,13 @@ class ReciprocalNeighbours(_NeighbourReranker):
         neighbours: K, the number of re-ranked candidates of a query.
     """
 
-    def __init__(self, *, neighbours: PositiveInt = 15) -> None:
-        super().__init__(neighbours)
+    neighbours: PositiveInt = 15
 
     def order(self, scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:
         return np.argsort(_reverse_places(scores, first, values), axis=1, kind="stable")
 
 
+@dataclass(kw_only=True, eq=False)
 class MultiFactor(_NeighbourReranker):
     """Multi-factor re-ranking (MR): the first candidates by three factors added up.
 
@@ -108,18 +112,10 @@ class MultiFactor(_NeighbourReranker):
         decay: Decay of the weight of a place.
     """
 
-    def __init__(
-        self,
-        *,
-        neighbours: PositiveInt = 30,
-        significance: NonNegativeFloat = 0.3,
-        reverse: NonNegativeFloat = 1.1,
-        decay: PositiveFloat = 0.05,
-    ) -> None:
-        super().__init__(neighbours)
-        self.significance = significance
-        self.reverse = reverse
-        self.decay = decay
+    neighbours: PositiveInt = 30
+    significance: NonNegativeFloat = 0.3
+    reverse: NonNegativeFloat = 1.1
+    decay: PositiveFloat = 0.05
 
     def order(self, scores: np.ndarray, first: np.ndarray, values: np.ndarray) -> np.ndarray:
         reverse = np.argsort(_reverse_places(scores, first, values), axis=1, kind="stable")
