@@ -18,9 +18,8 @@ from keras_xmr.comparison.summary_tables import (
 )
 from keras_xmr.metrics import chance_recall
 from keras_xmr.reporting.metric_tables import CHANCE
-from keras_xmr.reporting.pictures import Picture
+from keras_xmr.reporting.pictures import DIRECTIONS, Picture
 
-_DIRECTIONS = {"i2t": "image-to-text", "t2i": "text-to-image"}
 _TOP = "asp_top_"
 
 _WHITE = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.6}
@@ -113,7 +112,7 @@ def _interval(
 def _curves(draw: Callable[[plt.Axes, str], None], label: str) -> plt.Figure:
     """A panel per direction, one below the other, with one legend below both."""
     figure, axes = plt.subplots(2, 1, figsize=(5.4, 7), sharey=True)
-    for axis, (side, title) in zip(axes, _DIRECTIONS.items(), strict=True):
+    for axis, (side, title) in zip(axes, DIRECTIONS.items(), strict=True):
         draw(axis, side)
         axis.set(title=title, xscale="log")
         axis.grid(alpha=0.3)

@@ -201,14 +201,14 @@ class SearchResult:
         seconds: Time of the search.
     """
 
-    hits: tuple[Hit, ...]
-    searched: int
-    answer: Answer | None
-    unknown_words: tuple[str, ...]
-    uncertainty: float | None
-    certified: bool | None
-    notes: tuple[str, ...]
-    seconds: float
+    hits: tuple[Hit, ...] = ()
+    searched: int = 0
+    answer: Answer | None = None
+    unknown_words: tuple[str, ...] = ()
+    uncertainty: float | None = None
+    certified: bool | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 def sentence(verdict: Verdict, right: Count | None, unfamiliar: Sequence[str]) -> str:

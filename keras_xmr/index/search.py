@@ -167,16 +167,8 @@ class Searcher:
             why = "No photo passes the filters."
         else:
             why = f"The index has no photos{'' if self.index.is_finished else ' yet'}."
-        return SearchResult(
-            hits=(),
-            searched=0,
-            answer=None,
-            unknown_words=(),
-            uncertainty=None,
-            certified=None,
-            notes=(*filters.unknown(self.index), why, *self._unfinished()),
-            seconds=time.perf_counter() - begin,
-        )
+        notes = (*filters.unknown(self.index), why, *self._unfinished())
+        return SearchResult(notes=notes, seconds=time.perf_counter() - begin)
 
     def _check_rerank(self, query: Query, rerank: str) -> None:
         if self._matcher:

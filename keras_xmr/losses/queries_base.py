@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any
 
 from keras import ops
@@ -14,11 +16,12 @@ from keras_xmr.losses.base import Loss, Relations
 Tensor = Any
 
 
+@dataclass(eq=False)
 class Queries:
     """Some queries of one side of a batch, or all, and all candidates of the other side.
 
     Args:
-        scores: Computes the scores float32 (Q, C), one row per query, on first access; None
+        compute_scores: Computes the scores float32 (Q, C), one row per query, on first access; None
             without scores.
         queries: Embeddings of the Q queries.
         candidates: Embeddings of the C candidates.
@@ -33,48 +36,33 @@ class Queries:
         whole: Whether these are all queries of their side.
     """
 
-    def __init__(
-        self,
-        scores: Callable[[], Tensor],
-        queries: Embedding,
-        candidates: Embedding,
-        relations: Relations,
-        *,
-        batch_positives: Tensor | None = None,
-        share: Any = 1.0,
-        first: Any = 0,
-        exchange: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
-        self._scores = scores
-        self._made: list[Tensor] = []
-        self.queries = queries
-        self.candidates = candidates
-        self.relations = relations
-        self.share = share
-        self.first = first
-        self.exchange = exchange
-        self.whole = batch_positives is None
-        self._batch_positives = batch_positives
+    compute_scores: Callable[[], Tensor]
+    queries: Embedding
+    candidates: Embedding
+    relations: Relations
+    _: KW_ONLY
+    batch_positives: Tensor | None = None
+    share: Any = 1.0
+    first: Any = 0
+    exchange: Callable[[Tensor], Tensor] | None = None
 
-    @property
+    def __post_init__(self) -> None:
+        self.whole = self.batch_positives is None
+        if self.whole:
+            self.batch_positives = self.relations.get("positives")
+
+    @cached_property
     def scores(self) -> Tensor:
         """Scores (Q, C), which are computed once for all losses.
 
         Must not be accessed first within a branch of a graph, which they could not leave.
         """
-        if not self._made:
-            self._made.append(self._scores())
-        return self._made[0]
+        return self.compute_scores()
 
     @property
     def positives(self) -> Tensor:
         """Matching pairs, boolean (Q, C)."""
         return self.relations["positives"]
-
-    @property
-    def batch_positives(self) -> Tensor:
-        """The same of all queries of the batch."""
-        return self.positives if self._batch_positives is None else self._batch_positives
 
     def transposed(self) -> Queries:
         """The queries of the other side; only if these are all queries of their side."""
