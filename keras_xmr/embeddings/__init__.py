@@ -11,3 +11,15 @@ from keras_xmr.embeddings.kinds import (
     sample,
     sample_with_common_noise,
 )
+
+__all__ = [
+    "Embedding",
+    "Tensor",
+    "as_distribution",
+    "for_matching",
+    "kind",
+    "log_sigma",
+    "points",
+    "sample",
+    "sample_with_common_noise",
+]

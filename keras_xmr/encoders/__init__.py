@@ -8,3 +8,18 @@ from keras_xmr.encoders.prolip import ProlipImage, ProlipText
 from keras_xmr.encoders.regions import VSRN, Regions
 from keras_xmr.encoders.small_cnn import SmallCNN
 from keras_xmr.encoders.word_embedding import WordEmbedding
+
+__all__ = [
+    "VSRN",
+    "Encoder",
+    "EncoderError",
+    "InputSpec",
+    "KerasApplications",
+    "KerasHubImage",
+    "KerasHubText",
+    "ProlipImage",
+    "ProlipText",
+    "Regions",
+    "SmallCNN",
+    "WordEmbedding",
+]

@@ -10,3 +10,21 @@ from keras_xmr.heads.prolip import Prolip
 from keras_xmr.heads.slot_attention import SlotAttention
 from keras_xmr.heads.spherical import Spherical
 from keras_xmr.heads.tokens import Tokens
+
+__all__ = [
+    "AttentivePoint",
+    "DynamicSubEmbeddings",
+    "Gaussian",
+    "GeneralizedGaussian",
+    "Head",
+    "HeadError",
+    "HeldOutRank",
+    "Laplace",
+    "PIENet",
+    "Point",
+    "PointWithFeatures",
+    "Prolip",
+    "SlotAttention",
+    "Spherical",
+    "Tokens",
+]

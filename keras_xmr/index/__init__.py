@@ -17,3 +17,18 @@ from keras_xmr.index.query import (
     SearchResult,
 )
 from keras_xmr.index.search import Searcher
+
+__all__ = [
+    "MAX_COUNT",
+    "MAX_PARTS",
+    "MAX_TEXT",
+    "Answer",
+    "Filters",
+    "Hit",
+    "Photo",
+    "PhotoIndex",
+    "Query",
+    "QueryError",
+    "SearchResult",
+    "Searcher",
+]

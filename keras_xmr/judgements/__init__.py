@@ -18,3 +18,26 @@ from keras_xmr.judgements.ground_truth import GroundTruth, judge
 from keras_xmr.judgements.reading import JudgementsError
 from keras_xmr.judgements.relation import Judgements, as_judgements, check_image_ids, multi_hot
 from keras_xmr.judgements.trec import write_qrels
+
+__all__ = [
+    "EXTENDED_COCO",
+    "TRUTH",
+    "GroundTruth",
+    "JudgementOptions",
+    "Judgements",
+    "JudgementsError",
+    "add_judgements",
+    "as_judgements",
+    "check_image_ids",
+    "extended_coco",
+    "find_judgements",
+    "judge",
+    "judgement_options",
+    "multi_hot",
+    "name_clashes",
+    "read_ground_truth",
+    "read_judgements",
+    "read_labels",
+    "write_ground_truth",
+    "write_qrels",
+]

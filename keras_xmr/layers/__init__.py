@@ -21,3 +21,30 @@ from keras_xmr.layers.normalization import (
 from keras_xmr.layers.prolip import ProlipImageTower, ProlipTextTower
 from keras_xmr.layers.temperature import Temperature
 from keras_xmr.layers.transformer import TransformerBlock, sine_positions
+
+__all__ = [
+    "GRU",
+    "BagOfWords",
+    "CaptionDecoder",
+    "GlobalAttention",
+    "GraphReasoning",
+    "GroupNormalization",
+    "HypergraphConvolution",
+    "ImageBackbone",
+    "L2Normalize",
+    "LocalAttention",
+    "LocalResidual",
+    "MaskedBatchNormalization",
+    "Preprocessing",
+    "ProlipImageTower",
+    "ProlipTextTower",
+    "ReZero",
+    "RegionMask",
+    "Temperature",
+    "TextBackbone",
+    "TransformerBlock",
+    "batch_normalization",
+    "l2_normalize",
+    "region_mask",
+    "sine_positions",
+]

@@ -53,6 +53,50 @@ from keras_xmr.metrics.semantic import semantic_precision
 if TYPE_CHECKING:
     from keras_xmr.metrics.batch_recall import Recall
 
+__all__ = [
+    "DIRECTIONS",
+    "METRICS",
+    "RSUM",
+    "Measured",
+    "Metric",
+    "QueryMetric",
+    "QueryMetrics",
+    "Recall",
+    "RetrievalMetrics",
+    "ScoreMatrices",
+    "ScoreTiles",
+    "Scores",
+    "Verdict",
+    "all_metrics",
+    "alpha_of_counts",
+    "binary_preference",
+    "bpref",
+    "by_positives",
+    "chance",
+    "chance_from_counts",
+    "chance_recall",
+    "evaluate_direction",
+    "evaluate_scores",
+    "krippendorff_alpha",
+    "mean_over_folds",
+    "measure",
+    "metric_names",
+    "metric_title",
+    "ndcg",
+    "ndcg_at",
+    "paired_bootstrap",
+    "pairwise_agreement",
+    "plausible_match",
+    "positive_ranks",
+    "recall",
+    "retrieval",
+    "rsum_difference",
+    "semantic_precision",
+    "verdict",
+    "weighted_kappa",
+    "write_queries",
+]
+
 
 def __getattr__(name: str) -> Any:
     """Imports `Recall`, and Keras with it, on first use."""

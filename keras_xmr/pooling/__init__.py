@@ -7,3 +7,16 @@ from keras_xmr.pooling.gpo import GPO
 from keras_xmr.pooling.mean import Mean, RectifiedMean
 from keras_xmr.pooling.projection import Projection
 from keras_xmr.pooling.recurrent import GRU, VSRN, BiGRU
+
+__all__ = [
+    "GPO",
+    "GRU",
+    "VSRN",
+    "Adapter",
+    "Attention",
+    "BiGRU",
+    "Mean",
+    "Pooling",
+    "Projection",
+    "RectifiedMean",
+]

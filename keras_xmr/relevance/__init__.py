@@ -13,3 +13,19 @@ from keras_xmr.relevance.tokenizers import (
     ptb_tokenize,
 )
 from keras_xmr.relevance.weights import WeightedCaptions, weigh
+
+__all__ = [
+    "TOKENIZERS",
+    "BatchRelevance",
+    "NGrams",
+    "RelevanceMatrix",
+    "WeightedCaptions",
+    "cider",
+    "cider_d",
+    "count_ngrams",
+    "java_tokenize",
+    "ptb_tokenize",
+    "relevance_matrix",
+    "tf_idf",
+    "weigh",
+]

@@ -9,3 +9,13 @@ from keras_xmr.reranking.base import Reranked, Reranker
 from keras_xmr.reranking.fast import FastReranking
 from keras_xmr.reranking.measure import build_rerankers, measure_reranked
 from keras_xmr.reranking.neighbours import MultiFactor, ReciprocalNeighbours
+
+__all__ = [
+    "FastReranking",
+    "MultiFactor",
+    "ReciprocalNeighbours",
+    "Reranked",
+    "Reranker",
+    "build_rerankers",
+    "measure_reranked",
+]
