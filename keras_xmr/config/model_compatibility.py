@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_xmr.config.contracts import (
-    SIDES,
     EmbeddingSpec,
-    HeadContract,
     LossContract,
     Mismatch,
     find_mismatches,
@@ -42,9 +40,7 @@ def embedding_kinds(config: Config) -> tuple[str, str]:
 
 def _embedding_specs(config: Config) -> tuple[EmbeddingSpec, EmbeddingSpec]:
     """The image embedding and the caption embedding."""
-    heads: list[HeadContract] = [
-        contract_of("head", getattr(config.model, side).head) for side in SIDES
-    ]
+    heads = [contract_of("head", tower.head) for tower in config.model.towers.values()]
     image, caption = (EmbeddingSpec(head.kind, set(head.keys)) for head in heads)
     return image, caption
 
@@ -55,8 +51,7 @@ def options_text(options: Mapping[str, Any], joiner: str = ", ") -> str:
 
 
 def _towers(config: Config) -> Iterator[Mistake]:
-    for side in SIDES:
-        tower: TowerOptions = getattr(config.model, side)
+    for side, tower in config.model.towers.items():
         made_for = contract_of("encoder", tower.encoder).side
         if made_for != side:
             names = [n for n, c in components("encoder").items() if c.contract.side == side]
@@ -89,8 +84,8 @@ def _parts(tower: TowerOptions) -> Iterator[tuple[str, Choice]]:
 
 def _dimension(config: Config) -> Iterator[Mistake]:
     dimension = config.model.dimension
-    for side in SIDES:
-        for family, part in _parts(getattr(config.model, side)):
+    for tower in config.model.towers.values():
+        for family, part in _parts(tower):
             contract = contract_of(family, part)
             if dimension % 2 and contract.even:
                 name = next(iter(contract.options_for("even").values()), part.name)
@@ -231,7 +226,7 @@ def _key_mistake(
     sides = sides_with_keys(contract)
     heads = components("head").items()
     names = [n for n, h in heads if set(contract.keys) <= set(h.contract.keys)]
-    heads_of_sides = [getattr(config.model, side).head.name for side in sides]
+    heads_of_sides = [config.model.towers[side].head.name for side in sides]
     return (
         key,
         f"{loss.name!r} {mismatch.text}, which the heads for {' and '.join(sides)} "
@@ -276,8 +271,7 @@ def _ineffective(config: Config) -> Iterator[Mistake]:
         (("objective", number), "loss", loss) for number, loss in enumerate(config.objective)
     ]
     parts += [(key, "matcher", matcher) for key, matcher in _all_matchers(config)]
-    for side in SIDES:
-        tower: TowerOptions = getattr(config.model, side)
+    for side, tower in config.model.towers.items():
         parts.append((("model", side, "encoder"), "encoder", tower.encoder))
         parts += [(("model", side, family), family, part) for family, part in _parts(tower)]
     for key, family, part in parts:

@@ -94,13 +94,7 @@ def _precomputed(config: Config) -> Iterator[Mistake]:
     if contract_of("encoder", config.model.image.encoder).reads != "pixels":
         yield key, f"the source {config.data.source.name!r} holds features already; leave it out"
         return
-    phases = config.train.phases
-    if phases and not any(phase.freezes_encoder("image") for phase in phases):
-        yield (
-            key,
-            "every phase trains image.encoder, so features change with every step; freeze it in a "
-            "phase (freeze: [image.encoder])",
-        )
+    yield from _always_trained(config, "image", key)
     image = config.data.image
     random = {"crop": image.crop == "random_resized", "flip": image.flip, "cutout": image.cutout}
     random |= {"mixup": image.mixup, "cutmix": image.cutmix}
@@ -118,13 +112,7 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
     if not config.train.precompute_captions:
         return
     key = ("train", "precompute_captions")
-    phases = config.train.phases
-    if phases and not any(phase.freezes_encoder("text") for phase in phases):
-        yield (
-            key,
-            "every phase trains text.encoder, so features change with every step; freeze it in a "
-            "phase (freeze: [text.encoder])",
-        )
+    yield from _always_trained(config, "text", key)
     if config.data.text.drop_words:
         yield (
             key,
@@ -136,10 +124,20 @@ def _precomputed_captions(config: Config) -> Iterator[Mistake]:
             yield key, f"{loss.name!r} reads the words of captions; leave this out"
 
 
+def _always_trained(config: Config, side: str, key: tuple[str, str]) -> Iterator[Mistake]:
+    phases = config.train.phases
+    if phases and not any(phase.freezes_encoder(side) for phase in phases):
+        yield (
+            key,
+            f"every phase trains {side}.encoder, so features change with every step; freeze it in "
+            f"a phase (freeze: [{side}.encoder])",
+        )
+
+
 def _start(config: Config) -> Iterator[Mistake]:
     """A start at CCA needs linear maps in both towers."""
-    for side in ("image", "text"):
-        head = getattr(config.model, side).head
+    for side, tower in config.model.towers.items():
+        head = tower.head
         needed = contract_of("head", head).needs_start
         if needed not in (None, config.train.start):
             yield (
@@ -154,8 +152,7 @@ def _start(config: Config) -> Iterator[Mistake]:
             ("train", "initial_weights"),
             "the weights of a run would be replaced by those of CCA; write train.start: random",
         )
-    for side in ("image", "text"):
-        tower = getattr(config.model, side)
+    for side, tower in config.model.towers.items():
         if tower.pooling is None or contract_of("pooling", tower.pooling).set_by != "cca":
             names = [n for n, c in components("pooling").items() if c.contract.set_by == "cca"]
             yield (
@@ -184,8 +181,8 @@ def _start(config: Config) -> Iterator[Mistake]:
 def _closed_form(config: Config) -> Iterator[Mistake]:
     """A part of embeddings in closed form must be in both towers, and be set."""
     options = {}
-    for side in ("image", "text"):
-        pooling = getattr(config.model, side).pooling
+    for side, tower in config.model.towers.items():
+        pooling = tower.pooling
         option = pooling and contract_of("pooling", pooling).closed_form
         options[side] = (option, getattr(pooling, option, 0)) if option else ("", 0)
     for side, (option, width) in options.items():
@@ -202,7 +199,7 @@ def _closed_form(config: Config) -> Iterator[Mistake]:
             yield key, "both towers need the same number, since both parts are compared"
         if config.train.start != "cca" and config.train.initial_weights is None:
             yield key, "nothing sets the closed form; write train.start: cca"
-        head = getattr(config.model, side).head
+        head = config.model.towers[side].head
         if contract_of("head", head).reads_pooling:
             yield key, f"{head.name!r} reads the whole matrix of its pooling; write 0"
 
@@ -245,7 +242,7 @@ def _compiled(config: Config) -> Iterator[Mistake]:
 
 def _batch_norms(config: Config, side: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """Parts of a tower that normalise by batches: the names that freeze them, and a description."""
-    tower = getattr(config.model, side)
+    tower = config.model.towers[side]
     if (encoder := contract_of("encoder", tower.encoder)).batch_norm:
         option = next(iter(encoder.options_for("batch_norm")), "")
         name = f"model.{side}.encoder.{option}" if option else f"the encoder {tower.encoder.name!r}"
@@ -294,8 +291,7 @@ def _paper(config: Config) -> Iterator[Mistake]:
 
 
 def _unpooled(config: Config) -> list[str]:
-    sides = [side for side in ("image", "text") if getattr(config.model, side).pooling is None]
-    return [f"{side}.pooling" for side in sides]
+    return [f"{side}.pooling" for side, t in config.model.towers.items() if t.pooling is None]
 
 
 def _without_variance(config: Config) -> list[str]:
@@ -309,7 +305,7 @@ def _is_frozen(side: str, names: tuple[str, ...]) -> bool:
 
 
 def _phases(config: Config) -> Iterator[Mistake]:
-    parts = ["matcher", *(s for s in ("image", "text"))]
+    parts = ["matcher", "image", "text"]
     parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
     for number, phase in enumerate(config.train.phases):
         key = ("train", "phases", number)

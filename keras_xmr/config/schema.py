@@ -116,6 +116,11 @@ class ModelOptions(Section):
     matcher: Annotated[Choice, OneOf("matcher"), _BY_NAME]
     """Makes the score matrix of a batch of images and a batch of captions."""
 
+    @property
+    def towers(self) -> dict[str, TowerOptions]:
+        """The towers by the names of their sections."""
+        return {"image": self.image, "text": self.text}
+
 
 # Larger rates overflow float32 in the first steps.
 _FASTEST = 1000.0

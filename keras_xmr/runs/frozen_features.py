@@ -317,7 +317,7 @@ def _check_constant(
         EncoderError: If they are not.
     """
     key = "train.precompute_features" if side == "image" else "train.precompute_captions"
-    name = getattr(config.model, side).encoder.name
+    name = config.model.towers[side].encoder.name
     if encoder.trainable_weights:
         raise EncoderError(
             f"{key}: freezing {side}.encoder does not freeze {encoder.trainable_weights[0].path} "
@@ -335,7 +335,7 @@ def _check_constant(
 def _digest(config: Config, side: str, depends: Mapping[str, Any], encoder: keras.Model) -> str:
     """A digest of the encoder with its weights, and of all else that features depend on."""
     depends = {
-        "encoder": getattr(config.model, side).encoder.model_dump(mode="json"),
+        "encoder": config.model.towers[side].encoder.model_dump(mode="json"),
         "precision": config.train.precision,
         **depends,
     }

@@ -87,7 +87,7 @@ def describe_changes(external: ExternalWeights, config: Config) -> str:
 
 def _checksum(config: Config, side: str) -> str:
     """SHA-256 of all files of the weights of an encoder; empty if it has none."""
-    files = build("encoder", getattr(config.model, side).encoder).weight_files()
+    files = build("encoder", config.model.towers[side].encoder).weight_files()
     if not files or not all(file.is_file() for file in files):
         return ""
     return hashlib.sha256("".join(map(checksum, files)).encode()).hexdigest()
