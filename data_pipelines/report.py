@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from data_pipelines.text import (
     SPECIAL,
     Tokenizer,
     WordTokenizer,
+    chunks,
     make_vocabulary,
     split_words,
 )
@@ -146,7 +147,7 @@ def data_report(
 
 
 def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
-    words = [_count(chunk, tokenizer) for chunk in _chunks(split.texts)]
+    words = [_count(chunk, tokenizer) for chunk in chunks(split.texts)]
     lengths, same, pieces, known = map(np.concatenate, zip(*words, strict=True))
     _, repeated = np.unique(same, return_counts=True)
     per_image = np.diff(split.first_caption)
@@ -168,11 +169,6 @@ def _split_report(split: SplitRecords, tokenizer: Tokenizer) -> SplitReport:
         duplicates=[[key for _, key in group] for group in groups],
         repeated_captions=int(repeated[repeated > 1].sum()),
     )
-
-
-def _chunks(texts: Sequence[str], size: int = 8192) -> Iterator[Sequence[str]]:
-    for begin in range(0, len(texts), size):
-        yield texts[begin : begin + size]
 
 
 def _count(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,8 @@ import tensorflow as tf
 PAD, UNKNOWN, START, END = "<pad>", "<unk>", "<start>", "<end>"
 SPECIAL = (PAD, UNKNOWN, START, END)
 """First words of every vocabulary; `<pad>` has the id 0."""
+
+_AT_ONCE = 8192
 
 VOCABULARY = "vocabulary.txt"
 """File of a run with its vocabulary."""
@@ -50,11 +51,16 @@ def split_words(texts: tf.Tensor | Sequence[str]) -> tf.RaggedTensor:
     return tf.strings.split(text)
 
 
-def count_words(texts: Iterable[str], batch: int = 8192) -> Counter[str]:
+def chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Captions, some thousands at a time."""
+    for begin in range(0, len(texts), _AT_ONCE):
+        yield texts[begin : begin + _AT_ONCE]
+
+
+def count_words(texts: Sequence[str]) -> Counter[str]:
     """Counts the words of captions."""
     counts: Counter[str] = Counter()
-    texts = iter(texts)
-    while chunk := list(islice(texts, batch)):
+    for chunk in chunks(texts):
         words, _, occurrences = tf.unique_with_counts(split_words(chunk).flat_values)
         for word, count in zip(words.numpy(), occurrences.numpy().tolist(), strict=True):
             counts[word.decode("utf-8")] += count

@@ -45,9 +45,9 @@ def _embedding_specs(config: Config) -> tuple[EmbeddingSpec, EmbeddingSpec]:
     return image, caption
 
 
-def options_text(options: Mapping[str, Any], joiner: str = ", ") -> str:
+def options_text(options: Mapping[str, Any]) -> str:
     """Options as written in a config."""
-    return joiner.join(f"{name}: {str(value).lower()}" for name, value in options.items())
+    return ", ".join(f"{name}: {str(value).lower()}" for name, value in options.items())
 
 
 def _towers(config: Config) -> Iterator[Mistake]:

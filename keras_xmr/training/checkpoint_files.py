@@ -13,6 +13,9 @@ from keras_xmr.training.external_weights import ExternalWeights, read_external_w
 
 _LOGGER = logging.getLogger(__name__)
 
+_KEPT = 2
+"""Number of checkpoints that are kept."""
+
 _FILE = re.compile(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
@@ -25,15 +28,13 @@ class CheckpointFiles:
 
     Args:
         folder: Where they are kept.
-        keep: Number of checkpoints that are kept.
 
     Attributes:
         newest: The path of the newest undamaged one, once `find_newest` was called.
     """
 
-    def __init__(self, folder: Path, keep: int = 2) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.keep = keep
         self.newest = ""
         self._damaged: list[str] = []
 
@@ -78,7 +79,7 @@ class CheckpointFiles:
         self.newest = path
         damaged = [other for other in self._damaged if other != path]
         intact = [other for other in self._list() if other not in damaged]
-        for other in damaged + intact[self.keep :]:
+        for other in damaged + intact[_KEPT:]:
             for file in self.folder.glob(f"{Path(other).name}.*"):
                 file.unlink()
         self._damaged = []

@@ -45,57 +45,50 @@ class Reliability:
         return centre - half, centre + half
 
 
-def reliability(logits: np.ndarray, right: np.ndarray, bins: int = BINS) -> Reliability:
+def reliability(logits: np.ndarray, right: np.ndarray) -> Reliability:
     """The reliability of some answers.
 
     Args:
         logits: Log-odds of a match (answers,).
         right: Whether each is relevant, bool (answers,).
-        bins: Number of bins.
     """
-    return _from_sums(_sums(logits, right, bins))
+    return _from_sums(_sums(logits, right))
 
 
-def reliability_of_pairs(
-    logits: np.ndarray, judgements: Judgements, bins: int = BINS
-) -> Reliability:
+def reliability_of_pairs(logits: np.ndarray, judgements: Judgements) -> Reliability:
     """The reliability of all pairs of images and captions.
 
     Args:
         logits: Log-odds of a match (images, captions), an array or a memory map.
         judgements: The relevant pairs.
-        bins: Number of bins.
     """
-    sums = np.zeros((3, bins))
+    sums = np.zeros((3, BINS))
     for first in range(0, len(logits), _ROWS):
         rows = slice(first, first + _ROWS)
         right = judgements.grades[rows].toarray() > 0
-        sums += _sums(np.ravel(logits[rows]), right.ravel(), bins)
+        sums += _sums(np.ravel(logits[rows]), right.ravel())
     return _from_sums(sums)
 
 
-def reliability_of_best(
-    logits: np.ndarray, judgements: Judgements, bins: int = BINS
-) -> Reliability:
+def reliability_of_best(logits: np.ndarray, judgements: Judgements) -> Reliability:
     """The reliability of the first answer of each query.
 
     Args:
         logits: Log-odds of a match (queries, candidates).
         judgements: The relevant pairs, of the same shape.
-        bins: Number of bins.
     """
     best = np.argmax(logits, axis=1)
     queries = np.arange(len(best))
     right = np.asarray(judgements.grades[queries, best]).ravel() > 0
-    return reliability(logits[queries, best], right, bins)
+    return reliability(logits[queries, best], right)
 
 
-def _sums(logits: np.ndarray, right: np.ndarray, bins: int) -> np.ndarray:
+def _sums(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Per bin: number of answers, sum of their probabilities, number of right ones."""
     probability = expit(logits.astype(np.float64))
-    place = np.minimum((probability * bins).astype(np.int64), bins - 1)
+    place = np.minimum((probability * BINS).astype(np.int64), BINS - 1)
     weights = (None, probability, right.astype(np.float64))
-    return np.stack([np.bincount(place, w, minlength=bins) for w in weights])
+    return np.stack([np.bincount(place, w, minlength=BINS) for w in weights])
 
 
 def _from_sums(sums: np.ndarray) -> Reliability:
