@@ -26,7 +26,7 @@ def call(monkeypatch, tmp_path, capsys):
         found.folder = SimpleNamespace(path=run)
         return found
 
-    for module in ("run_model", "build", "embed_folder"):
+    for module in ("run_model", "build", "photo_embedding"):
         monkeypatch.setattr(f"keras_xmr.index.{module}.RunModel", stub)
     monkeypatch.setattr("keras_xmr.commands._options.load_run", lambda run: None)
     monkeypatch.chdir(tmp_path)
