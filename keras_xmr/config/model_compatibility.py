@@ -13,7 +13,6 @@ from keras_xmr.config.contracts import (
     sides_with_keys,
 )
 from keras_xmr.config.registry import Choice, components, contract_of
-from keras_xmr.config.schema import Config
 
 if TYPE_CHECKING:
     from keras_xmr.config.schema import Config, TowerOptions

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from keras_xmr.index.photos import check_root, find_photos, read_photo
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.runs.frozen_features import kept_image_features
 from keras_xmr.vectors import concatenate
-
-if TYPE_CHECKING:
-    from keras_xmr.index.run_model import RunModel
 
 _LOGGER = logging.getLogger(__name__)
 
