@@ -306,20 +306,16 @@ def sections_of(part: Any) -> list[type[BaseModel]]:
     """All config sections that a field, or a type, can hold."""
     if isinstance(part, type) and issubclass(part, BaseModel):
         return [part]
-    if (metadata := getattr(part, "metadata", None)) is not None and hasattr(part, "annotation"):
-        for mark in metadata:
-            if hasattr(mark, "choices"):
-                return list(mark.choices().values())
-        return sections_of(part.annotation)
-    if typing.get_origin(part) is typing.Annotated:
+    if hasattr(part, "metadata") and hasattr(part, "annotation"):
+        inner, *marks = part.annotation, *part.metadata
+    elif typing.get_origin(part) is typing.Annotated:
         inner, *marks = typing.get_args(part)
-        for mark in marks:
-            if hasattr(mark, "choices"):
-                return list(mark.choices().values())
-        return sections_of(inner)
-    if typing.get_origin(part) in (tuple, typing.Union, types.UnionType, list):
-        return [model for item in typing.get_args(part) for model in sections_of(item)]
-    return []
+    else:
+        is_several = typing.get_origin(part) in (tuple, typing.Union, types.UnionType, list)
+        items = typing.get_args(part) if is_several else ()
+        return [model for item in items for model in sections_of(item)]
+    choosing = next((mark for mark in marks if hasattr(mark, "choices")), None)
+    return list(choosing.choices().values()) if choosing else sections_of(inner)
 
 
 def section_name(model: type[BaseModel]) -> str | None:
