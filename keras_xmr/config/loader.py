@@ -307,9 +307,9 @@ def sections_of(part: Any) -> list[type[BaseModel]]:
     if isinstance(part, type) and issubclass(part, BaseModel):
         return [part]
     if hasattr(part, "metadata") and hasattr(part, "annotation"):
-        inner, *marks = part.annotation, *part.metadata
+        inner, marks = part.annotation, part.metadata
     elif typing.get_origin(part) is typing.Annotated:
-        inner, *marks = typing.get_args(part)
+        inner, marks = typing.get_args(part)[0], typing.get_args(part)[1:]
     else:
         is_several = typing.get_origin(part) in (tuple, typing.Union, types.UnionType, list)
         items = typing.get_args(part) if is_several else ()
