@@ -95,33 +95,20 @@ def _located(thing: Thing, rng: np.random.Generator, properties: int) -> Descrip
     return _about(thing, rng, properties, _places(thing)[-1])
 
 
-def _some_things(scene: Scene, rng: np.random.Generator, most: int) -> list[Thing]:
-    """Up to so many different things of the scene, in any order."""
+def _some_things(scene: Scene, rng: np.random.Generator, most: int | None) -> list[Thing]:
+    """Up to so many different things of the scene, in any order; None for all."""
     return [scene.things[index] for index in rng.permutation(len(scene.things))[:most]]
 
 
-def _only(scene: Scene, rng: np.random.Generator) -> Content:
-    things = _some_things(scene, rng, len(scene.things))
-    return Only(tuple(_about(thing, rng, 3) for thing in things))
-
-
-def _only_located(scene: Scene, rng: np.random.Generator) -> Content:
-    things = _some_things(scene, rng, len(scene.things))
-    return Only(tuple(_located(thing, rng, 3) for thing in things))
-
-
-def _together(most: int, properties: int) -> ContentMaker:
+def _together(
+    most: int | None,
+    properties: int,
+    about: Callable[[Thing, np.random.Generator, int], Description] = _about,
+    kind: type[Only | Together] = Together,
+) -> ContentMaker:
     def make(scene: Scene, rng: np.random.Generator) -> Content:
         things = _some_things(scene, rng, most)
-        return Together(tuple(_about(thing, rng, properties) for thing in things))
-
-    return make
-
-
-def _together_located(most: int, properties: int) -> ContentMaker:
-    def make(scene: Scene, rng: np.random.Generator) -> Content:
-        things = _some_things(scene, rng, most)
-        return Together(tuple(_located(thing, rng, properties) for thing in things))
+        return kind(tuple(about(thing, rng, properties) for thing in things))
 
     return make
 
@@ -216,17 +203,17 @@ def _without(content: ContentMaker) -> Maker:
 
 
 EXACT: tuple[Maker, ...] = (
-    _only_located,
-    _on_background(_only_located),
-    _on_background(_only),
+    _together(None, 3, _located, Only),
+    _on_background(_together(None, 3, _located, Only)),
+    _on_background(_together(None, 3, _about, Only)),
 )
 DETAILED: tuple[Maker, ...] = (
     _related(3, 3),
     _related(3, 2),
     _related(2, 3),
     _together(2, 3),
-    _together_located(2, 3),
-    _on_background(_together_located(1, 3)),
+    _together(2, 3, _located),
+    _on_background(_together(1, 3, _located)),
     _on_background(_related(2, 2)),
 )
 MIDDLING: tuple[Maker, ...] = (
@@ -235,8 +222,8 @@ MIDDLING: tuple[Maker, ...] = (
     _together(2, 2),
     _together(3, 1),
     _together(1, 3),
-    _together_located(1, 2),
-    _together_located(2, 1),
+    _together(1, 2, _located),
+    _together(2, 1, _located),
     _on_background(_together(1, 2)),
     _count(2, least=2),
     _without(_together(2, 1)),
@@ -245,7 +232,7 @@ LOOSE: tuple[Maker, ...] = (
     _related(1, 1),
     _together(1, 2),
     _together(2, 1),
-    _together_located(1, 1),
+    _together(1, 1, _located),
     _somewhere(1),
     _count(1, least=2),
     _on_background(_together(1, 1)),
