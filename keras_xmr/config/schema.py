@@ -514,6 +514,13 @@ class Config(Section):
     paper: ReportedResults | None = None
     """The row of a paper that the config reproduces, and its published figures."""
 
+    fidelity: (
+        Annotated[str, Field(pattern=r"^(as published|(adapted|no paper): [^|\n]+)$")] | None
+    ) = None
+    """Whether the method is trained as in its paper: `as published`; `adapted: ` and the changes;
+    or `no paper: ` and a description. Tables of results print it. What all rows of a table share,
+    such as small or frozen towers and tuned rates, does not count."""
+
     @property
     def folder(self) -> Path:
         """The folder of all outputs of the run."""
