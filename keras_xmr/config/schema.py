@@ -288,6 +288,10 @@ class TrainOptions(Section):
     validate_every: PositiveInt = 1
     """Epochs between two evaluations on the validation split."""
 
+    validate_semantic_precision: bool = False
+    """Whether these evaluations measure ASP, too, for its course over the epochs (Li et al. 2022,
+    Fig. 4). The relevance of all pairs of the split is computed again each time."""
+
     monitor: Literal[
         "rsum",
         "i2t_recall_1",
