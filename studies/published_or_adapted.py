@@ -73,7 +73,8 @@ def _markdown(text: str) -> str:
                 last += 1
             rows = [re.split(r"(?<!\\)\|", line.strip())[1:-1] for line in lines[first:last]]
             rows = _extended(rows, [f" {TITLE} ", " --- "], " {} ")
-            lines[first:last] = [f"|{'|'.join(row)}|" for row in rows]
+            indent = line[: line.index("|")]
+            lines[first:last] = [f"{indent}|{'|'.join(row)}|" for row in rows]
     return "\n".join(lines)
 
 
