@@ -87,6 +87,8 @@ def test_what_a_relative_changes_is_told():
     assert not [text for text in found if text.startswith("image encoder.")]
     assert not [text for text in found if text.startswith("dynamic_orthogonality.beta")]
     assert differences("scenes_dvse", "scenes_dvse") == []
+    found = differences("coco_dive", "scenes_dive")
+    assert "sampler pairs (published: images_with_all_captions)" in found
     other = differences("coco_pcme", "scenes_nt_xent")
     assert [text for text in other if text.startswith(("nt_xent", "soft_contrastive"))] == [
         "soft_contrastive none (published: yes)",
