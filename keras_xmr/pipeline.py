@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -49,7 +48,7 @@ from keras_xmr.model.build import (
     restore_tokenizer,
 )
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.program import program, update_hint
+from keras_xmr.program import next_commands, update_hint
 from keras_xmr.relevance.write import write_caption_relevance
 from keras_xmr.reporting.evaluation_report import PAGE, write_report
 from keras_xmr.reporting.rerank_scales import scale_pictures, search_lines, search_tables
@@ -305,12 +304,7 @@ class Run:
             f'search --index={index} "what you look for"',
             f"serve --index={index}",
         ]
-        commands = [f"{program()} {step}" for step in steps]
-        if find_spec("fastapi") is None:
-            commands.insert(-1, "pip install 'keras-xmr[serve]'")
-        first = ["try next: ", *[" " * 10] * (len(commands) - 1)]
-        lines += map("".join, zip(first, commands, strict=True))
-        return "\n".join(lines)
+        return "\n".join([*lines, *next_commands(steps)])
 
     @cached_property
     def distribution(self) -> Distribution:
