@@ -39,6 +39,7 @@ from methods_table import (
     SHORTEST_FIRST,
     SIDES,
     methods_of,
+    parts_of,
     print_table,
     read_lines,
     rows_of,
@@ -94,8 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.flickr8k:
         _run_missing(options)
-    rows = list(rows_of(methods_of(read_lines(options.results))))
+    methods = methods_of(read_lines(options.results))
+    rows = list(rows_of(methods))
     print_table(rows)
+    if parts := list(parts_of(methods)):
+        print()
+        print_table(parts)
     if options.csv:
         write_csv(rows, options.csv)
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from scipy.stats import rankdata
 
-from keras_xmr.config.option_types import Combination
+from keras_xmr.config.option_types import AuditOrder, Combination
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.reranking.base import refuse_non_finite
 from keras_xmr.threads import in_threads
@@ -73,6 +73,7 @@ def find_candidates(
     pairs: int,
     per_image: int,
     per_caption: int,
+    order: AuditOrder,
     combine: Combination,
 ) -> Candidates:
     """Finds the unlabelled pairs with the highest belief.
@@ -87,12 +88,13 @@ def find_candidates(
         pairs: The most pairs.
         per_image: The most pairs of one image.
         per_caption: The most pairs of one caption.
-        combine: The combination of the beliefs of several models; see `belief_matrix`.
+        order: What the belief of a model is; see `belief_matrix`.
+        combine: The combination of the beliefs of several models.
 
     Raises:
         ValueError: If scores are missing, shapes differ, or a score is not finite.
     """
-    belief = belief_matrix(scores, judged, combine)
+    belief = belief_matrix(scores, judged, order, combine)
     images_left = np.full(belief.shape[0], per_image)
     captions_left = np.full(belief.shape[1], per_caption)
     taken: list[tuple[int, int, float]] = []
@@ -113,20 +115,21 @@ def find_candidates(
 
 
 def belief_matrix(
-    scores: Mapping[str, ScoreMatrices], judged: scipy.sparse.csr_array, combine: Combination
+    scores: Mapping[str, ScoreMatrices],
+    judged: scipy.sparse.csr_array,
+    order: AuditOrder,
+    combine: Combination,
 ) -> np.ndarray:
     """Computes the belief of some models together in each unlabelled pair.
 
-    The belief of a model in a pair is how far it ranks the pair ahead of right ones. Of a
+    By `score`, the belief of a model in a pair is its score, the mean of both directions where
+    they differ, in standard deviations of all its scores.
+
+    By `lead`, it is how far the model ranks the pair ahead of right ones. Of a
     query, let r be the rank of an unlabelled candidate, and a that of the last right answer,
     both counted among unlabelled candidates alone; then its lead is log2(a / r), above 0 where
     the candidate has the higher score. The belief in a pair is the lesser of its two leads:
-    that of the caption for the image, and that of the image for the caption. Leads of models
-    with unrelated scores can be compared.
-
-    Ranks by themselves, or their fusion (Cormack et al. 2009), would list near misses: the
-    first wrong answer to an exact query has a high rank, but is behind the right one.
-
+    that of the caption for the image, and that of the image for the caption.
     Ties never help: of candidates with equal scores each has the last of their ranks, and none
     of them is ahead of a right answer with that score. A query without right answers has
     nothing to be ahead of; there a is the rank after all candidates.
@@ -134,6 +137,7 @@ def belief_matrix(
     Args:
         scores: Of each model, by its name.
         judged: Pairs that are judged already, sparse (images, captions).
+        order: What the belief of a model is.
         combine: Whether the belief of several models is their least or their mean.
 
     Returns:
@@ -146,7 +150,7 @@ def belief_matrix(
     belief = None
     for name, model in scores.items():
         _check(name, model, judged.shape)
-        model_belief = _compute_belief(model, judged)
+        model_belief = _standardise(model) if order == "score" else _least_lead(model, judged)
         if belief is None:
             belief = model_belief
         elif combine == "least":
@@ -193,7 +197,15 @@ def _check(name: str, scores: ScoreMatrices, shape: tuple[int, int]) -> None:
             refuse_non_finite(matrix[first : first + _ROWS], first)
 
 
-def _compute_belief(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
+def _standardise(scores: ScoreMatrices) -> np.ndarray:
+    """Scores in standard deviations from their mean, float32, the mean of both directions."""
+    by_image, by_caption = scores.by_query
+    matrices = [by_image] if scores.other is None else [by_image, by_caption.T]
+    parts = [(m - m.mean(dtype=np.float64)) / max(m.std(dtype=np.float64), 1e-12) for m in matrices]
+    return np.asarray(sum(parts) / len(parts), np.float32)
+
+
+def _least_lead(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
     """The lesser lead of every pair, with one model."""
     by_image, by_caption = scores.by_query
     belief = np.full(judged.shape, np.inf, np.float32)

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ByteSize, Field, create_model
 
 from data_pipelines.options import DataOptions, Section
 from keras_xmr.config.option_types import (
+    AuditOrder,
     Combination,
     Fraction,
     NonNegativeFloat,
@@ -447,9 +448,12 @@ class AuditOptions(Section):
     per_caption: PositiveInt = 3
     """The most pairs of one caption."""
 
+    order: AuditOrder = "score"
+    """Belief of a model in a pair: its score, or how far it ranks the pair ahead of the annotated
+    ones in both directions (`lead`). Scores find more missing labels, leads wrong annotations."""
+
     combine: Combination = "mean"
-    """Combination of the beliefs of several models: their mean, or the least of them. The belief
-    of a model measures how far it ranks a pair ahead of the annotated ones, in both directions."""
+    """Combination of the beliefs of several models: their mean, or the least of them."""
 
     thumbnail: Annotated[int, Field(ge=16, le=2048)] = 480
     """The longer side of the pictures of the annotation page, in pixels. They are shown smaller,

@@ -41,7 +41,9 @@ class LocalAttention(RecordedLayer):
         )
 
     def call(self, features: Any, mask: Any = None) -> tuple[Any, Any]:
-        logits = keras.ops.tanh(features @ self.w1) @ self.w2
+        # The gradient of a batched product would hold one of `w1` for each item of the batch.
+        hidden = keras.ops.tanh(keras.ops.tensordot(features, self.w1, axes=1))
+        logits = keras.ops.tensordot(hidden, self.w2, axes=1)
         logits = keras.ops.transpose(keras.ops.cast(logits, "float32"), (0, 2, 1))
         if mask is not None:
             logits = keras.ops.where(mask[:, None, :], logits, -float("inf"))
