@@ -25,11 +25,11 @@ from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
 from keras_xmr.evaluation.attention import compute_attention
+from keras_xmr.evaluation.baselines import add_baselines
 from keras_xmr.evaluation.embed import embed_unknown
 from keras_xmr.evaluation.evaluate import plan_memory
 from keras_xmr.evaluation.files import save_scores
 from keras_xmr.evaluation.gradients import count_gradients
-from keras_xmr.evaluation.linear import add_linear_model
 from keras_xmr.evaluation.tuning import search_scales
 from keras_xmr.export import (
     export_keras,
@@ -211,7 +211,7 @@ class Run:
                 self.model, self.embedded_records, split, self.tokenizer, self.config
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
-            add_linear_model(evaluation, self.embedded_records, self.config)
+            add_baselines(evaluation, self.embedded_records, self.config)
             evaluation.attention = compute_attention(self.model, part, self.config, kept)
             evaluation.gradients = count_gradients(
                 self.model, part, evaluation.embedded, self.config.train.batch_size

@@ -93,6 +93,8 @@ def report_lines(report: Report) -> list[str]:
     if report.tagged:
         lines.append(f"in the tags, but not in the index: {len(report.tagged):,}")
         lines += _shorten(report.tagged)
+    if not report.photos:
+        return lines
     index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "your query")
     return [*lines, *next_commands([f"search --index={index} {query}", f"serve --index={index}"])]
 
