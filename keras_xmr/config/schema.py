@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, ByteSize, Field, create_model
 
 from data_pipelines.options import DataOptions, Section
 from keras_xmr.config.option_types import (
-    AuditOrder,
     Combination,
     Fraction,
     NonNegativeFloat,
@@ -448,12 +447,10 @@ class AuditOptions(Section):
     per_caption: PositiveInt = 3
     """The most pairs of one caption."""
 
-    order: AuditOrder = "score"
-    """Belief of a model in a pair: its score, or how far it ranks the pair ahead of the annotated
-    ones in both directions (`lead`). Scores find more missing labels, leads wrong annotations."""
-
     combine: Combination = "mean"
-    """Combination of the beliefs of several models: their mean, or the least of them."""
+    """Combination of the beliefs of several models: their mean, or the least of them. The belief
+    of a model grows with the score of a pair, and with how far it ranks it ahead of the annotated
+    ones in both directions."""
 
     thumbnail: Annotated[int, Field(ge=16, le=2048)] = 480
     """The longer side of the pictures of the annotation page, in pixels. They are shown smaller,
