@@ -288,6 +288,10 @@ class TrainOptions(Section):
     validate_every: PositiveInt = 1
     """Epochs between two evaluations on the validation split."""
 
+    validate_semantic_precision: bool = False
+    """Whether these evaluations measure ASP, too, for its course over the epochs (Li et al. 2022,
+    Fig. 4). The relevance of all pairs of the split is computed again each time."""
+
     monitor: Literal[
         "rsum",
         "i2t_recall_1",
@@ -514,6 +518,13 @@ class Config(Section):
 
     paper: ReportedResults | None = None
     """The row of a paper that the config reproduces, and its published figures."""
+
+    fidelity: (
+        Annotated[str, Field(pattern=r"^(as published|(adapted|no paper): [^|\n]+)$")] | None
+    ) = None
+    """Whether the method is trained as in its paper: `as published`; `adapted: ` and the changes;
+    or `no paper: ` and a description. Tables of results print it. What all rows of a table share,
+    such as small or frozen towers and tuned rates, does not count."""
 
     @property
     def folder(self) -> Path:

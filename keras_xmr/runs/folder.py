@@ -35,7 +35,7 @@ _PACKAGES = (
 
 # Keys that may change between two starts of a run. Threads depend on the machine.
 _MUTABLE_KEYS = (
-    *("output", "plugins", "evaluation", "audit", "export", "paper"),
+    *("output", "plugins", "evaluation", "audit", "export", "paper", "fidelity"),
     *("data.prepare", "train.operation_threads"),
 )
 
