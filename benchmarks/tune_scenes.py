@@ -195,7 +195,7 @@ def digest_of(name: str) -> str:
     """Eight letters that differ where a config is another one."""
     from keras_xmr.config.loader import find_config, load_config
 
-    written = load_config(find_config(name)).model_dump_json()
+    written = load_config(find_config(name)).model_dump_json(exclude={"fidelity"})
     return hashlib.sha256(written.encode()).hexdigest()[:8]
 
 

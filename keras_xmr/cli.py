@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
 import sys
 import warnings
@@ -135,9 +136,14 @@ def _run(work: Callable[[], None]) -> None:
     """Runs a command; errors that a user can fix, as a full disk, end it without a traceback."""
     try:
         work()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has enough; Python flushes it again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except TerminatedError as error:
         print(f"\n{error}", file=sys.stderr)
         sys.exit(EXIT_CODE)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 
 import keras
@@ -26,11 +25,11 @@ from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
 from keras_xmr.evaluation.attention import compute_attention
+from keras_xmr.evaluation.baselines import add_baselines
 from keras_xmr.evaluation.embed import embed_unknown
 from keras_xmr.evaluation.evaluate import plan_memory
 from keras_xmr.evaluation.files import save_scores
 from keras_xmr.evaluation.gradients import count_gradients
-from keras_xmr.evaluation.linear import add_linear_model
 from keras_xmr.evaluation.tuning import search_scales
 from keras_xmr.export import (
     export_keras,
@@ -49,7 +48,7 @@ from keras_xmr.model.build import (
     restore_tokenizer,
 )
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.program import program, update_hint
+from keras_xmr.program import next_commands, update_hint
 from keras_xmr.relevance.write import write_caption_relevance
 from keras_xmr.reporting.evaluation_report import PAGE, write_report
 from keras_xmr.reporting.rerank_scales import scale_pictures, search_lines, search_tables
@@ -212,7 +211,7 @@ class Run:
                 self.model, self.embedded_records, split, self.tokenizer, self.config
             )
             part, kept = (r.split(split) for r in (self.records, self.embedded_records))
-            add_linear_model(evaluation, self.embedded_records, self.config)
+            add_baselines(evaluation, self.embedded_records, self.config)
             evaluation.attention = compute_attention(self.model, part, self.config, kept)
             evaluation.gradients = count_gradients(
                 self.model, part, evaluation.embedded, self.config.train.batch_size
@@ -305,12 +304,7 @@ class Run:
             f'search --index={index} "what you look for"',
             f"serve --index={index}",
         ]
-        commands = [f"{program()} {step}" for step in steps]
-        if find_spec("fastapi") is None:
-            commands.insert(-1, "pip install 'keras-xmr[serve]'")
-        first = ["try next: ", *[" " * 10] * (len(commands) - 1)]
-        lines += map("".join, zip(first, commands, strict=True))
-        return "\n".join(lines)
+        return "\n".join([*lines, *next_commands(steps)])
 
     @cached_property
     def distribution(self) -> Distribution:

@@ -6,6 +6,8 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from data_pipelines.documentation import with_pages
@@ -34,6 +36,14 @@ def adapt_help(text: str) -> str:
     """Replaces the command and the pages of a help text by ones that work here."""
     command = program()
     return with_pages(re.sub(rf"\b{NAME}(?![\w\[-])", lambda match: command, text))
+
+
+def next_commands(steps: Sequence[str]) -> list[str]:
+    """Lines with the commands to try next; the last one needs the packages of the server."""
+    commands = [f"{program()} {step}" for step in steps]
+    if find_spec("fastapi") is None:
+        commands.insert(-1, "pip install 'keras-xmr[serve]'")
+    return [f"{' ' * 10 if n else 'try next: '}{command}" for n, command in enumerate(commands)]
 
 
 def update_hint(run: Path) -> str:

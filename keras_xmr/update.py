@@ -11,7 +11,9 @@ from data_pipelines.locks import locked
 from data_pipelines.source_changes import data_change
 from keras_xmr.config.schema import Config
 from keras_xmr.index.build import Report, build_with
+from keras_xmr.index.learned import MARKS
 from keras_xmr.index.manifests import MANIFEST
+from keras_xmr.index.marked import learn
 from keras_xmr.index.photo_index import PhotoIndex
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.pipeline import Run, run
@@ -26,7 +28,8 @@ def update(config: Config, index: Path | None = None) -> Report | None:
 
     If they have changed, the records are written again, and a new model is trained, evaluated and
     exported. It replaces the old one when it is complete; until then the run is unchanged, and an
-    interrupted training is resumed. Audits and relevance feedback in the folder of the index stay.
+    interrupted training is resumed. Audits and relevance feedback in the folder of the index stay;
+    an index that has learned from the feedback learns again from it, by the new model.
 
     Args:
         config: The config of the run.
@@ -97,4 +100,18 @@ def _update_index(config: Config, path: Path) -> Report:
             _move(fresh, path)
         shutil.rmtree(fresh, ignore_errors=True)
         report.path = path
+    _learn_again(model, PhotoIndex.open(path))
     return report
+
+
+def _learn_again(model: RunModel, index: PhotoIndex) -> None:
+    """Learns again from the marks of the page, if this was done for an earlier model."""
+    if index.stored_learned is None or index.learned is not None:
+        return
+    marks = index.path / MARKS
+    if not marks.exists():
+        _LOGGER.warning("%s", index.stored_learned.sentence(index.fingerprint, False))
+        return
+    report = learn(index, model, marks)
+    done = "learned again from" if report.is_learned else "the new model learned nothing from"
+    _LOGGER.info("%s the %d marks of %s", done, report.marks, marks)

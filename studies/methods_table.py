@@ -38,7 +38,7 @@ _LABELS = {
 # What a part of a method is worth: the part, the method with it, and without.
 PARTS = (
     ("PCME: match probability of samples, not cosines of means", "pcme", "mean_only"),
-    ("PCME++: sampled distances, not cosines of points", "pcmepp", "csv_pretrained"),
+    ("PCME++: its loss of sampled distances, not InfoNCE of cosines", "pcmepp", "nt_xent"),
     ("MSRM: distribution loss", "msrm", "msrm_no_distribution"),
     ("MSRM: hypergraph loss", "msrm", "msrm_no_hypergraph"),
     ("MSRM: hypergraph loss in residual form", "msrm", "msrm_literal"),
@@ -47,12 +47,12 @@ PARTS = (
     ("DAA: its loss beside that of SAF", "saf_daa", "saf"),
     ("DAA: its loss beside that of SGR", "sgr_daa", "sgr"),
     ("PVSE: two embeddings, not one", "pvse", "pvse_k1"),
+    ("DVSE: its head and losses, not InfoNCE of averages", "dvse", "nt_xent_local"),
     ("DVSE: six sub-embeddings, not one", "dvse", "dvse_k1"),
     ("DVSE: dynamic orthogonal loss", "dvse", "dvse_no_orthogonality"),
     ("DVSE: dynamic mask", "dvse", "dvse_no_mask"),
     ("DVSE: variance-aware weights", "dvse", "dvse_no_variance"),
     ("DiVE: two slots, not one", "dive", "dive_k1"),
-    ("VSRN: reasoning over places, not their average", "vsrn_nt_xent", "nt_xent_local"),
     ("Hardest negative, not all", "vsepp", "vse0"),
     ("Smooth-AP, not the hardest negative", "smooth_ap", "vsepp"),
     ("InfoNCE, not the hardest negative", "nt_xent", "vsepp"),
@@ -161,23 +161,20 @@ def rows_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
 
 
 def parts_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
-    """A row per part of a method that was measured with and without it.
-
-    The smallest effect that could have been seen is half of the width of the interval.
-    """
+    """A row per part of a method that was measured with and without it."""
     by_name = {method.name: method for method in methods}
     for part, *names in PARTS:
         pair = [by_name.get(name) or by_name.get(f"csv_pretrained_{name}") for name in names]
         if None in pair:
             continue
         with_it, without = pair
-        found = (with_it.rsum - without.rsum).difference()
+        found = with_it.rsum - without.rsum
         yield {
             "part": part,
             "with": f"{with_it.rsum.value:.1f}",
             "without": f"{without.rsum.value:.1f}",
-            "difference of RSUM": _cell(found, "+"),
-            "visible from": f"{(found.high - found.low) / 2:.1f}",
+            "difference of RSUM": _cell(found.difference(), "+"),
+            "visible from": f"{found.smallest_effect():.1f}",
             "seeds": f"{len(with_it.lines)} and {len(without.lines)}",
         }
 

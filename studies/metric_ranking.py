@@ -1,9 +1,10 @@
 """Which annotated metric ranks methods as people do, over the runs of studies/flickr8k_methods.py.
 
 Kendall's tau-b between the order of methods by an annotated metric and that by what the crowd or
-the experts judged, both means of the two directions. Intervals are 95 % over resampled test photos,
-each with its captions, on which both sides are measured anew. The last rows say what can be
-reached: the order by people on one half of the photos against that on the other half.
+the experts judged, both means of the two directions. In brackets is the range of 95 % of resampled
+test photos, each with its captions, on which both sides are measured anew. It is no confidence
+interval: resamples add noise to both orders (docs/explanation/statistics.md). The last rows say
+what can be reached: the order by people on one half of the photos against that on the other half.
 
     python studies/metric_ranking.py
 """

@@ -29,7 +29,7 @@ def audit_precision(
         The N, what orders the pairs, and the figure; and the order of the audit minus the others.
     """
     annotated = Judgements.from_pairs(test.caption_image, len(test.image_ids)).grades
-    belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "lead", "mean")
+    belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "mean")
     asked = ~crowd.own
     images, captions, right = (a[asked] for a in (crowd.images, crowd.captions, crowd.right))
     orders = {
@@ -61,7 +61,7 @@ def judged_among_first(
 ) -> Iterator[tuple[str, str, Figure]]:
     """The number of judged pairs among the first N unlabelled pairs of the audit."""
     annotated = Judgements.from_pairs(test.caption_image, len(test.image_ids)).grades
-    belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "lead", "mean")
+    belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "mean")
     judged = np.zeros(belief.shape, bool)
     judged[crowd.images, crowd.captions] = True
     order = np.argsort(-belief, axis=None)[: max(first)]

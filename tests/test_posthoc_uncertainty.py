@@ -62,7 +62,7 @@ def made_up(bench, photos=70):
     hidden = random.standard_normal((photos, 4))
     images = np.abs(hidden @ maps[0] + 0.5 * random.standard_normal((photos, 24)))
     captions = (hidden @ maps[1])[:, None] + random.standard_normal((photos, 2, 24))
-    parts = np.array_split(random.permutation(photos), bench.PARTS)
+    parts = np.array_split(random.permutation(photos), 7)
     return bench.Photos(images[:, None], captions, [], parts)
 
 

@@ -212,7 +212,7 @@ def inside(root: Path, name: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:  # A loop of links; NUL in the name.
         raise UnreadableError(f"{name!r} is not the name of a file: {error}") from None
     if not is_inside:
-        raise UnreadableError(f"{name!r} points outside of {root}")
+        raise UnreadableError(f"{name!r} points outside of {root}; copy the file there")
     return path
 
 

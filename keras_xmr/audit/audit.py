@@ -194,7 +194,6 @@ def _find(
             pairs=options.pairs,
             per_image=options.per_image,
             per_caption=options.per_caption,
-            order=options.order,
             combine=options.combine,
         )
     except ValueError as error:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from data_pipelines.files import check_folder
 from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_path, add_run_or_model, find_run
-from keras_xmr.program import program
+from keras_xmr.program import next_commands
 
 if TYPE_CHECKING:
     from keras_xmr.index.build import Report
@@ -92,9 +92,10 @@ def report_lines(report: Report) -> list[str]:
     if report.tagged:
         lines.append(f"in the tags, but not in the index: {len(report.tagged):,}")
         lines += _shorten(report.tagged)
+    if not report.photos:
+        return lines
     index, query = shlex.quote(str(report.path)), shlex.quote(report.example or "your query")
-    lines.append(f"try next: {program()} search --index={index} {query}")
-    return lines
+    return [*lines, *next_commands([f"search --index={index} {query}", f"serve --index={index}"])]
 
 
 def _shorten(lines: list[str]) -> list[str]:

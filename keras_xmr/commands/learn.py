@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Learns, or forgets."""
     from keras_xmr.index import PhotoIndex, Searcher
-    from keras_xmr.index.learned import forget
+    from keras_xmr.index.learned import MARKS, forget
     from keras_xmr.index.marked import learn
 
     if arguments.undo and arguments.marks:
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
         done = "forgotten; searches are those of the model as it is"
         print(done if was_there else "nothing was learned", flush=True)
         return
-    marks = arguments.marks or arguments.index / "judgements.csv"
+    marks = arguments.marks or arguments.index / MARKS
     if not marks.is_file():
         raise UserError(
             f"there are no marks at {marks}: mark photos as right and wrong on the page of "
@@ -65,6 +65,10 @@ def run(arguments: argparse.Namespace) -> None:
     report = learn(index, Searcher(index, arguments.run).model, marks)
     print("\n".join(_lines(report)), flush=True)
     if report.is_learned:
+        if index.verdict is not None:
+            print(
+                "how many photos are right was calibrated without marks, and still is", flush=True
+            )
         undo = shlex.join(["learn", f"--index={arguments.index}", "--undo"])
         print(f"`{program()} {undo}` takes it back", flush=True)
 

@@ -74,11 +74,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _list_paper(name: str) -> Iterator[str]:
     """The tables of a paper, their rows, and the figures of each."""
-    papers: dict[str, dict[str, list[tuple[str, ReportedResults]]]] = defaultdict(dict)
+    papers: dict[str, dict[str, list[tuple[str, ReportedResults, str]]]] = defaultdict(dict)
     for config, path in (packaged_configs() | packaged_ablations()).items():
-        if section := read_yaml(path).data.get("paper"):
+        data = read_yaml(path).data
+        if section := data.get("paper"):
             paper = ReportedResults.model_validate(section)
-            papers[_key(paper.source)].setdefault(paper.source, []).append((config, paper))
+            row = config, paper, data["fidelity"]
+            papers[_key(paper.source)].setdefault(paper.source, []).append(row)
     if name not in papers:
         known = ", ".join(sorted(papers))
         raise ConfigError(
@@ -87,8 +89,9 @@ def _list_paper(name: str) -> Iterator[str]:
     runs = packaged_runs()
     for source, rows in sorted(papers[name].items()):
         yield source
-        for config, paper in rows:
+        for config, paper, fidelity in rows:
             yield f"  {config}: {paper.row}"
+            yield from _indented(fidelity)
             yield from _aims(paper)
             yield from _indented(_run_here(config, runs))
 

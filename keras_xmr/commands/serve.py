@@ -40,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Serves until SIGTERM or Ctrl-C."""
+    from keras_xmr.index.learned import MARKS
+
     try:
         from keras_xmr.server.process import is_loopback, serve
         from keras_xmr.server.service import Service
@@ -57,7 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
         check_folder(arguments.marks.parent)
     is_alone = is_loopback(arguments.host)
     settings = Settings(
-        marks=arguments.marks or arguments.index / "judgements.csv",
+        marks=arguments.marks or arguments.index / MARKS,
         originals=arguments.originals or (is_alone and not arguments.allow_host),
         names=frozenset(name.lower() for name in (*arguments.allow_host, arguments.host)),
     )

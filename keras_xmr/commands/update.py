@@ -1,7 +1,8 @@
 """Updates a run after changes of its photos and captions.
 
-Records, model, report and index are made again if needed. The new model replaces the old one when
-it is complete; search and the server use the old one until then. If only photos without captions
+Records, model, report and index are made again if needed, and an index that has learned from the
+marks of the page learns again. The new model replaces the old one when it is complete; search and
+the server use the old one until then. If only photos without captions
 have changed, only the index is updated.
 
 examples:

@@ -56,6 +56,7 @@ def _described(config: Config) -> dict[str, Any]:
         options = {key: value for key, value in loss.items() if key != "name"}
         keys |= {loss["name"]: "yes"} | {f"{loss['name']}.{k}": v for k, v in options.items()}
     return keys | {
+        "sampler": train["sampler"],
         "batch size": train["batch_size"],
         "optimizer": train["optimizer"]["name"],
         "epochs": sum(phase["epochs"] for phase in phases),

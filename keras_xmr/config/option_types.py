@@ -46,9 +46,6 @@ RelevanceMeasure = Literal["cider", "cider_d", "tf_idf"]
 RelevanceTokenizer = Literal["ptb", "java"]
 """Tokenizers for that."""
 
-AuditOrder = Literal["score", "lead"]
-"""Orders of unlabelled pairs in an audit; see `keras_xmr.audit.candidates`."""
-
 Combination = Literal["least", "mean"]
 """Combinations of the beliefs of several models; see `keras_xmr.audit.candidates`."""
 

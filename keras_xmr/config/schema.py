@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, ByteSize, Field, create_model
 
 from data_pipelines.options import DataOptions, Section
 from keras_xmr.config.option_types import (
-    AuditOrder,
     Combination,
     Fraction,
     NonNegativeFloat,
@@ -299,6 +298,10 @@ class TrainOptions(Section):
     validate_every: PositiveInt = 1
     """Epochs between two evaluations on the validation split."""
 
+    validate_semantic_precision: bool = False
+    """Whether these evaluations measure ASP, too, for its course over the epochs (Li et al. 2022,
+    Fig. 4). The relevance of all pairs of the split is computed again each time."""
+
     monitor: Literal[
         "rsum",
         "i2t_recall_1",
@@ -458,12 +461,10 @@ class AuditOptions(Section):
     per_caption: PositiveInt = 3
     """The most pairs of one caption."""
 
-    order: AuditOrder = "score"
-    """Belief of a model in a pair: its score, or how far it ranks the pair ahead of the annotated
-    ones in both directions (`lead`). Scores find more missing labels, leads wrong annotations."""
-
     combine: Combination = "mean"
-    """Combination of the beliefs of several models: their mean, or the least of them."""
+    """Combination of the beliefs of several models: their mean, or the least of them. The belief
+    of a model grows with the score of a pair, and with how far it ranks it ahead of the annotated
+    ones in both directions."""
 
     thumbnail: Annotated[int, Field(ge=16, le=2048)] = 480
     """The longer side of the pictures of the annotation page, in pixels. They are shown smaller,
@@ -527,6 +528,13 @@ class Config(Section):
 
     paper: ReportedResults | None = None
     """The row of a paper that the config reproduces, and its published figures."""
+
+    fidelity: (
+        Annotated[str, Field(pattern=r"^(as published|(adapted|no paper): [^|\n]+)$")] | None
+    ) = None
+    """Whether the method is trained as in its paper: `as published`; `adapted: ` and the changes;
+    or `no paper: ` and a description. Tables of results print it. What all rows of a table share,
+    such as small or frozen towers and tuned rates, does not count."""
 
     @property
     def folder(self) -> Path:

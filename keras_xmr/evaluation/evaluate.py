@@ -147,7 +147,9 @@ def plan_memory(config: Config, records: Records, part: SplitRecords, brief: boo
     options = config.evaluation
     if brief:
         options = EvaluationOptions(
-            memory_budget=options.memory_budget, semantic_precision=False, plausible_match=False
+            memory_budget=options.memory_budget,
+            semantic_precision=config.train.validate_semantic_precision,
+            plausible_match=False,
         )
     names = {config.model.matcher.name, *(choice.name for choice in options.matchers)}
     matrices = sum(1 + components("matcher")[name].contract.directed for name in names)
@@ -179,7 +181,7 @@ def evaluate_matrices(
     known.measures = {} if brief else build_metrics(options.metrics)
     if brief or (known.has_label_vectors and not options.plausible_match):
         known.labels = ()
-    if options.semantic_precision and not brief:
+    if config.train.validate_semantic_precision if brief else options.semantic_precision:
         _add_relevance(known, config.relevance)
     folds = 0 if brief else options.folds
     rerankers = {} if brief else build_rerankers(options.rerankers)

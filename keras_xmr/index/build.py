@@ -233,8 +233,8 @@ class _Builder:
     def _calibrate(self) -> None:
         if not has_validation(self.model):
             _LOGGER.warning(
-                "not calibrated, so searches do not estimate how many photos are right: %s has no "
-                "records with a validation split",
+                "not calibrated, so searches do not estimate how many photos are right: that takes "
+                "captions of some photos, and %s has none for validation",
                 self.model.config.data.records,
             )
             return

@@ -18,6 +18,9 @@ from keras_xmr.index.learning import Change
 
 LEARNED = "learned.npz"
 
+MARKS = "judgements.csv"
+"""The file of marks of the page, in the folder of the index."""
+
 _VERSION = 1
 
 
@@ -35,13 +38,16 @@ class Learned:
     fingerprint: str
     marks: int
 
-    def sentence(self, is_calibrated: bool) -> str:
+    def sentence(self, fingerprint: str, is_calibrated: bool) -> str:
         """A sentence for the notes of a search.
 
         Args:
+            fingerprint: The fingerprint of the model that searches.
             is_calibrated: Whether the number of right photos is estimated.
         """
         marks = "1 mark" if self.marks == 1 else f"{self.marks:,} marks"
+        if fingerprint != self.fingerprint:
+            return f"What an earlier model learned from {marks} is not used: run `learn` again."
         but = ", but how many are right was calibrated without them" if is_calibrated else ""
         return f"The order has learned from {marks}{but}."
 

@@ -232,14 +232,23 @@ class PhotoIndex:
             ) from None
 
     @cached_property
-    def learned(self) -> Learned | None:
-        """What was learned from marks; None if nothing was, or for another model.
+    def stored_learned(self) -> Learned | None:
+        """What was learned from marks, perhaps for an earlier model; None if nothing was.
 
         Raises:
             UserError: If the file is damaged.
         """
-        found = Learned.open(self.path)
-        return found if found is not None and found.fingerprint == self.fingerprint else None
+        return Learned.open(self.path)
+
+    @property
+    def learned(self) -> Learned | None:
+        """What was learned from marks for this model; None if nothing was.
+
+        Raises:
+            UserError: If the file is damaged.
+        """
+        stored = self.stored_learned
+        return stored if stored is not None and stored.fingerprint == self.fingerprint else None
 
     @property
     def log_sigma(self) -> np.ndarray | None:

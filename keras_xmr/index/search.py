@@ -430,8 +430,10 @@ class Searcher:
             )
         elif not query.is_one_text:
             notes.append("How many photos are right was calibrated for single texts alone.")
-        if self.index.learned is not None and (query.texts or query.unlike):
-            notes.append(self.index.learned.sentence(self.index.answer_sets is not None))
+        learned = self.index.stored_learned
+        if learned is not None and (query.texts or query.unlike):
+            is_calibrated = self.index.answer_sets is not None
+            notes.append(learned.sentence(self.index.fingerprint, is_calibrated))
         if scored.certified is not True and len(scored.ids) < scored.searched:
             notes.append(
                 f"{len(scored.ids):,} of {scored.searched:,} photos were scored by "

@@ -19,14 +19,19 @@ class Mean(Pooling):
         dimension: D.
         projection: Whether there is the linear layer. Without it features must be D wide: the
             embedding of a pretrained tower is unchanged.
+        normalize: Whether the average is divided by its norm before the linear layer, as in the
+            released code of VSE++ (Faghri et al. 2018).
         **kwargs: Passed on to `keras.layers.Layer`.
     """
 
     CONTRACT = PoolingContract(when=(({"projection": False}, {"keeps_width": True}),))
 
-    def __init__(self, dimension: int, *, projection: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, dimension: int, *, projection: bool = True, normalize: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(dimension, **kwargs)
         self.projection = projection
+        self.normalize = normalize
         if projection:
             self.linear = keras.layers.Dense(dimension, dtype=self.dtype_policy, name="linear")
 
@@ -41,6 +46,8 @@ class Mean(Pooling):
 
     def call(self, features: Any, mask: Any = None) -> Any:
         mean = masked_mean(features, mask)
+        if self.normalize:
+            mean = keras.ops.cast(l2_normalize(keras.ops.cast(mean, "float32")), mean.dtype)
         return self.linear(mean) if self.projection else mean
 
 

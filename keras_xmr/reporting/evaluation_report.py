@@ -11,6 +11,7 @@ import numpy as np
 from data_pipelines.files import atomic_write
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.registry import summaries
+from keras_xmr.evaluation.baselines import WORDS as BASELINE_WORDS
 from keras_xmr.evaluation.files import KINDS, kinds_of_answers, write_answers, write_figures
 from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.metrics import RSUM, metric_title
@@ -28,11 +29,6 @@ from keras_xmr.uncertainty.sigma import log_sigma
 
 PAGE = "report.html"
 """File name of the page of a report."""
-
-LINEAR_WORDS = (
-    "regularised canonical correlation analysis of the averaged features of the frozen encoders, "
-    "in closed form; its options are the best on the validation split"
-)
 
 _SUMMARY_METRICS = [RSUM, "i2t_recall_1", "t2i_recall_1"]
 
@@ -128,7 +124,7 @@ def _meanings(evaluation: Evaluation) -> dict[str, str]:
         )
     matchers = summaries((matcher.name for matcher in evaluation.matchers), "matcher")
     rerankers = summaries(sorted({r.reranker for r in evaluation.reranked}), "reranker")
-    baselines = dict.fromkeys(evaluation.baselines, LINEAR_WORDS)
+    baselines = {name: BASELINE_WORDS[name] for name in evaluation.baselines}
     return meanings | matchers | baselines | rerankers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ _PACKAGES = (
 
 # Keys that may change between two starts of a run. Threads depend on the machine.
 _MUTABLE_KEYS = (
-    *("output", "plugins", "evaluation", "audit", "export", "paper"),
+    *("output", "plugins", "evaluation", "audit", "export", "paper", "fidelity"),
     *("data.prepare", "train.operation_threads"),
 )
 
@@ -134,7 +135,7 @@ class RunFolder:
             UserError: If the summary of the training is damaged.
         """
         trained = self._summary().config
-        if trained and (changes := _differences(trained, _fixed(config), ())):
+        if trained and (changes := _differences(_completed(trained, config), _fixed(config), ())):
             raise ConfigError(
                 f"{self.config} was edited after the training, and the weights are for the "
                 "previous content:\n  "
@@ -360,6 +361,18 @@ def _fixed(config: Config) -> dict[str, Any]:
         *sections, name = key.split(".")
         reduce(getitem, sections, kept).pop(name)
     return kept
+
+
+def _completed(trained: dict[str, Any], config: Config) -> dict[str, Any]:
+    """What was trained, with the defaults of options that did not exist then."""
+    content, now = copy.deepcopy(trained), config.model_dump(mode="json")
+    for key in _EDITABLE_KEYS:
+        *sections, name = key.split(".")
+        reduce(getitem, sections, content)[name] = reduce(getitem, [*sections, name], now)
+    try:
+        return _fixed(Config.model_validate(content))
+    except ValidationError:  # An option has gone since; the comparison names it.
+        return trained
 
 
 def _differences(old: Any, new: Any, free: tuple[str, ...], key: str = "") -> list[str]:

@@ -152,14 +152,18 @@ def test_prolip_brings_its_sigma(golden, here):
 
 def test_without_internet_it_says_what_to_fetch_and_where_to_put_it(monkeypatch, capsys, tmp_path):
     def offline(*_args, **_options):
-        raise ConnectionError("api.kaggle.com: name or service not known\nand so on")
+        pool = "HTTPSConnectionPool(host='api.kaggle.com', port=443)"
+        raise ConnectionError(f"{pool}: Max retries exceeded with url: /v1 (and so on)")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("keras_xmr.encoders.pretrained.presets.preset_loader", offline)
     with pytest.raises(SystemExit):
         keras_xmr_command("index", "--model=clip_vit_base_patch32", "--images=.")
     said = capsys.readouterr().err
-    assert said.startswith("error: --model: the preset 'clip_vit_base_patch32' cannot be fetched")
+    assert said.startswith(
+        "error: --model: the preset 'clip_vit_base_patch32' cannot be fetched (no connection to "
+        "api.kaggle.com). Where there is internet, `python -c"
+    )
     for part in ("k.models.Backbone", "k.tokenizers.Tokenizer", "k.layers.ImageConverter"):
         assert f"{part}.from_preset(p).save_to_preset('FOLDER')" in said
     assert "name that folder as --model" in said

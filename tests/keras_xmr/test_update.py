@@ -9,6 +9,7 @@ from pathlib import Path
 
 import datasets
 import models
+import numpy as np
 import pytest
 import tiny_runs
 from small_index import StubEmbedder
@@ -17,8 +18,10 @@ from data_pipelines.errors import UserError
 from data_pipelines.source_changes import data_change
 from keras_xmr import update as module
 from keras_xmr.commands import update as command
-from keras_xmr.index import PhotoIndex
+from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.index.build import build_with
+from keras_xmr.index.learned import MARKS, Learned
+from keras_xmr.index.learning import Change
 from keras_xmr.pipeline import Run
 from keras_xmr.runs.folder import load_run
 from keras_xmr.update import update
@@ -107,6 +110,39 @@ def test_changed_captions_are_trained_with_and_indexed(made, capsys):
     steps.done.clear()
     assert update(config).kept == 25
     assert steps.done == []
+
+
+@pytest.mark.parametrize(
+    ("marks", "told"),
+    [
+        ("learns", "learned again from the 12"),
+        ("", "nothing from the 0"),
+        (None, "run `learn` aga"),
+    ],
+)
+def test_an_index_that_had_learned_learns_again(made, caplog, marks, told):
+    config, _, fingerprint = made
+    index = config.folder / "index"
+    opened = PhotoIndex.open(index)
+    hits = Searcher(opened, embedder=StubEmbedder("old")).search(Query(texts=("dusk",))).hits
+    photos = [hit.path for hit in (*hits[10:13], *hits[7:10])]  # Right, but lower.
+    if marks is None:
+        (index / MARKS).unlink()
+    elif marks:
+        rows = [f"{photos[n]},{word},{int(n < 3)}" for word in ("dusk", "night") for n in range(6)]
+        (index / MARKS).write_text("image,caption,grade\n" + "\n".join(rows) + "\n")
+    change = Change(*2 * [np.ones((1, 3), np.float32)], 1.0)
+    Learned(change, "old", 3).save(index)
+    add_photo(config)
+    fingerprint["model"] = "new"
+    with caplog.at_level("INFO"):
+        update(config)
+    assert told in caplog.text
+    stored = Learned.open(index)
+    assert (stored and stored.fingerprint) == {"learns": "new", "": None, None: "old"}[marks]
+    caplog.clear()
+    update(config)
+    assert ("run `learn` again" in caplog.text) is (marks is None)
 
 
 @pytest.mark.parametrize("step", ["train", "evaluate", "export"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import cached_property
@@ -200,6 +201,8 @@ class Preset:
             return load()
         except Exception as error:  # every hub has different exceptions
             reason = str(error).strip().split("\n")[0]
+            if host := re.search(r"host='([^']+)'.*Max retries exceeded", reason):
+                reason = f"no connection to {host[1]}"
             if self.folder is None:
                 raise PresetError(
                     f"{option}: the preset {self.name!r} cannot be fetched ({reason}). Where "

@@ -14,6 +14,7 @@ let typing = 0;
 
 const PAGE = 40;
 const MOST = 1000;
+const NOTHING = "No photo passes the filters.";
 
 function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -286,23 +287,24 @@ async function browse(wanted, signal, after = "") {
   if (!after) {
     clear();
     document.title = "Photo search";
-    byId("summary").append(make("p", {textContent: total ? `${plural(total, "photo")}, the newest first` : ""}));
+    /* Photos without a day are last: if the first has no day, none has. */
+    const order = photos[0]?.taken ? ", the newest first" : "";
+    byId("summary").append(make("p", {textContent: total ? plural(total, "photo") + order : ""}));
   }
   byId("end").replaceChildren();
   const more = next && ((other) => browse(wanted, other, next));
   shown = {hits: [...shown.hits.slice(0, first), ...photos], text: "", grades: {}, at: shown.at, more};
-  /* Photos without a day are last: if the first has no day, none has. */
   show(first, (hit) => (shown.hits[0].taken ? month(hit.taken) : ""));
 }
 
 function nothing() {
   if (body.dataset.photos === "0") {
     return make("div", {className: "empty"},
-      make("p", {textContent: "The index has no photos yet. Add some:"}),
-      make("code", {textContent: "keras-xmr index --run=saved_models/NAME --images=FOLDER"}));
+      make("p", {textContent: "The index has no photos yet. Put some into its folder and run “index” again; "
+        + "with “serve --watch” they appear by themselves."}));
   }
   return make("div", {className: "empty"},
-    make("p", {textContent: "No photo passes the filters."}),
+    make("p", {textContent: NOTHING}),
     button("Reset filters", resetFilters));
 }
 
@@ -313,6 +315,7 @@ function clear(goesOn = false) {
   }
   if (!goesOn) {
     far.disconnect();
+    near.unobserve(byId("end"));
     byId("analysis").hidden = true;
   }
 }
@@ -344,7 +347,9 @@ function summarise(result, wanted, typed) {
   if (answer && answer.sentence && answer.verdict !== "none") {
     row.append(make("span", {className: "verdict", textContent: answer.sentence}));
   }
-  row.append(make("span", {textContent: countText(result)}));
+  if (result.hits.length) {
+    row.append(make("span", {textContent: countText(result)}));
+  }
   if (result.uncertainty !== null) {
     row.append(...vagueness(result.uncertainty));
     const words = shown.text.split(/\s+/).length;
@@ -352,8 +357,8 @@ function summarise(result, wanted, typed) {
       row.append(button("Which words matter?", () => analyse(wanted), {className: "small"}));
     }
   }
-  const notes = result.notes.map((note) => make("p", {className: "quiet", textContent: note}));
-  byId("summary").append(row, ...notes);
+  const notes = result.notes.filter((note) => note !== NOTHING).join(" ");
+  byId("summary").append(row, make("p", {className: "quiet", textContent: notes}));
 }
 
 function countText({hits, searched, certified, seconds}) {
@@ -512,7 +517,7 @@ function card(hit, place) {
   item.style.setProperty("--ratio", ratio.toFixed(3));
   if (hit.score !== undefined) {
     item.append(score(hit, place), make("div", {className: "buttons"},
-      button("More like this", () => likePhoto(hit.id)),
+      button("Similar", () => likePhoto(hit.id), {title: "More like this"}),
       make("span", {className: "marking"}, ...markButtons(hit))));
   }
   if (typeof hit.duplicate_of === "number") {

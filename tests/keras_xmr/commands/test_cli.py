@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 import sys
 import warnings
 
@@ -10,7 +12,7 @@ import datasets
 import keras
 import numpy as np
 import pytest
-from command_line import start
+from command_line import ROOT, start
 from PIL import Image
 
 import keras_xmr
@@ -114,6 +116,16 @@ def test_a_new_file_is_a_new_command(tmp_path, monkeypatch, capsys):
     cli.main(["main.py", "greet-all", "--name=her"])
     assert capsys.readouterr().out == "hello her\n"
     assert "  greet-all  Greets.\n" in overview()
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_enough_is_no_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, str(ROOT / "main.py"), "list"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.slow

@@ -53,7 +53,10 @@ def test_index_says_what_was_done_and_what_is_next(indexed):
     assert first == "15 photos (15 new) in run/index"
     assert "skipped, since they cannot be read: 1" in rest
     assert any("cut.jpg is" in line for line in rest)
-    assert rest[-1] == "try next: keras-xmr search --index=run/index 'your query'"
+    assert rest[-2:] == [
+        "try next: keras-xmr search --index=run/index 'your query'",
+        "          keras-xmr serve --index=run/index",
+    ]
     again = indexed.call(index, "--run=run", "--images=photos", "--no-answer-sets")
     assert again.startswith("15 photos (nothing new)")
 

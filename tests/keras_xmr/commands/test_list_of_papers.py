@@ -34,11 +34,14 @@ def test_rows_stand_under_their_tables_with_what_they_aim_at(few, capsys):
         "Wei et al. 2023, Table V",
         "Wei et al. 2023, Table V (on Flickr30K)",
     ]
-    assert lines[1] == "  f30k_dvse_regions: DVSE"
+    assert lines[1:3] == [
+        "  f30k_dvse_regions: DVSE",
+        "      adapted: activation, pooling, batch size and test score are not published",
+    ]
     assert "      DVSE + RR, reciprocal_neighbours: rsum=514" in lines
     at = lines.index("  f30k_dvse_regions_no_mask: combination 2: without DM")
-    assert lines[at + 1] == "      rsum=502.8"
-    assert lines[-2] == "  scenes_dvse_no_mask: combination 2: without DM"
+    assert lines[at + 2] == "      rsum=502.8"
+    assert lines[-3] == "  scenes_dvse_no_mask: combination 2: without DM"
 
 
 def test_every_row_says_whether_it_was_run_and_at_which_size(few, monkeypatch, capsys):
@@ -84,6 +87,8 @@ def test_what_a_relative_changes_is_told():
     assert not [text for text in found if text.startswith("image encoder.")]
     assert not [text for text in found if text.startswith("dynamic_orthogonality.beta")]
     assert differences("scenes_dvse", "scenes_dvse") == []
+    found = differences("coco_dive", "scenes_dive")
+    assert "sampler pairs (published: images_with_all_captions)" in found
     other = differences("coco_pcme", "scenes_nt_xent")
     assert [text for text in other if text.startswith(("nt_xent", "soft_contrastive"))] == [
         "soft_contrastive none (published: yes)",

@@ -39,10 +39,16 @@ def test_smooth_ap_trains_as_the_released_jobs_do(name, falls):
 
 
 @pytest.mark.parametrize("name", rows("vsrn"))
-def test_vsrn_normalises_batches_on_every_data_set(name):
+def test_vsrn_normalises_batches_as_the_released_codes_do(name):
+    """Bleeker and de Rijke on both data sets, Li et al. on Flickr30K alone."""
     config = load_config(find_config(name))
-    assert config.model.image.pooling.batch_norm
+    assert config.model.image.pooling.batch_norm == (name != "coco_vsrn")
     assert config.model.image.encoder.normalize_first == name.startswith("coco")
+
+
+@pytest.mark.parametrize("name", rows("vsepp"))
+def test_vsepp_has_averages_at_unit_length_before_its_layer(name):
+    assert load_config(find_config(name)).model.image.pooling.normalize
 
 
 @pytest.mark.parametrize("name", rows("f30k_vsrn"))
@@ -87,6 +93,9 @@ def test_dive_has_the_numbers_of_its_released_code(name):
         assert (head.iterations, head.positions) == (4, positions)
     assert losses(config)["triplet"].margin == 0.2
     assert losses(config)["set_uniformity"].weight == losses(config)["mmd"].weight == 0.01
+    if not name.startswith("csv"):
+        train = config.train
+        assert (train.sampler, train.batch_size) == ("images_with_all_captions", 200)
 
 
 def test_dive_on_the_scenes_has_the_proportions_of_its_released_code():

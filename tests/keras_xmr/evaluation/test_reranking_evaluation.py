@@ -112,6 +112,17 @@ def test_plain_figures_do_not_change_and_training_does_not_re_rank(run, evaluati
     assert without.as_dict()["reranked"] == {}
     brief = evaluate_split(run.model, run.records, "test", run.tokenizer, run.config, brief=True)
     assert brief.reranked == []
+    assert "i2t_asp" not in brief.matchers[0].metrics.summary
+
+
+def test_training_measures_asp_where_it_is_asked_to(run, evaluation):
+    train = run.config.train.model_copy(update={"validate_semantic_precision": True})
+    config = run.config.model_copy(update={"train": train})
+    brief = evaluate_split(run.model, run.records, "test", run.tokenizer, config, brief=True)
+    whole = evaluation.matchers[0].metrics.summary
+    found = brief.matchers[0].metrics.summary
+    assert found["i2t_asp"] == whole["i2t_asp"]
+    assert found["t2i_asp"] == whole["t2i_asp"]
 
 
 def test_reports_hold_the_re_ranked_figures(run, capsys):

@@ -212,10 +212,16 @@ def test_marks_that_teach_nothing_replace_what_was_learned(index, tmp_path):
 
 
 def test_what_another_model_has_learned_is_not_used(index, tmp_path):
+    before = colours(PhotoIndex.open(index.path), "twilight")[0]
     learn(index, StubEmbedder(), write_marks(tmp_path / "marks.csv"))
     learned = Learned.open(index.path)
     replace(learned, fingerprint="other").save(index.path)
-    assert PhotoIndex.open(index.path).learned is None
+    reopened = PhotoIndex.open(index.path)
+    assert reopened.learned is None
+    after, result = colours(reopened, "twilight")
+    assert after == before
+    told = "What an earlier model learned from 27 marks is not used: run `learn` again."
+    assert told in result.notes
 
 
 def test_damage_is_named(index, tmp_path):

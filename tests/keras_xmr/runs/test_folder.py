@@ -147,6 +147,16 @@ def test_a_config_that_was_edited_after_the_training_is_refused(run, config, key
         run.check(load_config(run.config))
 
 
+def test_a_training_of_before_an_option_existed_has_its_default(run, config):
+    summary = json.loads(run.done.read_text())
+    del summary["config"]["train"]["validate_every"]
+    run.done.write_text(json.dumps(summary))
+    run.check_trained(config)
+    edited = load_config(find_config("scenes_pcme"), ["train.validate_every=3"])
+    with pytest.raises(ConfigError, match="validate_every: 1 there, 3 now"):
+        run.check_trained(edited)
+
+
 def test_paths_in_the_config_of_a_finished_run_may_be_edited(run):
     edited = yaml.safe_load(run.config.read_text())
     edited["data"]["records"] = "elsewhere"

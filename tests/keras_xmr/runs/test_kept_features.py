@@ -19,7 +19,7 @@ from PIL import Image
 
 from keras_xmr.encoders import SmallCNN, WordEmbedding
 from keras_xmr.evaluation import embed_split
-from keras_xmr.evaluation.linear import LINEAR, add_linear_model
+from keras_xmr.evaluation.baselines import LINEAR, add_baselines
 from keras_xmr.index.calibration import calibrate_run
 from keras_xmr.index.photo_embedding import embed_folder
 from keras_xmr.index.run_model import RunModel
@@ -234,5 +234,5 @@ def test_a_linear_model_on_kept_features_stands_beside_the_trained_one(trained, 
         matchers=[SimpleNamespace(scores=SimpleNamespace(is_dense=True))],
         baselines={},
     )
-    add_linear_model(evaluation, trained.records, trained.config)
+    add_baselines(evaluation, trained.records, trained.config)
     assert evaluation.baselines == {}, "without kept features there is none"

@@ -1,4 +1,4 @@
-"""The linear model that a trained one is compared with."""
+"""The simpler models that a trained one is compared with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_xmr.evaluation import linear
+from keras_xmr.evaluation import baselines
 from keras_xmr.judgements import GroundTruth, judge
 from keras_xmr.metrics import ScoreMatrices, measure, rsum_difference
 from keras_xmr.reporting.result_tables import plain_lines, summary_table
@@ -46,10 +46,10 @@ class Records(dict):
 @pytest.fixture
 def evaluate(random, monkeypatch):
     """Evaluates a model of random scores on splits with some noise, with the linear model."""
-    monkeypatch.setattr(linear, "_has_features", lambda split: True)
-    monkeypatch.setattr(linear, "_means_of_split", lambda split, config: split.vectors)
+    monkeypatch.setattr(baselines, "_has_features", lambda split: True)
+    monkeypatch.setattr(baselines, "_means_of_split", lambda split, config: split.vectors)
 
-    def run(noise: float, names=("train", "val", "test")):
+    def run(noise: float, names=("train", "val", "test"), encoder=None):
         maps = random.normal(size=(8, 20)), random.normal(size=(8, 12))
         records = Records()
         for name in names:
@@ -69,10 +69,14 @@ def evaluate(random, monkeypatch):
             split="test", matchers=[own], baselines={}, ground_truth=truth, images=40, captions=80
         )
         options = SimpleNamespace(folds=0)
+        tower = SimpleNamespace(encoder=encoder)
         config = SimpleNamespace(
-            evaluation=options, data=SimpleNamespace(judgements="pairs", image=None)
+            evaluation=options,
+            data=SimpleNamespace(judgements="pairs", image=None),
+            model=SimpleNamespace(**dict.fromkeys(("image", "text"), tower)),
+            train=SimpleNamespace(phases=["one"]),
         )
-        linear.add_linear_model(evaluation, records, config)
+        baselines.add_baselines(evaluation, records, config)
         return evaluation
 
     return run
@@ -80,19 +84,19 @@ def evaluate(random, monkeypatch):
 
 def test_it_finds_what_is_linear(evaluate):
     evaluation = evaluate(0.1)
-    found = evaluation.baselines[linear.LINEAR].metrics.summary
+    found = evaluation.baselines[baselines.LINEAR].metrics.summary
     assert found["rsum"] > 5.5
-    assert evaluate(0.1, ("train", "test")).baselines[linear.LINEAR].metrics.summary["rsum"] > 5
+    assert evaluate(0.1, ("train", "test")).baselines[baselines.LINEAR].metrics.summary["rsum"] > 5
     table = str(summary_table(evaluation))
-    assert table.index(linear.LINEAR) < table.index("chance")
+    assert table.index(baselines.LINEAR) < table.index("chance")
     lines = plain_lines(evaluation)
     assert lines[0].startswith("A caption as the query: the first image of 40 is relevant for")
-    assert f"The model is below a {linear.LINEAR} on the same features" in lines[-1]
+    assert f"The model is below a {baselines.LINEAR} on the same features" in lines[-1]
 
 
 def test_it_finds_nothing_in_noise(evaluate):
     evaluation = evaluate(100.0)
-    own, other = evaluation.matchers[0].metrics, evaluation.baselines[linear.LINEAR].metrics
+    own, other = evaluation.matchers[0].metrics, evaluation.baselines[baselines.LINEAR].metrics
     found = rsum_difference(own, other, evaluation.ground_truth.caption_image)
     assert found.value == pytest.approx(own.summary["rsum"] - other.summary["rsum"])
     assert found.low < 0 < found.high
@@ -101,11 +105,26 @@ def test_it_finds_nothing_in_noise(evaluate):
 
 def test_there_is_none_without_a_training_split_or_of_too_many_captions(evaluate, monkeypatch):
     assert evaluate(0.1, ("val", "test")).baselines == {}
-    monkeypatch.setattr(linear, "_MOST", 10)
+    monkeypatch.setattr(baselines, "_MOST", 10)
     assert evaluate(0.1).baselines == {}
+
+
+def test_towers_of_one_model_are_compared_as_published(evaluate, monkeypatch):
+    clip = SimpleNamespace(preset="clip", weights="preset", output="pooled")
+    monkeypatch.setattr(
+        baselines,
+        "_means_of_split",
+        lambda split, config: (split.vectors[0], split.vectors[0][split.caption_image]),
+    )
+    evaluation = evaluate(100.0, ("test",), clip)
+    assert list(evaluation.baselines) == [baselines.ZERO_SHOT]
+    assert evaluation.baselines[baselines.ZERO_SHOT].metrics.summary["rsum"] == pytest.approx(6)
+    assert "The model is below a zero-shot model (no training)" in plain_lines(evaluation)[-1]
+    clip.output = "tokens"
+    assert evaluate(100.0, ("test",), clip).baselines == {}
 
 
 def test_places_that_are_not_there_do_not_count():
     features = np.zeros((2, 3, 2), np.float32)
     features[0, :2] = [[1, 3], [3, 5]]
-    np.testing.assert_array_equal(linear._means(features), [[2, 4], [0, 0]])
+    np.testing.assert_array_equal(baselines._means(features), [[2, 4], [0, 0]])

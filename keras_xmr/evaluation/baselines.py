@@ -1,4 +1,4 @@
-"""The linear model that a trained one is compared with: CCA of the same features."""
+"""Simpler models of the same features, which a trained one is compared with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
+from keras_xmr.config.abilities import is_as_published
 from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.evaluation.results import Evaluation
@@ -17,6 +18,20 @@ from keras_xmr.vectors import unit_rows
 
 LINEAR = "linear model (CCA)"
 """The row of the linear model."""
+
+ZERO_SHOT = "zero-shot model (no training)"
+"""The row of the encoders as they were published."""
+
+WORDS = {
+    LINEAR: (
+        "regularised canonical correlation analysis of the averaged features of the frozen "
+        "encoders, in closed form; its options are the best on the validation split"
+    ),
+    ZERO_SHOT: (
+        "cosine of the embeddings of both frozen encoders, as they were published for each other"
+    ),
+}
+"""What each of them is."""
 
 _OPTIONS = CCAOptions(
     image_ridges=(10, 1, 100),
@@ -34,12 +49,17 @@ Vectors = tuple[np.ndarray, np.ndarray]
 """Those of images (N, F) and of captions (M, G)."""
 
 
-def add_linear_model(evaluation: Evaluation, records: Records, config: Config) -> None:
-    """Adds the metrics of regularised CCA of the features of frozen encoders, in closed form.
+def add_baselines(evaluation: Evaluation, records: Records, config: Config) -> None:
+    """Adds the metrics of simpler models of the features of frozen encoders.
 
-    Features are averaged over the places of an image and the words of a caption; where those of
-    images are never negative, square roots are taken (Arandjelovic and Zisserman 2012). Ridges,
-    exponent and number of directions are the best on the validation split, if there is one.
+    *Zero-shot*: where both encoders are the towers of one CLIP or SigLIP, they are compared with
+    each other as they were published.
+
+    *Linear*: regularised CCA, in closed form. Features are averaged over the places of an image and
+    the words of a caption; where those of images are never negative, square roots are taken
+    (Arandjelovic and Zisserman 2012). Ridges, exponent and number of directions are the best on the
+    validation split, if there is one.
+
     Nothing is added where the features of both sides are not kept, or scores do not fit in memory.
 
     Args:
@@ -47,22 +67,44 @@ def add_linear_model(evaluation: Evaluation, records: Records, config: Config) -
         records: The records with the features of its encoders; see `with_features`.
         config: The config of its run.
     """
-    if "train" not in records.splits:
-        return
     split: Any = evaluation.split
-    parts = [records.split("train"), records.split(split)]
-    is_small = evaluation.matchers[0].scores.is_dense and parts[0].num_captions <= _MOST
-    if not (is_small and all(map(_has_features, parts))):
+    part = records.split(split)
+    if not (evaluation.matchers[0].scores.is_dense and _has_features(part)):
         return
-    train, tested = (_means_of_split(part, config) for part in parts)
+    tested = _means_of_split(part, config)
+    scores = {LINEAR: _linear_scores(tested, records, config)}
+    if _is_joint(config) and not is_as_published(config):
+        images, captions = _unit(tested, False)
+        scores[ZERO_SHOT] = (images @ captions.T).astype(np.float32)
+    for name, values in scores.items():
+        if values is not None:
+            measured = measure(values, evaluation.ground_truth, config.evaluation.folds)
+            evaluation.baselines[name] = measured
+
+
+def _is_joint(config: Config) -> bool:
+    """Whether both encoders are the towers of one published model, in its joint space."""
+    image, text = (
+        [getattr(tower.encoder, key, None) for key in ("preset", "weights", "output")]
+        for tower in (config.model.image, config.model.text)
+    )
+    return image == text and image[1:] == ["preset", "pooled"]
+
+
+def _linear_scores(tested: Vectors, records: Records, config: Config) -> np.ndarray | None:
+    """Scores of CCA on the features of a split; None where it cannot be learned."""
+    if "train" not in records.splits:
+        return None
+    part = records.split("train")
+    if part.num_captions > _MOST or not _has_features(part):
+        return None
+    train = _means_of_split(part, config)
     if not all(np.ptp(means, axis=0).any() for means in train):
-        return  # Where all are alike, nothing correlates.
+        return None  # Where all are alike, nothing correlates.
     rooted = bool(min(train[0].min(), tested[0].min()) >= 0)
-    cca = CanonicalCorrelations(*_unit(train, rooted), parts[0].caption_image)
+    cca = CanonicalCorrelations(*_unit(train, rooted), part.caption_image)
     best = _choose(cca, records, config, rooted)
-    scores = cca.scores(best, *_unit(tested, rooted)).astype(np.float32)
-    folds = config.evaluation.folds
-    evaluation.baselines[LINEAR] = measure(scores, evaluation.ground_truth, folds)
+    return cca.scores(best, *_unit(tested, rooted)).astype(np.float32)
 
 
 def _choose(

@@ -1,0 +1,139 @@
+"""How often intervals of tables and reports hold the truth, by simulation.
+
+Those of means, differences and seeds are in keras_xmr/metrics/test_coverage.py; here are the kinds
+that metrics of queries without judgements, sums of both directions, correlations, gains and
+proportions have.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import numpy as np
+import pytest
+from benchmark_modules import benchmark
+from scipy.special import expit
+from scipy.stats import spearmanr
+
+from keras_xmr.metrics.bootstrap import resampled_means
+from keras_xmr.uncertainty.reliability import Reliability
+from keras_xmr.uncertainty.sigma import correlation_interval, rank_correlation
+
+answer_sets = benchmark("answer_sets")
+intervals = benchmark("intervals", "studies")
+metric_ranking = benchmark("metric_ranking", "studies")
+posthoc = benchmark("posthoc_tables")
+real_tables = benchmark("real_tables")
+verdict = benchmark("verdict", "studies")
+
+TAILS = [0.025, 0.975]
+
+
+def test_a_metric_of_queries_that_people_judged(random):
+    """Captions without a relevant judged photo have no value, and counts differ between photos."""
+    photos, trials = 80, 2_000
+    owner = np.repeat(np.arange(photos), 3)
+    hard = random.normal(size=(photos, trials))
+    values = hard[owner] + random.normal(size=(len(owner), trials))
+    values[random.random(values.shape) < 0.5] = np.nan
+    drawn = resampled_means(values, owner, photos, 200)
+    low, high = np.quantile(drawn, TAILS, axis=0)
+    assert 0.92 <= np.mean((low <= 0) & (high >= 0)) <= 0.97
+
+
+def test_the_sum_of_both_directions(random, real_tables, monkeypatch):
+    few = functools.partial(resampled_means, resamples=200)
+    monkeypatch.setattr(real_tables, "resampled_means", few)
+    photos, trials, hits = 60, 500, 0
+    for _ in range(trials):
+        hard = random.normal(size=photos)
+        images = hard + random.normal(size=photos)
+        captions = np.repeat(hard, 2) + random.normal(size=2 * photos)
+        low, high = np.quantile(real_tables.resampled_photos(images, captions), TAILS)
+        hits += low <= 0 <= high
+    assert 0.92 <= hits / trials <= 0.97
+
+
+@pytest.mark.parametrize("slope", [0.0, 1.0])
+def test_a_rank_correlation_in_closed_form(random, slope):
+    """Of sigma with R@1, of which there are but two values."""
+    sigma, right = _answers(random, 100_000, slope)
+    truth, trials, hits = spearmanr(sigma, right).statistic if slope else 0.0, 600, 0
+    for _ in range(trials):
+        low, high = correlation_interval(rank_correlation(*_answers(random, 80, slope)), 80)
+        hits += low <= truth <= high
+    assert 0.92 <= hits / trials <= 0.97
+
+
+@pytest.mark.slow
+def test_a_resampled_rank_correlation_and_a_partial_one(random, intervals, monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", 100)
+    truth, trials = 6 / np.pi * np.arcsin(0.5 / 2), 250
+    hits = np.zeros(2)
+    for _ in range(trials):
+        first, other, noise = random.normal(size=(3, 200))
+        figures = intervals.correlations(
+            {"first": first, "other": other}, 0.5 * first + np.sqrt(0.75) * noise
+        )
+        rest = intervals.correlations({"first": noise, "other": other}, other + first)
+        figure, partial = figures["first"], rest["first, others fixed"]
+        hits += [figure.low <= truth <= figure.high, partial.low <= 0 <= partial.high]
+    assert all((hits / trials >= 0.92) & (hits / trials <= 0.97)), hits / trials
+
+
+def test_the_gain_of_an_order_of_answers_and_its_correlation(random, posthoc):
+    measures, trials, queries = (posthoc.gain, posthoc.correlation), 400, 200
+    whole = _answers(random, 100_000, 1.0)
+    truth = np.array([of(*whole, np.ones((1, 100_000)))[0] for of in measures])
+    hits = np.zeros(2)
+    for _ in range(trials):
+        answers = _answers(random, queries, 1.0)
+        counts = random.multinomial(queries, np.full(queries, 1 / queries), 200)
+        ends = np.array([np.quantile(of(*answers, counts), TAILS) for of in measures])
+        hits += (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+    assert all((hits / trials >= 0.92) & (hits / trials <= 0.97)), hits / trials
+
+
+@pytest.mark.parametrize(("count", "rate"), [(60, 0.3), (200, 0.9), (1_000, 0.5)])
+def test_a_proportion(random, count, rate, verdict):
+    happened = random.random((2_000, count)) < rate
+    observed = happened.mean(axis=1)
+    low, high = Reliability(np.full(2_000, count), observed, observed).interval
+    assert 0.92 <= np.mean((low <= rate) & (rate <= high)) <= 0.97
+    printed = [float(n) for n in re.findall(r"[\d.]+", verdict.percent(happened[0]))]
+    assert printed == [round(100 * n, 1) for n in (observed[0], low[0], high[0])]
+
+
+def test_the_coverage_of_prediction_sets_has_an_interval_that_holds_at_least_its_level(
+    random, answer_sets
+):
+    """A trial per photo is conservative where captions of a photo have shares between 0 and 1."""
+    trials, hits = 300, 0
+    for _ in range(trials):
+        share = random.beta(9, 1, 120)
+        shares = random.binomial(5, share) / 5
+        low, high = map(float, re.findall(r"[\d.]+", answer_sets.interval(shares))[1:])
+        hits += low <= 90 <= high
+    assert hits / trials >= 0.95
+
+
+def test_the_range_of_tau_is_no_interval(random, metric_ranking):
+    """Of methods that are close to each other, resamples add noise to both orders."""
+    trials, draws, hits = 40, 60, 0
+    for _ in range(trials):
+        truth = random.normal(size=12)
+        left, right = truth + random.normal(size=(2, 12))
+        taus = [
+            metric_ranking._tau(*(side + random.normal(size=12) for side in (left, right)))
+            for _ in range(draws)
+        ]
+        low, high = np.quantile(taus, TAILS)
+        hits += low <= 1 <= high
+    assert hits / trials < 0.5
+
+
+def _answers(random, count: int, slope: float) -> tuple[np.ndarray, np.ndarray]:
+    """Uncertainties, and whether the first answer is right: less often if uncertain."""
+    unsure = random.normal(size=count)
+    return unsure, (random.random(count) < expit(-slope * unsure)).astype(float)
