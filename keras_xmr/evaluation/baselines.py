@@ -8,7 +8,7 @@ import numpy as np
 
 from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import Records, SplitRecords
-from keras_xmr.config.abilities import is_as_published
+from keras_xmr.config.model_compatibility import is_as_published
 from keras_xmr.config.schema import CCAOptions, Config
 from keras_xmr.evaluation.cca import CanonicalCorrelations, Projections
 from keras_xmr.evaluation.results import Evaluation
