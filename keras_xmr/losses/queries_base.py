@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from keras import ops
@@ -45,19 +44,24 @@ class Queries:
     share: Any = 1.0
     first: Any = 0
     exchange: Callable[[Tensor], Tensor] | None = None
+    _computed: list[Tensor] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.whole = self.batch_positives is None
         if self.whole:
             self.batch_positives = self.relations.get("positives")
 
-    @cached_property
+    @property
     def scores(self) -> Tensor:
         """Scores (Q, C), which are computed once for all losses.
 
         Must not be accessed first within a branch of a graph, which they could not leave.
         """
-        return self.compute_scores()
+        # A cached_property has one lock for all instances until Python 3.12, and a replica that
+        # waits for the others while it computes would hold it.
+        if not self._computed:
+            self._computed.append(self.compute_scores())
+        return self._computed[0]
 
     @property
     def positives(self) -> Tensor:
