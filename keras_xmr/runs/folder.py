@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from importlib import metadata
 from operator import getitem
@@ -329,7 +329,7 @@ class RunFolder:
                 f"{self.config} is damaged: {why}\nCopy it back, or delete it if the run was "
                 "started with the config that there is now"
             )
-        return _differences(old, yaml.safe_load(dump_config(config)), free)
+        return _differences(_with_defaults(old, _dumped), _dumped(config), free)
 
 
 def load_run(folder: Path, overrides: Sequence[str] = ()) -> Config:
@@ -364,15 +364,27 @@ def _fixed(config: Config) -> dict[str, Any]:
 
 
 def _completed(trained: dict[str, Any], config: Config) -> dict[str, Any]:
-    """What was trained, with the defaults of options that did not exist then."""
+    """What was trained, without the keys that may be edited, and with defaults."""
     content, now = copy.deepcopy(trained), config.model_dump(mode="json")
     for key in _EDITABLE_KEYS:
         *sections, name = key.split(".")
         reduce(getitem, sections, content)[name] = reduce(getitem, [*sections, name], now)
+    made = _with_defaults(content, _fixed)
+    return trained if made is content else made
+
+
+def _dumped(config: Config) -> dict[str, Any]:
+    return dict(yaml.safe_load(dump_config(config)))
+
+
+def _with_defaults(
+    content: dict[str, Any], dump: Callable[[Config], dict[str, Any]]
+) -> dict[str, Any]:
+    """A dumped config, with the defaults of options that did not exist when it was written."""
     try:
-        return _fixed(Config.model_validate(content))
-    except ValidationError:  # An option has gone since; the comparison names it.
-        return trained
+        return dump(Config.model_validate(content))
+    except ValidationError:  # An option has gone since; a comparison names it.
+        return content
 
 
 def _differences(old: Any, new: Any, free: tuple[str, ...], key: str = "") -> list[str]:

@@ -157,6 +157,18 @@ def test_a_training_of_before_an_option_existed_has_its_default(run, config):
         run.check_trained(edited)
 
 
+def test_a_folder_of_before_an_option_existed_has_its_default(run, config):
+    content = yaml.safe_load(run.config.read_text())
+    del content["train"]["validate_every"]
+    run.config.write_text(yaml.safe_dump(content))
+    run.claim(config)
+    edited = config.model_copy(
+        update={"train": config.train.model_copy(update={"validate_every": 3})}
+    )
+    with pytest.raises(ConfigError, match="validate_every: 1 there, 3 now"):
+        run.check(edited)
+
+
 def test_paths_in_the_config_of_a_finished_run_may_be_edited(run):
     edited = yaml.safe_load(run.config.read_text())
     edited["data"]["records"] = "elsewhere"
