@@ -23,6 +23,7 @@ from keras_xmr.reranking.base import refuse_non_finite
 
 _ROWS = 128
 _LEAD_WEIGHT = np.float32(0.5)
+_FIRST = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +149,9 @@ def belief_matrix(
     belief = None
     for name, model in scores.items():
         _check(name, model, judged.shape)
-        model_belief = _standardise(model) + _LEAD_WEIGHT * _least_lead(model, judged)
+        model_belief = least_leads(model, judged)
+        model_belief *= _LEAD_WEIGHT
+        _add_scores(model_belief, model)
         if belief is None:
             belief = model_belief
         elif combine == "least":
@@ -195,21 +198,29 @@ def _check(name: str, scores: ScoreMatrices, shape: tuple[int, int]) -> None:
             refuse_non_finite(matrix[first : first + _ROWS], first)
 
 
-def _standardise(scores: ScoreMatrices) -> np.ndarray:
-    """Scores in standard deviations from their mean, float32, the mean of both directions."""
+def least_leads(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
+    """The lesser lead of every pair by one model, float32 (images, captions).
+
+    Judged pairs have any number; see `belief_matrix`.
+    """
+    by_image, by_caption = scores.by_query
+    leads = np.full(judged.shape, np.inf, np.float32)
+    _lower_to_leads(leads, by_image, judged)
+    _lower_to_leads(leads.T, by_caption, judged.T.tocsr())
+    return leads
+
+
+def _add_scores(belief: np.ndarray, scores: ScoreMatrices) -> None:
+    """Adds scores in standard deviations from their mean, the mean of both directions."""
     by_image, by_caption = scores.by_query
     matrices = [by_image] if scores.other is None else [by_image, by_caption.T]
-    parts = [(m - m.mean(dtype=np.float64)) / max(m.std(dtype=np.float64), 1e-12) for m in matrices]
-    return np.asarray(sum(parts) / len(parts), np.float32)
-
-
-def _least_lead(scores: ScoreMatrices, judged: scipy.sparse.csr_array) -> np.ndarray:
-    """The lesser lead of every pair, with one model."""
-    by_image, by_caption = scores.by_query
-    belief = np.full(judged.shape, np.inf, np.float32)
-    _lower_to_leads(belief, by_image, judged)
-    _lower_to_leads(belief.T, by_caption, judged.T.tocsr())
-    return belief
+    for matrix in matrices:
+        # By rows: NumPy's deviation would hold the whole matrix again.
+        mean = float(matrix.mean(dtype=np.float64))
+        squares = sum(float(np.square(row - mean, dtype=np.float64).sum()) for row in matrix)
+        scale = 1 / max((squares / matrix.size) ** 0.5, 1e-12) / len(matrices)
+        for row, values in zip(belief, matrix, strict=True):
+            row += (values - mean) * scale
 
 
 def _lower_to_leads(belief: np.ndarray, scores: np.ndarray, judged: scipy.sparse.csr_array) -> None:
@@ -276,9 +287,6 @@ def _best(belief: np.ndarray, count: int) -> np.ndarray:
 def _stored(matrix: scipy.sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
     """The rows and columns of the stored numbers."""
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices
-
-
-_FIRST = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
 @dataclass(frozen=True)
