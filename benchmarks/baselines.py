@@ -7,15 +7,16 @@ the project's code for training, so that what it is compared with is not itself.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 _IMAGE_RIDGES = (3.0, 10.0, 30.0, 100.0)
 _CAPTION_RIDGES = (0.3, 1.0, 3.0, 10.0)
-_EXPONENTS = (0.0, 0.5, 1.0)
-_DIMENSIONS = (64, 128, 256)
+EXPONENTS = (0.0, 0.5, 1.0)
+DIMENSIONS = (64, 128, 256)
 _STRENGTHS = 10.0 ** np.arange(-2, 3.5, 0.5)
 
 
@@ -81,18 +82,27 @@ def ridge_regression(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[
     return _best_maps(_ridge_maps(train), train, dev, test)
 
 
-def cca(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
+def cca(
+    train: Pairs,
+    dev: Pairs,
+    test: Pairs,
+    seed: int,
+    exponents: Sequence[float] = EXPONENTS,
+    dimensions: Sequence[int] = DIMENSIONS,
+) -> tuple[float, np.ndarray]:
     """Regularised canonical correlation analysis, in closed form (Vinod 1976).
 
     Two ridges, the number of directions, and the power of its correlation that each is weighted
     with (Gong et al. 2014, section 3.1).
     """
-    return _best_maps(_cca_maps(train), train, dev, test)
+    return _best_maps(cca_maps(train, exponents, dimensions), train, dev, test)
 
 
-def cca_of_roots(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
+def cca_of_roots(
+    train: Pairs, dev: Pairs, test: Pairs, seed: int, **choices: Any
+) -> tuple[float, np.ndarray]:
     """The same on square roots of the averages, for features that are nowhere negative."""
-    return cca(*(_roots(pairs) for pairs in (train, dev, test)), seed)
+    return cca(*(_roots(pairs) for pairs in (train, dev, test)), seed, **choices)
 
 
 def cca_of_last_layer(train: Pairs, dev: Pairs, test: Pairs, seed: int) -> tuple[float, np.ndarray]:
@@ -231,7 +241,12 @@ def _ridge_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield images.T @ ((vectors * damped) @ (vectors.T @ target)), same
 
 
-def _cca_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def cca_maps(
+    train: Pairs,
+    exponents: Sequence[float] = EXPONENTS,
+    dimensions: Sequence[int] = DIMENSIONS,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The maps of images (F, K) and of captions (G, K) that `cca` chooses among."""
     images = train.images - train.images.mean(axis=0)
     captions = train.captions - train.captions.mean(axis=0)
     image_values, image_axes = _axes(images)
@@ -245,9 +260,9 @@ def _cca_maps(train: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             right = (caption_values + caption_ridge * caption_variance) ** -0.5
             u, correlations, v = np.linalg.svd(left[:, None] * between * right, full_matrices=False)
             image, caption = image_axes @ (left[:, None] * u), caption_axes @ (right * v).T
-            for exponent in _EXPONENTS:
+            for exponent in exponents:
                 weights = correlations**exponent
-                for k in _DIMENSIONS:
+                for k in dimensions:
                     yield image[:, :k] * weights[:k], caption[:, :k] * weights[:k]
 
 

@@ -172,7 +172,7 @@ def _cells(found: Found) -> dict[tuple[Claim, str], tuple[str, str, str]]:
             claim, metric = key
             smallest = estimate.smallest_effect(ALPHA / max(len(bounds), 1))
             verdict = claim.verdict(metric, apart[key], p_values.get(key, ()), smallest)
-            cells[key] = verdict, f"{_text(apart[key])} ({runs})", _number(smallest)
+            cells[key] = verdict, f"{difference_text(apart[key])} ({runs})", number_text(smallest)
     return cells
 
 
@@ -311,27 +311,27 @@ class Scenes:
         not count.
         """
         seeds: list[Seeds] = []
-        for family in dict.fromkeys(_family(runs[0].method) for runs in (left, right)):
+        for family in dict.fromkeys(family_of(runs[0].method) for runs in (left, right)):
             squares, freedom = self._deviations(metric, family)
             if not freedom:
                 return None
-            counts = [len(own) for own in (left, right) if _family(own[0].method) == family]
+            counts = [len(own) for own in (left, right) if family_of(own[0].method) == family]
             # Both sides of one family share one estimate of the variance.
-            seeds.append(_seeds(squares, freedom, sum(1 / count for count in counts)))
+            seeds.append(pooled_seeds(squares, freedom, sum(1 / count for count in counts)))
         return replace(apart, seeds=tuple(seeds))
 
     def _deviations(self, metric: str, family: str) -> tuple[float, int]:
         """The squares of deviations from the mean of each method, and degrees of freedom."""
         squares, freedom = 0.0, 0
         for method, runs in self._methods.items():
-            if method in self._claimed and family == _family(method):
+            if method in self._claimed and family == family_of(method):
                 each = np.array([self.mean([run], metric).value for run in runs])
                 squares += float(((each - each.mean()) ** 2).sum())
                 freedom += len(runs) - 1
         return squares, freedom
 
 
-def _seeds(squares: float, freedom: int, share: float) -> Seeds:
+def pooled_seeds(squares: float, freedom: int, share: float) -> Seeds:
     """The variance over seeds.
 
     Args:
@@ -342,7 +342,8 @@ def _seeds(squares: float, freedom: int, share: float) -> Seeds:
     return Seeds(squares / freedom * share, 0.0, float(freedom))
 
 
-def _family(method: str) -> str:
+def family_of(method: str) -> str:
+    """The methods with which a config shares its variance over seeds, such as `pcme`."""
     return method.removeprefix("scenes_").partition("_")[0].removesuffix("pp")
 
 
@@ -373,9 +374,9 @@ def _of_real_seeds(
     """
     random = [side for side in sides if side in FROM_SCRATCH]
     seeds: list[Seeds] = []
-    for family in dict.fromkeys(map(_family, random)):
+    for family in dict.fromkeys(map(family_of, random)):
         squares, freedom, share = 0.0, 0, 0.0
-        for other in (name for name in FROM_SCRATCH if _family(name) == family):
+        for other in (name for name in FROM_SCRATCH if family_of(name) == family):
             count = 0
             for fold, runs in _runs_of_folds(results, other, metric).items():
                 if fold in folds:
@@ -386,7 +387,7 @@ def _of_real_seeds(
             share += sides.count(other) / count if count else 0.0
         if not freedom:
             return None
-        seeds.append(_seeds(squares, freedom, share))
+        seeds.append(pooled_seeds(squares, freedom, share))
     return tuple(seeds)
 
 
@@ -443,12 +444,14 @@ def _measure(result: Result, name: str, other: str) -> Sides | None:
     return result.measures.get(name)
 
 
-def _text(apart: Difference) -> str:
+def difference_text(apart: Difference) -> str:
+    """A difference with its interval, such as `+1.5 [+0.2, +2.8]`."""
     digits = 1 if max(abs(apart.low), abs(apart.high)) >= 1 else 2
     return f"{apart.value:+.{digits}f} [{apart.low:+.{digits}f}, {apart.high:+.{digits}f}]"
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number with one digit after the point, or two below 1."""
     return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 

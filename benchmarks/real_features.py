@@ -142,8 +142,8 @@ def _plan(photos: Photos, options: argparse.Namespace) -> Iterator[tuple[str, in
 
 def features_of(method: str, photos: Photos, options: argparse.Namespace) -> tuple[np.ndarray, str]:
     """The features of all photos by the image encoder of a config, computed once, and its name."""
-    image, _, crop = _encoders(options, method)
-    if options.features or vars(image) == vars(_encoders(options)[0]):
+    image, _, crop = encoders_of(options, method)
+    if options.features or vars(image) == vars(encoders_of(options)[0]):
         return photos.features, "places"
     made_of = hashlib.sha256(json.dumps([vars(image), crop.model_dump_json()]).encode())
     name = made_of.hexdigest()[:8]
@@ -151,7 +151,7 @@ def features_of(method: str, photos: Photos, options: argparse.Namespace) -> tup
     if not path.exists():
         read = [file for file, _ in _read_all(options)]
         draft = path.with_name("draft.npy")
-        np.save(draft, _of_images(read, image, crop))
+        np.save(draft, image_features(read, image, crop))
         draft.replace(path)
     return np.load(path, mmap_mode="r"), name
 
@@ -226,7 +226,7 @@ def read_photos(options: argparse.Namespace) -> Photos:
     """Features of the work folder, which are computed if it has none."""
     path = options.work / "features.npz"
     photos = options.features or options.flickr8k or options.photos
-    image, text, crop = _encoders(options)
+    image, text, crop = encoders_of(options)
     encoders = [vars(image), crop.model_dump(mode="json"), vars(text)]
     made_of = json.dumps([str(photos), options.splits, *encoders], default=str)
     if not path.exists():
@@ -263,9 +263,9 @@ def _features(
     splits = [entry.split for entry in entries]
     least = min(map(len, captions))
     captions = [each[:least] for each in captions]
-    sentences = _of_sentences([caption for each in captions for caption in each], text)
+    sentences = sentence_features([caption for each in captions for caption in each], text)
     return {
-        "features": np.stack(read) if options.features else _of_images(read, image, crop),
+        "features": np.stack(read) if options.features else image_features(read, image, crop),
         "sentences": sentences.reshape(len(read), least, -1),
         "captions": np.array(captions),
         "split": np.array(splits),
@@ -285,12 +285,12 @@ def _read_all(options: argparse.Namespace) -> Iterator[tuple[Any, Any]]:
         source = CsvSource(root=options.photos, splits=options.splits)
     for entry in source.entries(Problems()):
         try:
-            yield _read(source, entry), entry
+            yield read_image(source, entry), entry
         except UnreadableError as error:
             print(f"left out: {error}")
 
 
-def _read(source: Any, entry: Any) -> Any:
+def read_image(source: Any, entry: Any) -> Any:
     """A JPEG file, or features (R, F) where a source has such."""
     from data_pipelines.images import to_jpeg
 
@@ -299,7 +299,7 @@ def _read(source: Any, entry: Any) -> Any:
     return to_jpeg(source.read(entry).data, entry.key)
 
 
-def _encoders(options: argparse.Namespace, method: str | None = None) -> tuple[Any, Any, Any]:
+def encoders_of(options: argparse.Namespace, method: str | None = None) -> tuple[Any, Any, Any]:
     """Both encoders of a config with other presets, and what they see of a photo.
 
     Without a config they are those of the baselines: the last map of photos, and words.
@@ -319,7 +319,7 @@ def _encoders(options: argparse.Namespace, method: str | None = None) -> tuple[A
     return image, text, config.data.image
 
 
-def _of_images(files: Sequence[bytes], image: Any, crop: Any) -> np.ndarray:
+def image_features(files: Sequence[bytes], image: Any, crop: Any) -> np.ndarray:
     """Features (N, R, F) of JPEG files, as `csv_pretrained` has them."""
     import keras
 
@@ -337,7 +337,7 @@ def _of_images(files: Sequence[bytes], image: Any, crop: Any) -> np.ndarray:
     return np.concatenate([np.asarray(batch) for batch in made]).astype(np.float16)
 
 
-def _of_sentences(texts: list[str], text: Any) -> np.ndarray:
+def sentence_features(texts: list[str], text: Any) -> np.ndarray:
     """Averages (N, G) of the features of the words of captions."""
     import keras
 

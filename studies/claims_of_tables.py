@@ -170,21 +170,21 @@ def _estimate(value: float, queries: float, seeds: tuple[Seeds, ...]) -> Estimat
 def _seeds(configs: Sequence[str], metric: str) -> tuple[Seeds, ...] | None:
     """The variance over seeds of a difference, by family; None where a family has one seed each."""
     found = []
-    for family in dict.fromkeys(map(claims._family, configs)):
+    for family in dict.fromkeys(map(claims.family_of, configs)):
         members = [known for c in _claimed(family) if (known := _of(c, metric))]
         squares = sum(deviation**2 * (count - 1) for _, deviation, count in members)
         freedom = sum(count - 1 for *_, count in members)
         if not freedom:
             return None
-        counts = [_of(c, metric)[2] for c in configs if claims._family(c) == family]
-        found.append(claims._seeds(squares, freedom, sum(1 / count for count in counts)))
+        counts = [_of(c, metric)[2] for c in configs if claims.family_of(c) == family]
+        found.append(claims.pooled_seeds(squares, freedom, sum(1 / count for count in counts)))
     return tuple(found)
 
 
 def _claimed(family: str) -> list[str]:
     sides = [side.partition(BY)[0] for c in claims.ALL for side in (c.left, c.right)]
     configs = dict.fromkeys(config_on_scenes(side) for side in sides)
-    return [config for config in configs if claims._family(config) == family]
+    return [config for config in configs if claims.family_of(config) == family]
 
 
 def _of(config: str, metric: str) -> tuple[float, float, int] | None:
@@ -218,8 +218,8 @@ def _verdicts(rows: Sequence[Row]) -> Iterator[tuple[tuple[Claim, str], list[str
         (first, d, detectable), (second, other, further) = (each[key] for each in by_end)
         wide = Difference(d.value, min(d.low, other.low), max(d.high, other.high), d.p_value)
         verdict = first if first == second else "cannot tell"
-        text = f"{claims._text(wide)} ({row.runs})"
-        yield key, [verdict.replace("*", ""), text, claims._number(max(detectable, further))]
+        text = f"{claims.difference_text(wide)} ({row.runs})"
+        yield key, [verdict.replace("*", ""), text, claims.number_text(max(detectable, further))]
 
 
 def _of_end(

@@ -17,7 +17,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -26,9 +26,8 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-import baselines
 import real_features
-from baselines import Baseline, Pairs, cca, cca_of_roots, ranks, unit
+from baselines import Pairs, cca, cca_of_roots, ranks, unit
 from real_tables import Result, apart, by_fold, read_results
 
 RESULTS = Path(__file__).parent / "results" / "photo_choices.jsonl"
@@ -71,7 +70,6 @@ def table(results: Sequence[Result]) -> list[str]:
 
 def _compute(options: argparse.Namespace) -> None:
     """Appends the settings that have no line yet."""
-    baselines._EXPONENTS, baselines._DIMENSIONS = (0.5,), (128,)
     done = {result.method for result in read_results([options.results])}
     files, captions, train = _entries(options)
     count = np.array([len(each) for each in captions])
@@ -89,7 +87,7 @@ def _compute(options: argparse.Namespace) -> None:
 
 def _append(
     name: str,
-    method: Baseline,
+    method: Callable[..., tuple[float, np.ndarray]],
     images: np.ndarray,
     words: np.ndarray,
     image_ids: np.ndarray,
@@ -102,7 +100,7 @@ def _append(
         Pairs(images[some], sentences[own := some[image_ids]], np.cumsum(some)[image_ids[own]] - 1)
         for some in (train, ~train)
     ]
-    dev, scores = method(pairs[0], pairs[1], pairs[1], 0)
+    dev, scores = method(pairs[0], pairs[1], pairs[1], 0, exponents=(0.5,), dimensions=(128,))
     result = Result(name, PHOTOS, 0, 0, ranks(scores, pairs[1].image_ids))
     with options.results.open("a") as file:
         file.write(json.dumps(result.as_json()) + "\n")
@@ -119,7 +117,7 @@ def _entries(options: argparse.Namespace) -> tuple[list[bytes], list[list[str]],
     train = [entry for entry in entries if entry.split == "train"]
     chosen = np.random.default_rng(0).permutation(len(train))[:PHOTOS]
     entries = [*(train[i] for i in chosen), *(e for e in entries if e.split == "val")]
-    files = [real_features._read(source, entry) for entry in entries]
+    files = [real_features.read_image(source, entry) for entry in entries]
     captions = [[caption.text for caption in entry.captions] for entry in entries]
     return files, captions, np.array([entry.split == "train" for entry in entries])
 
@@ -127,16 +125,16 @@ def _entries(options: argparse.Namespace) -> tuple[list[bytes], list[list[str]],
 def _images(files: list[bytes], size: int, options: argparse.Namespace) -> np.ndarray:
     """The mean over the last map of each photo at a size, at unit length, (N, F)."""
     options.set = [f"data.image.size={size}", f"data.image.resize={size}"]
-    image, _, crop = real_features._encoders(options)
-    features = real_features._of_images(files, image, crop)
+    image, _, crop = real_features.encoders_of(options)
+    features = real_features.image_features(files, image, crop)
     return unit(features.astype(np.float64).mean(axis=1))
 
 
 def _words(texts: list[str], options: argparse.Namespace) -> np.ndarray:
     """The mean over words of layers 4, 5 and 6 of captions, each at unit length, (M, 3, G)."""
     options.set = ["model.text.encoder.layers=[4,5,6]"]
-    _, text, _ = real_features._encoders(options)
-    words = real_features._of_sentences(texts, text)
+    _, text, _ = real_features.encoders_of(options)
+    words = real_features.sentence_features(texts, text)
     return unit(words.reshape(len(texts), 3, -1).astype(np.float64))
 
 

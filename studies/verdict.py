@@ -307,7 +307,7 @@ def load(
         with np.load(fitted) as arrays:
             best = arrays["image"], arrays["caption"]
     else:
-        best = max(baselines._cca_maps(train), key=rsum)
+        best = max(baselines.cca_maps(train), key=rsum)
         if fitted is not None:
             np.savez(fitted, image=best[0], caption=best[1])
     return Collection(

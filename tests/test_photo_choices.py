@@ -21,8 +21,6 @@ def made_up(bench, monkeypatch, random):
         return bench.unit(np.abs(features))
 
     words = np.stack([captions + random.normal(size=captions.shape) for _ in range(3)], axis=1)
-    for name in ("_EXPONENTS", "_DIMENSIONS"):  # The study sets them; this restores them.
-        monkeypatch.setattr(bench.baselines, name, getattr(bench.baselines, name))
     monkeypatch.setattr(
         bench, "_entries", lambda options: ([b""] * 200, [["", ""]] * 200, np.arange(200) < 120)
     )
