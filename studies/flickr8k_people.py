@@ -6,7 +6,7 @@ Of the test photos, experts and a crowd judged pairs that nobody annotated. By t
 2. whether sigma is larger where people call more right, or disagree, beside the gap of the first
    two scores, the first score, and how few words a caption has;
 3. risk and coverage when what people call right counts;
-4. how many of the first pairs of an audit people call right, beside the order by score alone and
+4. how many of the first pairs of an audit people call right, beside lead or score alone and
    random judged pairs;
 5. whether answer sets hold what people call right (verdict.py measures searches for absent photos).
 

@@ -164,7 +164,7 @@ def parts_of(methods: Sequence[Method]) -> Iterator[dict[str, str]]:
     """A row per part of a method that was measured with and without it."""
     by_name = {method.name: method for method in methods}
     for part, *names in PARTS:
-        pair = [by_name.get(name) or by_name.get(f"csv_pretrained_{name}") for name in names]
+        pair = [by_name.get(f"csv_pretrained_{name}") for name in names]
         if None in pair:
             continue
         with_it, without = pair
@@ -184,7 +184,8 @@ def print_table(rows: Sequence[Mapping[str, str]]) -> None:
     hidden = (*RECALLS, f"to {_LABELS['cca']}", "val RSUM")
     shown = [column for column in _columns(rows) if column not in hidden]
     print(f"| {' | '.join(shown)} |")
-    print(f"| ---: | --- |{' ---: |' * (len(shown) - 2)}")
+    rules = ("---" if column in ("method", "part") else "---:" for column in shown)
+    print(f"| {' | '.join(rules)} |")
     for row in rows:
         print(f"| {' | '.join(row.get(column, '') for column in shown)} |")
 

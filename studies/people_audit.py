@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import scipy.sparse
 from intervals import Figure, mean, means
 from judged import Judged
 from model_answers import ModelAnswers, SplitAnswers
 
-from keras_xmr.audit.candidates import belief_matrix
+from keras_xmr.audit.candidates import belief_matrix, least_leads
 from keras_xmr.index.answer_sets import AnswerSets, calibrate, standardise
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices
@@ -29,13 +30,11 @@ def audit_precision(
         The N, what orders the pairs, and the figure; and the order of the audit minus the others.
     """
     annotated = Judgements.from_pairs(test.caption_image, len(test.image_ids)).grades
-    belief = belief_matrix({"model": ScoreMatrices(test.scores)}, annotated, "mean")
     asked = ~crowd.own
     images, captions, right = (a[asked] for a in (crowd.images, crowd.captions, crowd.right))
     orders = {
-        "audit": np.argsort(-belief[images, captions], kind="stable"),
-        "score alone": np.argsort(-test.scores[images, captions], kind="stable"),
-        "score, standardised": np.argsort(-_standardised(test)[images, captions], kind="stable"),
+        name: np.argsort(-values[images, captions], kind="stable")
+        for name, values in beliefs(test.scores, annotated).items()
     }
     for n in (n for n in first if n <= len(right)):
         columns = {}
@@ -47,13 +46,19 @@ def audit_precision(
             yield str(n), name, figure
 
 
-def _standardised(test: SplitAnswers) -> np.ndarray:
-    """Scores in deviations from those of their photo, plus those from those of their caption."""
-    scores = test.scores.astype(np.float64)
-    parts = [
-        (scores - scores.mean(n, keepdims=True)) / scores.std(n, keepdims=True) for n in (0, 1)
-    ]
-    return parts[0] + parts[1]
+def beliefs(scores: np.ndarray, annotated: scipy.sparse.csr_array) -> dict[str, np.ndarray]:
+    """Scores (images, captions) by which an audit may order pairs: its own first, then others."""
+    model = ScoreMatrices(scores)
+    wide = scores.astype(np.float64)
+    deviations = sum(
+        (wide - wide.mean(n, keepdims=True)) / wide.std(n, keepdims=True) for n in (0, 1)
+    )
+    return {
+        "audit": belief_matrix({"model": model}, annotated, "mean"),
+        "lead alone": least_leads(model, annotated),
+        "score alone": scores,
+        "score, standardised": deviations,
+    }
 
 
 def judged_among_first(

@@ -41,7 +41,9 @@ def draw(path: Path, test: SplitAnswers, truth: Judgements, rows: Rows) -> None:
     axes[1, 0].set(title="audit: right by the crowd", xlabel="first N judged pairs", xscale="log")
     axes[1, 0].set_ylabel("share (%)")
     if audit:
-        axes[1, 0].legend(fontsize=8)
+        axes[1, 0].margins(y=0.35)  # Room for the legend above the lines.
+        axes[1, 0].set_ylim(bottom=0)
+        axes[1, 0].legend(fontsize=8, loc="upper right", ncols=2)
     held = [r for r in rows if r.part == "coverage" and r.what.startswith("sets with")]
     places = range(len(held))
     values = [100 * row.figure.value for row in held]

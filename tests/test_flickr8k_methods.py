@@ -61,6 +61,21 @@ def test_methods_that_cannot_be_told_apart_share_a_group(tables):
     assert "to CCA" not in next(row for row in rows if row["method"] == "CCA")
 
 
+def test_parts_are_measured_with_and_without(tables):
+    names = {"pcme": 1, "mean_only": 5, "vsepp": 2}
+    lines = [
+        made_up_line(tables, f"csv_pretrained_{name}", seed, rank)
+        for name, rank in names.items()
+        for seed in range(2)
+    ]
+    (row,) = tables.parts_of(tables.methods_of(lines))
+    assert row["part"].startswith("PCME: ")
+    assert row["seeds"] == "2 and 2"
+    value, low, high = (float(part.strip("[],")) for part in row["difference of RSUM"].split())
+    assert value == pytest.approx(float(row["with"]) - float(row["without"]), abs=0.11)
+    assert low < value < high
+
+
 @pytest.mark.slow
 def test_runs_are_measured_once_beside_baselines(bench, tables, tmp_path, capsys, monkeypatch):
     datasets.flickr8k(tmp_path / "raw")
