@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat, PositiveInt
+from keras_xmr.config.registry import snake_case
 from keras_xmr.heads.base import HeadError, PooledHead
 from keras_xmr.pooling import Pooling, Projection
 
@@ -48,10 +49,7 @@ class Laplace(PooledHead):
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.temperature = temperature
-        if not isinstance(self.pooling, Projection):
-            raise HeadError(
-                "the head laplace is of the matrix of a projection; write pooling: projection"
-            )
+        _check_projection(self)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
@@ -110,10 +108,7 @@ class HeldOutRank(PooledHead):
         if folds < 2:
             raise HeadError("folds: nothing is held out with a single one; write 2 or more")
         self.folds = folds
-        if not isinstance(self.pooling, Projection):
-            raise HeadError(
-                "the head held_out_rank reads standardised features; write pooling: projection"
-            )
+        _check_projection(self)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
@@ -131,3 +126,9 @@ class HeldOutRank(PooledHead):
         """Sets the linear function of the standardised features: slope (F,) and intercept."""
         self.slope.assign(slope)
         self.intercept.assign(intercept)
+
+
+def _check_projection(head: PooledHead) -> None:
+    if not isinstance(head.pooling, Projection):
+        name = snake_case(type(head).__name__)
+        raise HeadError(f"the head {name} reads standardised features; write pooling: projection")

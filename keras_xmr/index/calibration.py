@@ -192,7 +192,7 @@ def _sentences(captions: Arrays) -> np.ndarray:
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of photos of the training split, drawn with a seed."""
     images = _draw(len(records.split("train")), REFERENCE)
-    return _embed_images(model, records, "train", images, "  embedding the reference")
+    return embed_split_images(model, records, "train", images)
 
 
 def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
@@ -244,8 +244,7 @@ class SplitQueries:
         if embedded is not None:
             photos, texts = select(embedded.images, images), select(embedded.captions, captions)
         else:
-            doing = f"  embedding photos of {split}"
-            photos = _embed_images(model, records, split, images, doing)
+            photos = embed_split_images(model, records, split, images)
             texts = _embed_captions(model, part, captions)
         groups = np.searchsorted(images, part.caption_image[captions])
         return cls(photos, texts, right, annotated, groups, words, "truth" in known.extra)
@@ -274,19 +273,14 @@ def _draw(count: int, most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
 
-def _embed_images(
-    model: RunModel, records: Records, split: str, images: np.ndarray, description: str
+def embed_split_images(
+    model: RunModel, records: Records, split: Any, images: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    part = records.split(split)  # type: ignore[arg-type]
-    return embed_in_batches(
-        partial(model.embed_records, part), images, model, description, "photos"
-    )
-
-
-def embed_split_images(model: RunModel, records: Records, split: str) -> dict[str, np.ndarray]:
-    """Embeddings of all photos of a split."""
-    images = np.arange(len(records.split(split)))  # type: ignore[arg-type]
-    return _embed_images(model, records, split, images, f"  embedding photos of {split}")
+    """Embeddings of photos of a split, by their numbers there; default all of them."""
+    part = records.split(split)
+    images = np.arange(len(part)) if images is None else images
+    embed, doing = partial(model.embed_records, part), f"  embedding photos of {split}"
+    return embed_in_batches(embed, images, model, doing, "photos")
 
 
 def _embed_captions(
