@@ -36,8 +36,8 @@ from keras_xmr.audit.labels import (
     write_judgements,
     write_labels,
 )
+from keras_xmr.comparison.ensemble import scores_of_runs
 from keras_xmr.config.schema import AuditOptions, Config
-from keras_xmr.ensemble import scores_of_runs
 from keras_xmr.evaluation.evaluate import ground_truth
 from keras_xmr.index.photos import thumbnail
 from keras_xmr.judgements import GroundTruth
