@@ -21,6 +21,7 @@ from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.model_compatibility import is_as_published, why_not_indexed
+from keras_xmr.config.program import next_commands, update_hint
 from keras_xmr.config.schema import Config
 from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
@@ -48,7 +49,6 @@ from keras_xmr.model.build import (
     restore_tokenizer,
 )
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.program import next_commands, update_hint
 from keras_xmr.relevance.write import write_caption_relevance
 from keras_xmr.reporting.evaluation_report import PAGE, write_report
 from keras_xmr.reporting.rerank_scales import scale_pictures, search_lines, search_tables

@@ -25,7 +25,7 @@ class Laplace(PooledHead):
     (phi^T A^-1 phi) (B^-1)_dd of number d. Items unlike those of the training have a large
     variance.
     It is computed in closed form at the start of the training (`train.start: cca`), by
-    `keras_xmr.training.laplace`; nothing of it is trained, and no loss moves the mean.
+    `keras_xmr.training.posthoc`; nothing of it is trained, and no loss moves the mean.
 
     The mean is put on the unit sphere, and variances are divided by the square of its norm, which
     leaves the moments of cosines as they are.
@@ -82,7 +82,7 @@ class HeldOutRank(PooledHead):
     predicts the logarithm of the rank of the annotated item. Ranks of the training split itself
     would all be 1, so they are those of items that are held out: `train.start: cca` sets the
     function by CCA of the other folds and ridge regression, in closed form
-    (`keras_xmr.training.held_out_ranks`). No loss moves it; losses train the point.
+    (`keras_xmr.training.posthoc`). No loss moves it; losses train the point.
 
     Args:
         dimension: D.

@@ -191,14 +191,14 @@ def _sentences(captions: Arrays) -> np.ndarray:
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of photos of the training split, drawn with a seed."""
-    images = _draw(len(records.split("train")), REFERENCE)
+    images = draw(len(records.split("train")), REFERENCE)
     return embed_split_images(model, records, "train", images)
 
 
 def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of captions of the training split, drawn with a seed."""
     train = records.split("train")
-    return _embed_captions(model, train, _draw(train.num_captions, CAPTIONS))
+    return _embed_captions(model, train, draw(train.num_captions, CAPTIONS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +233,7 @@ class SplitQueries:
     ) -> SplitQueries:
         """Embeds a split, or a part of a large one; `embedded` has its embeddings, if known."""
         part: SplitRecords = records.split(split)
-        images = _draw(len(part), _MOST)
+        images = draw(len(part), _MOST)
         captions = np.flatnonzero(np.isin(part.caption_image, images))
         known = ground_truth(records, part, model.config.data.judgements)
         truth = known.extra.get("truth", known.judgements)
@@ -268,7 +268,7 @@ def _is_informative(queries: SplitQueries, scores: np.ndarray) -> bool:
     return bins(sigma, hit, independent=len(np.unique(queries.groups))).is_informative
 
 
-def _draw(count: int, most: int) -> np.ndarray:
+def draw(count: int, most: int) -> np.ndarray:
     """All numbers below a count, or `most` of them drawn with a seed, ascending."""
     return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
