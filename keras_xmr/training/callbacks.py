@@ -21,7 +21,7 @@ from data_pipelines.files import atomic_write
 from data_pipelines.progress import Progress
 from data_pipelines.samplers import Sampler
 from keras_xmr.config.schema import WatchdogOptions
-from keras_xmr.evaluation import Evaluation
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.judgements import GroundTruth
 from keras_xmr.matchers import LogitMatcher
 from keras_xmr.metrics import RetrievalMetrics, verdict

@@ -16,7 +16,8 @@ from keras_xmr import cli
 from keras_xmr.comparison.ensemble import evaluate_ensemble, mean_scores
 from keras_xmr.comparison.results import read_runs
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.evaluation import embed_split, score_matrices
+from keras_xmr.evaluation.embed import embed_split
+from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.metrics import ScoreMatrices
 from keras_xmr.pipeline import Run
 
