@@ -81,9 +81,11 @@ def server(tmp_path):
 
 def test_a_server_indexes_survives_a_kill_and_has_two_searchers(server, tmp_path):
     random = np.random.default_rng(0)
-    vectors = random.normal(size=(VECTORS, 1, WIDTH)).astype(np.float32)
+    # Of few directions, as embeddings are: a graph finds few neighbours of independent numbers.
+    vectors = random.normal(size=(VECTORS, 1, 16)) @ random.normal(size=(16, WIDTH))
+    vectors = vectors.astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
-    queries = vectors[:QUERIES] + random.normal(scale=0.05, size=(QUERIES, 1, WIDTH))
+    queries = vectors[:QUERIES] + random.normal(scale=0.01, size=(QUERIES, 1, WIDTH))
     queries = queries.astype(np.float32)
     best = np.argsort(-(queries[:, 0] @ vectors[:, 0].T), axis=1)[:, :K]
     folder, asked = tmp_path / "index", tmp_path / "queries.npy"
