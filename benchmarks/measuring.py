@@ -84,6 +84,11 @@ class Row:
         return None if self.bound is None else self.bound / self.seconds
 
     @property
+    def has_goal(self) -> bool:
+        """Whether it has one."""
+        return bool(self.at_most or self.at_least)
+
+    @property
     def shortfall(self) -> str:
         """By how much it falls short of its goals, and why; empty where it does not."""
         short = []

@@ -65,8 +65,8 @@ def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
         with ExitStack() as stack:
             ask, program = None, ""
             if there and python and there.exists():
-                ask = stack.enter_context(_program(python, there, name, sizes))
-                program = f"{FOLDERS[name]} {_commit(there)}"
+                ask, torch = stack.enter_context(_program(python, there, name, sizes))
+                program = f"{FOLDERS[name]} {_commit(there)}, PyTorch {torch.partition('+')[0]}"
             elif not smoke:
                 print(f"{LEFT_OUT}{name}, {there} is not there", flush=True)
                 continue
@@ -182,8 +182,8 @@ def _scores(name: str, sizes: Sizes, matcher: Any) -> Callable[[], Any]:
 @contextmanager
 def _program(
     python: str, folder: Path, name: str, sizes: Sizes
-) -> Iterator[Callable[[str], SimpleNamespace]]:
-    """Starts a released program; a function that has a work of it done."""
+) -> Iterator[tuple[Callable[[str], SimpleNamespace], str]]:
+    """Starts a released program; a function that has a work of it done, and PyTorch's version."""
     script = ROOT / "benchmarks" / "released_torch.py"
     command = [python, str(script), str(folder), name, json.dumps(asdict(sizes))]
     pipe = subprocess.PIPE
@@ -205,8 +205,7 @@ def _program(
             return answer()
 
         try:
-            answer()
-            yield ask
+            yield ask, answer().torch
         finally:
             process.kill()
 

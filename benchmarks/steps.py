@@ -150,7 +150,7 @@ def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
         )
         for part, (work, operations) in step.parts().items():
             bound = by_products(operations) if operations else {}
-            yield compare(f"{name}, {part}", size, work, **bound, repeats=5)
+            yield compare(f"{name}, {part}", size, work, **bound, repeats=3)
 
 
 class Step:

@@ -37,7 +37,7 @@ from data_pipelines.files import atomic_write
 HERE = Path(__file__).parent
 GROWTH = "benchmarks_growth.png"
 SHOWN = 4
-"""Number of rows per part on the page; the CSV file has all."""
+"""Number of rows per part on the page, besides those with a goal; the CSV file has all."""
 _MARK = "row: "
 
 _INTRODUCTION = """\
@@ -71,6 +71,13 @@ def title(part: str) -> str:
     """The title of a part: the first sentence of its docstring."""
     text = ast.get_docstring(ast.parse((HERE / f"{part}.py").read_text("utf-8"))) or part
     return text.split("\n\n")[0].replace("\n", " ").rstrip(".")
+
+
+def about(part: str) -> list[str]:
+    """The second paragraph of its docstring, if it is one of text."""
+    text = ast.get_docstring(ast.parse((HERE / f"{part}.py").read_text("utf-8"))) or ""
+    second = [*text.split("\n\n"), ""][1]
+    return [] if second.startswith((" ", "usage")) or not second else [second, ""]
 
 
 def measured(part: str, smoke: bool, seconds: float) -> Iterator[Row]:
@@ -115,13 +122,15 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
         )
     ]
     for part, rows in found.items():
-        lines += [f"## {title(part)}", "", f"`python benchmarks/{part}.py`", ""]
+        lines += [f"## {title(part)}", "", *about(part), f"`python benchmarks/{part}.py`", ""]
         if part == "growth":
             lines += [f"![Time and memory against size]({GROWTH})", ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
-        lines += ["| " + " | ".join(cells(row)) + " |" for row in rows[:SHOWN]]
-        if more := len(rows[SHOWN:]):
+        others = [row for row in rows if not row.has_goal]
+        shown = [row for row in rows if row.has_goal or row in others[:SHOWN]]
+        lines += ["| " + " | ".join(cells(row)) + " |" for row in shown]
+        if more := len(others[SHOWN:]):
             lines += ["", f"{more} more rows are in [benchmarks.csv](benchmarks.csv)."]
         if short := [f"* {row.shortfall}" for row in rows if row.shortfall]:
             lines += ["", "Short of its goal:", "", *short]

@@ -12,6 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from importlib.util import find_spec
 
 import numpy as np
@@ -65,9 +67,12 @@ class Server:
         assert any("started" in line for line in self.process.stdout)
 
     def kill(self):
-        """Ends it and its child in the middle of whatever they do."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        """Ends it and its child in the middle of whatever they do, and waits until they are gone."""
+        with suppress(ProcessLookupError):
+            while True:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.poll()
+                time.sleep(0.1)
         self.process.stdout.close()
 
 
