@@ -67,7 +67,7 @@ class Server:
         assert any("started" in line for line in self.process.stdout)
 
     def kill(self):
-        """Ends it and its child in the middle of whatever they do, and waits until they are gone."""
+        """Ends it and its child in the middle of their work, and waits until they are gone."""
         with suppress(ProcessLookupError):
             while True:
                 os.killpg(self.process.pid, signal.SIGKILL)
