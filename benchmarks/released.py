@@ -144,12 +144,10 @@ def _embeddings(name: str, sizes: Sizes, count: int) -> dict[str, Any]:
         values = random.standard_normal(shape, np.float32)
         return values / np.linalg.norm(values, axis=-1, keepdims=True)
 
-    if name == "PCME":
-        return {"samples": unit(count, sizes.samples, sizes.dimension)}
     if name in ("PVSE", "DiVE"):
         return {"points": unit(count, sizes.set, sizes.dimension)}
     found = {"mean": unit(count, sizes.dimension)}
-    if name == "PCME++":
+    if name in ("PCME", "PCME++"):  # Samples of PCME are drawn within what is measured.
         found["log_variance"] = np.full((count, sizes.dimension), -8, np.float32)
     return found
 
