@@ -28,7 +28,7 @@ from data_pipelines.files import check_folder
 from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import add_index, add_list, add_path, integer_from, one_of
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.program import program
+from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
 
 if TYPE_CHECKING:
