@@ -3,9 +3,9 @@
 The same sizes, the same made-up features and lengths of captions, in turns with ours: PyTorch on
 the processor, in a process of its own that measures itself. A step is forward, backward, clipping
 and the optimizer. The encoder of photos is frozen on both sides and replaced by its output, and so
-is BERT in VSE-infinity, by a table of words 768 wide. PCME, PVSE and DiVE take the optimizers of
-the rows, in single precision; of DiVE and VSE-infinity, what ours does not have is switched off.
-PCME++ is the loss alone: its encoders are CLIP's, which the program loads from the network.
+is BERT in VSE-infinity, by a table of words 768 wide. All is in single precision, and PCME and PVSE
+take Adam on both sides. Of DiVE and VSE-infinity, what ours does not have is switched off. PCME++
+is the loss alone: its encoders are CLIP's, which the program loads from the network.
 
 Nothing of the programs is in this repository. Public snapshots are checked out into one folder:
 SGRAF (Paranioar), vsepp (fartashf), vse_infty (woodfrog), pvse (yalesong), pcme and pcmepp
@@ -144,12 +144,10 @@ def _embeddings(name: str, sizes: Sizes, count: int) -> dict[str, Any]:
         values = random.standard_normal(shape, np.float32)
         return values / np.linalg.norm(values, axis=-1, keepdims=True)
 
-    if name == "PCME":
-        return {"samples": unit(count, sizes.samples, sizes.dimension)}
     if name in ("PVSE", "DiVE"):
         return {"points": unit(count, sizes.set, sizes.dimension)}
     found = {"mean": unit(count, sizes.dimension)}
-    if name == "PCME++":
+    if name in ("PCME", "PCME++"):  # Samples of PCME are drawn within what is measured.
         found["log_variance"] = np.full((count, sizes.dimension), -8, np.float32)
     return found
 
