@@ -21,6 +21,7 @@ from keras_xmr.uncertainty.reliability import Reliability
 from keras_xmr.uncertainty.sigma import correlation_interval, rank_correlation
 
 answer_sets = benchmark("answer_sets")
+hardest_negative = benchmark("hardest_negative", "studies")
 intervals = benchmark("intervals", "studies")
 metric_ranking = benchmark("metric_ranking", "studies")
 posthoc = benchmark("posthoc_tables")
@@ -131,6 +132,13 @@ def test_the_range_of_tau_is_no_interval(random, metric_ranking):
         low, high = np.quantile(taus, TAILS)
         hits += low <= 1 <= high
     assert hits / trials < 0.5
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_a_paired_difference_over_a_few_seeds(random, hardest_negative, seeds):
+    gaps = random.normal(size=(4_000, seeds))
+    hits = [abs(row.mean()) <= hardest_negative.half_width(row) for row in gaps]
+    assert 0.92 <= np.mean(hits) <= 0.97
 
 
 def _answers(random, count: int, slope: float) -> tuple[np.ndarray, np.ndarray]:
