@@ -51,7 +51,7 @@ tests: $(VENV)/.installed  ## The test suite
 torture: $(VENV)/.installed  ## The heavy forms of tests, which the suite has in small
 	$(BIN)/python -m pytest -m heavy
 
-bench: $(VENV)/.installed  ## How fast everything is, into docs/results/benchmarks.md: half an hour
+bench: $(VENV)/.installed  ## How fast everything is: docs/results/benchmarks.md (RELEASED= TORCH_PYTHON=)
 	$(BIN)/python benchmarks/table.py
 
 load: $(VENV)/.installed  ## 32 clients for a minute at the server of an index: INDEX=FOLDER

@@ -85,7 +85,7 @@ def ranking(images: int, dimension: int) -> dict[str, Callable[[], float]]:
 
 def rows(smoke: bool = False) -> Iterator[Row]:
     """Ranks counted tile by tile, beside those of the whole matrix."""
-    images, dimension = (20, 8) if smoke else (2000, 256)
+    images, dimension = (20, 8) if smoke else (5000, 1024)
     ways = ranking(images, dimension)
     size = f"{images:,} x {CAPTIONS_PER_IMAGE * images:,}, D {dimension}"
     yield compare(

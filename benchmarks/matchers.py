@@ -224,7 +224,7 @@ def both(
 ) -> tuple[Callable[[], np.ndarray], Callable[[int], np.ndarray]]:
     """Functions that score all pairs, and those of some images by the formula."""
     from keras_xmr import matchers
-    from keras_xmr.evaluation import score_matrices
+    from keras_xmr.evaluation.scoring import score_matrices
 
     matcher = getattr(matchers, name)()
     reads, formula = PLAIN[name]

@@ -30,6 +30,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ONCE = False
 """Whether everything is done once, to see that it works."""
 
+LEFT_OUT = "left out: "
+"""Begins the line that a part prints in place of rows for which something is not there."""
+
 _LONG = 4.0
 """Seconds after which nothing is repeated any more, once it was measured three times."""
 
@@ -48,6 +51,11 @@ class Row:
         baseline_memory: The same of what it is compared with.
         bound: Seconds below which it cannot come.
         bound_by: What bounds it.
+        processor: Seconds of all its threads.
+        baseline_processor: The same of what it is compared with.
+        at_most: How many times its bound it may take, where that has a goal.
+        at_least: How many times as fast as what it is compared with it must be.
+        why: Why it falls short of that.
     """
 
     what: str
@@ -59,6 +67,11 @@ class Row:
     baseline_memory: float | None = None
     bound: float | None = None
     bound_by: str = ""
+    processor: float | None = None
+    baseline_processor: float | None = None
+    at_most: float | None = None
+    at_least: float | None = None
+    why: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -69,6 +82,27 @@ class Row:
     def fraction(self) -> float | None:
         """The share of the possible speed that is reached."""
         return None if self.bound is None else self.bound / self.seconds
+
+    @property
+    def has_goal(self) -> bool:
+        """Whether it has one."""
+        return bool(self.at_most or self.at_least)
+
+    @property
+    def shortfall(self) -> str:
+        """By how much it falls short of its goals, and why; empty where it does not."""
+        short = []
+        if self.at_most and self.fraction and 1 / self.fraction > self.at_most:
+            short.append(
+                f"takes {1 / self.fraction:.2g} times its bound by {self.bound_by}, and the goal "
+                f"is {self.at_most:g}"
+            )
+        if self.at_least and self.ratio and self.ratio < self.at_least:
+            short.append(
+                f"is {self.ratio:.2g} times as fast as {self.against}, and the goal is "
+                f"{self.at_least:g}"
+            )
+        return f"{self.what}: {'; '.join(short)}. {self.why}".strip() if short else ""
 
 
 class Peak:
@@ -118,11 +152,30 @@ class Peak:
             return int(file.read().split()[1]) * resource.getpagesize()
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """Work of another process, which measures itself.
+
+    Attributes:
+        ask: Has it done, and returns the `seconds`, `cpu_seconds` and `bytes` of a `Peak`.
+    """
+
+    ask: Callable[[], Any]
+
+
+def _measured(work: Callable[[], Any] | Elsewhere) -> Any:
+    if isinstance(work, Elsewhere):
+        return work.ask()
+    with Peak() as peak:
+        work()
+    return peak
+
+
 def compare(
     what: str,
     size: str,
     ours: Callable[[], Any],
-    baseline: Callable[[], Any] | None = None,
+    baseline: Callable[[], Any] | Elsewhere | None = None,
     against: str = "",
     *,
     items: int = 1,
@@ -151,14 +204,15 @@ def compare(
     repeats = 1 if ONCE else repeats
     if warm_up and not ONCE:
         for work in works:
-            work()
+            _measured(work)
     memory: list[int] = []
     times: list[list[float]] = [[] for _ in works]
+    processor: list[list[float]] = [[] for _ in works]
     for repeat in range(repeats):
         for number, work in enumerate(works):
-            with Peak() as peak:
-                work()
+            peak = _measured(work)
             times[number].append(peak.seconds)
+            processor[number].append(peak.cpu_seconds)
             if not repeat:
                 memory.append(peak.bytes)
         if repeat >= 2 and sum(map(sum, times)) > _LONG:
@@ -167,9 +221,11 @@ def compare(
             break
     counts = (items, baseline_items or items)
     found = [median(t) / count for t, count in zip(times, counts, strict=False)]
+    busy = [median(t) / count for t, count in zip(processor, counts, strict=False)]
     return Row(
         *(what, size, found[0], found[1] if baseline else None, against),
         *(memory[0], memory[1] if baseline else None, bound, bound_by),
+        *(busy[0], busy[1] if baseline else None),
     )
 
 
@@ -225,8 +281,8 @@ def cells(row: Row) -> list[str]:
     return [
         row.what,
         row.size,
-        duration(row.seconds),
-        duration(row.baseline),
+        _with_processor(row.seconds, row.processor),
+        _with_processor(row.baseline, row.baseline_processor),
         "" if row.ratio is None else f"{row.ratio:.3g}",
         size_of(row.memory),
         size_of(row.baseline_memory),
@@ -245,6 +301,10 @@ def duration(seconds: float | None) -> str:
     return f"{1e9 * seconds:.3g} ns"
 
 
+def _with_processor(seconds: float | None, processor: float | None) -> str:
+    return duration(seconds) + (f" ({duration(processor)})" if processor is not None else "")
+
+
 def size_of(count: float | None) -> str:
     """A number of bytes, readable."""
     if count is None:
@@ -257,3 +317,5 @@ def show(rows: Iterable[Row]) -> None:
     for row in rows:
         told = dict(zip(COLUMNS, cells(row), strict=True))
         print(", ".join(f"{name} {value}" for name, value in told.items() if value), flush=True)
+        if row.shortfall:
+            print(f"    {row.shortfall}", flush=True)

@@ -200,15 +200,29 @@ def posterior(fold: Fold, seed: int) -> dict[str, Sides]:
     return {split: _sigmas(fold, split, fold.posterior) for split in ("dev", "test")}
 
 
+def cosine_moments(
+    mean_1: np.ndarray, log_variance_1: np.ndarray, mean_2: np.ndarray, log_variance_2: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Expected cosines of Gaussians (N, M), and their variances.
+
+    ProbCosine of Baumann et al. 2024: norms are replaced by the roots of their expected squares.
+    """
+    variance_1, variance_2 = np.exp(log_variance_1), np.exp(log_variance_2)
+    squares_1, squares_2 = np.square(mean_1), np.square(mean_2)
+    norms_1 = np.sum(squares_1 + variance_1, axis=1)[:, None]
+    norms_2 = np.sum(squares_2 + variance_2, axis=1)[None, :]
+    variance = (squares_1 + variance_1) @ variance_2.T + variance_1 @ squares_2.T
+    norms = norms_1 * norms_2
+    return mean_1 @ mean_2.T / np.sqrt(norms), variance / norms
+
+
 def posterior_of_cosine(fold: Fold, seed: int) -> dict[str, Sides]:
     """BayesVLM: the standard deviation of the cosine to the first answer."""
-    from keras_xmr.embeddings.distances import cosine_moments
-
     found = {}
     for split in ("dev", "test"):
         sides = embed(fold.posterior, fold.splits[split])
         parts = (e[k] for e in sides for k in ("mean", "log_variance"))
-        deviations = np.sqrt(np.asarray(cosine_moments(*parts)[1]))
+        deviations = np.sqrt(cosine_moments(*parts)[1])
         first = (fold.cosines(split).argmax(axis=axis) for axis in (1, 0))
         found[split] = {
             "image": deviations[np.arange(len(deviations)), next(first)],
@@ -264,7 +278,7 @@ def _epochs(model: Retriever, train: Split, config: Config) -> Iterator[None]:
 
 def _freeze_at(model: Retriever, base: Retriever) -> None:
     """Gives a model the means of another one, for good."""
-    from keras_xmr.keras_compat import all_layers
+    from keras_xmr.layers.keras_compat import all_layers
     from keras_xmr.pooling import Projection
 
     for head, other in zip(_heads(model), _heads(base), strict=True):

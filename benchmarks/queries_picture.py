@@ -37,8 +37,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("docs/queries.png"))
     options = parser.parse_args()
 
-    from keras_xmr.evaluation import embed_split, score_matrix
+    from keras_xmr.evaluation.embed import embed_split
     from keras_xmr.evaluation.evaluate import split_truth
+    from keras_xmr.evaluation.scoring import score_matrix
     from keras_xmr.pipeline import Run
     from keras_xmr.runs.folder import load_run
     from keras_xmr.uncertainty.sigma import log_sigma

@@ -174,7 +174,7 @@ def train(
     import keras
 
     from keras_xmr.config.loader import find_config, load_config
-    from keras_xmr.evaluation import evaluate_split
+    from keras_xmr.evaluation.evaluate import evaluate_split
     from keras_xmr.pipeline import Run
 
     per_image = len((folder / "dev_caps.txt").read_text("utf-8").splitlines())

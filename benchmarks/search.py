@@ -179,6 +179,23 @@ def rows(smoke: bool = False) -> Iterator[Row]:
                 **(by_memory(vectors.nbytes) if found.name == "exact" else {}),
             )
 
+    if not smoke:
+        yield _of_a_million()
+
+
+def _of_a_million() -> Row:
+    """Memory and time of the exact search of a million vectors, beside the array alone."""
+    made = made_up(1_000_000, 20, 128)
+    plain = float(np.median(by_numpy(*made)[0]))
+    found = next(measured(made, ["exact"]))
+    return Row(
+        "exact",
+        "1,000,000 vectors of 128, made up",
+        *(found.p50, plain, "all products in NumPy, and the ten largest; the array alone"),
+        *(found.memory, float(made[0].nbytes)),
+        **by_memory(made[0].nbytes),
+    )
+
 
 def print_table(made: Vectors, names: list[str]) -> None:
     """Measures backends on some vectors."""

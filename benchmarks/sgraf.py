@@ -29,8 +29,8 @@ from measuring import Row, compare
 
 from data_pipelines.tables import table
 from keras_xmr.config.registry import components
-from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.embed import Ragged
+from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.matchers import SAF, SGR, SGRAF, Matcher
 from keras_xmr.matchers.alignment import attend, linear
 

@@ -39,7 +39,7 @@ from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import Config
 from keras_xmr.embeddings.kinds import Embedding
-from keras_xmr.evaluation import embed_split
+from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import split_truth
 from keras_xmr.losses import Loss
 from keras_xmr.matchers import Matcher

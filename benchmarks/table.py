@@ -4,7 +4,8 @@ Every module of this folder that has a function `rows(smoke)` is a part of it (s
 `measuring.py`), and runs in a process of its own. One that fails, or takes too long, is named, and
 the others go on.
 
-Parts that are named are measured anew, and the others stay as the table has them.
+Parts that are named are measured anew, and the others stay as the table has them. The released
+programs are beside ours where RELEASED and TORCH_PYTHON say where they are (`released.py`).
 
 usage: python benchmarks/table.py [PART ...] [--minutes=8] [--output=docs/results] [--smoke]
 """
@@ -29,14 +30,14 @@ from io import StringIO
 from pathlib import Path
 
 import measuring
-from measuring import COLUMNS, ROOT, Row, bytes_a_second, cells, operations_a_second
+from measuring import COLUMNS, LEFT_OUT, ROOT, Row, bytes_a_second, cells, operations_a_second
 
 from data_pipelines.files import atomic_write
 
 HERE = Path(__file__).parent
 GROWTH = "benchmarks_growth.png"
 SHOWN = 4
-"""Number of rows per part on the page; the CSV file has all."""
+"""Number of rows per part on the page, besides those with a goal; the CSV file has all."""
 _MARK = "row: "
 
 _INTRODUCTION = """\
@@ -48,6 +49,7 @@ alternate in one run, so ratios hold where times do not. Times are medians.
 
 * *plain* is a direct implementation of the formula of the paper, or the released program, named in
   the last column. *plain / ours* is the speed-up.
+* In brackets: processor time, of all threads.
 * *memory* is the peak of additional memory.
 * *of the bound* is the share of the speed that the machine can reach, as measured in the same
   run: {operations:.0f} billion operations a second in products of large matrices, {bandwidth:.1f}
@@ -71,6 +73,13 @@ def title(part: str) -> str:
     return text.split("\n\n")[0].replace("\n", " ").rstrip(".")
 
 
+def about(part: str) -> list[str]:
+    """The second paragraph of its docstring, if it is one of text."""
+    text = ast.get_docstring(ast.parse((HERE / f"{part}.py").read_text("utf-8"))) or ""
+    second = [*text.split("\n\n"), ""][1]
+    return [] if second.startswith((" ", "usage")) or not second else [second, ""]
+
+
 def measured(part: str, smoke: bool, seconds: float) -> Iterator[Row]:
     """The rows of a part, as its process gives them.
 
@@ -91,6 +100,8 @@ def measured(part: str, smoke: bool, seconds: float) -> Iterator[Row]:
             for line in process.stdout or ():
                 if line.startswith(_MARK):
                     yield Row(**json.loads(line.removeprefix(_MARK)))
+                elif line.startswith(LEFT_OUT):
+                    print(f"   {line.strip()}", flush=True)
         finally:
             timer.cancel()
             process.wait()
@@ -111,14 +122,18 @@ def page(found: dict[str, list[Row]], failed: dict[str, str]) -> str:
         )
     ]
     for part, rows in found.items():
-        lines += [f"## {title(part)}", "", f"`python benchmarks/{part}.py`", ""]
+        lines += [f"## {title(part)}", "", *about(part), f"`python benchmarks/{part}.py`", ""]
         if part == "growth":
             lines += [f"![Time and memory against size]({GROWTH})", ""]
         lines += ["| " + " | ".join(COLUMNS) + " |"]
         lines += ["| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |"]
-        lines += ["| " + " | ".join(cells(row)) + " |" for row in rows[:SHOWN]]
-        if more := len(rows[SHOWN:]):
+        others = [row for row in rows if not row.has_goal]
+        shown = [row for row in rows if row.has_goal or row in others[:SHOWN]]
+        lines += ["| " + " | ".join(cells(row)) + " |" for row in shown]
+        if more := len(others[SHOWN:]):
             lines += ["", f"{more} more rows are in [benchmarks.csv](benchmarks.csv)."]
+        if short := [f"* {row.shortfall}" for row in rows if row.shortfall]:
+            lines += ["", "Short of its goal:", "", *short]
         lines += ["", f"Not measured to its end: {failed[part]}", ""] if part in failed else [""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -148,9 +163,9 @@ def kept(path: Path) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     if not path.exists():
         return found
-    words = ("what", "size", "against", "bound_by")
+    words = ("what", "size", "against", "bound_by", "why")
     for line in csv.DictReader(StringIO(path.read_text("utf-8"))):
-        known = {name: line[name] for name in Row.__dataclass_fields__}
+        known = {name: line.get(name, "") for name in Row.__dataclass_fields__}
         values = {n: v if n in words else float(v) if v else None for n, v in known.items()}
         found.setdefault(line["part"], []).append(Row(**values))
     return found
@@ -174,13 +189,15 @@ def main() -> None:
         return
     begin, failed = time.perf_counter(), dict[str, str]()
     chosen, csv_file = options.parts or parts(), options.output / "benchmarks.csv"
-    found = kept(csv_file) if options.parts else {}
+    found = kept(csv_file)
     for number, part in enumerate(chosen, 1):
         print(f"[{number}/{len(chosen)}] {title(part)}", flush=True)
-        found[part] = []
+        # A part that needs what is not there has no rows, and those from before stay.
+        rows: list[Row] = []
         try:
             for row in measured(part, options.smoke, 60 * options.minutes):
-                found[part].append(row)
+                found[part] = rows
+                rows.append(row)
                 print("   " + ", ".join(filter(None, cells(row)[:5])), flush=True)
         except RuntimeError as error:
             failed[part] = str(error)

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -32,6 +33,13 @@ from measuring import ROOT, Row, show
 
 from keras_xmr.config.loader import find_config, load_config
 
+LARGE = (
+    *("model.dimension=1024", "train.batch_size=384", "train.operation_threads=null"),
+    "model.image.encoder={name: small_cnn, channels: [64, 128, 256]}",
+    *("data.source={name: scenes, train: 770, val: 8, test: 8}", "data.image.cutout=0"),
+)
+"""A model whose step takes more than a second, so that the rounds of a step are short beside it."""
+
 ROUNDS = 10
 """How often workers that train `scenes_pcme` wait for each other in a step."""
 
@@ -39,7 +47,18 @@ ROUNDS = 10
 def rows(
     smoke: bool = False, config: str = "scenes_pcme", sets: Sequence[str] = ()
 ) -> Iterator[Row]:
-    """A row, of two workers beside one process."""
+    """A row, of two workers beside one process; and one of a model of a real size."""
+    yield _row(smoke, config, sets)
+    if not (smoke or sets):
+        yield replace(
+            _row(False, config, LARGE, "of a real size, "),
+            at_least=0.9,
+            why="On one machine the workers share the memory and its bandwidth, and every weight "
+            "is updated by both.",
+        )
+
+
+def _row(smoke: bool, config: str, sets: Sequence[str], size: str = "") -> Row:
     tiny = ["data.source={name: scenes, train: 96, val: 8, test: 8}"] if smoke else []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -55,9 +74,9 @@ def rows(
         apart = _rate(root, config, ["apart0", "apart1"], half, [_threads(1)] * 2)
         weights = (root / "one" / "last.weights.h5").stat().st_size // np.float32().nbytes
         network = _network(weights, 3 if smoke else 50)
-    yield Row(
+    return Row(
         f"a pair of {config}, two workers",
-        "one thread each",
+        f"{size}B {batch}, one thread each",
         1 / two,
         1 / one,
         "one process with two threads",

@@ -82,7 +82,8 @@ def plan_shards(
     with tempfile.TemporaryFile(dir=folder) as raw:
         repeated = _write_entries(entries, raw)
         raw.seek(0)
-        usable = _usable(map(_entry_from_line, raw), repeated, problems)
+        written = (entry_from_json(*json.loads(line)) for line in raw)
+        usable = _usable(written, repeated, problems)
         return _divide(usable, folder, images_per_shard)
 
 
@@ -96,11 +97,6 @@ def entry_from_json(split: Split, item: Sequence[Any]) -> Entry:
     """Converts the result of `entry_to_json` back to an entry."""
     key, captions, labels, file, position = item
     return Entry(key, split, tuple(Caption(*c) for c in captions), tuple(labels), file, position)
-
-
-def _entry_from_line(line: bytes) -> Entry:
-    split, item = json.loads(line)
-    return entry_from_json(split, item)
 
 
 def _write_entries(entries: Iterable[Entry], file: IO[bytes]) -> set[int]:

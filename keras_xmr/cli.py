@@ -27,8 +27,8 @@ from keras_xmr.commands._overview import overview
 from keras_xmr.commands._quiet import quiet_tensorflow
 from keras_xmr.config.loader import ConfigError
 from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.program import NAME, adapt_help, program
 from keras_xmr.errors import check_backend
-from keras_xmr.program import NAME, adapt_help, program
 from keras_xmr.runs.cluster import TF_CONFIG, cluster_of
 from keras_xmr.runs.termination import EXIT_CODE, TerminatedError
 
@@ -69,7 +69,8 @@ def _start(words: Sequence[str]) -> None:
         raise ConfigError(f"{name} runs in one process; start it without {TF_CONFIG}")
     check_backend()
     _set_up_logging()
-    _set_up_warnings()
+    # An image that is too large is refused by name, which the warning of Pillow does not have.
+    warnings.filterwarnings("ignore", "Image size", RuntimeWarning)
     quiet_tensorflow()
     command.run(arguments)
 
@@ -125,11 +126,6 @@ def _set_up_logging() -> None:
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("tensorflow").setLevel(logging.WARNING)
     logging.getLogger("keras_xmr").setLevel(logging.INFO)
-
-
-def _set_up_warnings() -> None:
-    # An image that is too large is refused by name, which the warning of Pillow does not have.
-    warnings.filterwarnings("ignore", "Image size", RuntimeWarning)
 
 
 def _run(work: Callable[[], None]) -> None:

@@ -21,15 +21,17 @@ from data_pipelines.shards import RecordsError
 from data_pipelines.source_changes import source_change
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.model_compatibility import is_as_published, why_not_indexed
+from keras_xmr.config.program import next_commands, update_hint
 from keras_xmr.config.schema import Config
-from keras_xmr.evaluation import Evaluation, embed_split, evaluate_split, score_matrices
 from keras_xmr.evaluation.advice import advice, advice_before_training
 from keras_xmr.evaluation.attention import compute_attention
 from keras_xmr.evaluation.baselines import add_baselines
-from keras_xmr.evaluation.embed import embed_unknown
-from keras_xmr.evaluation.evaluate import plan_memory
+from keras_xmr.evaluation.embed import embed_split, embed_unknown
+from keras_xmr.evaluation.evaluate import evaluate_split, plan_memory
 from keras_xmr.evaluation.files import save_scores
 from keras_xmr.evaluation.gradients import count_gradients
+from keras_xmr.evaluation.results import Evaluation
+from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.evaluation.tuning import search_scales
 from keras_xmr.export import (
     export_keras,
@@ -48,7 +50,6 @@ from keras_xmr.model.build import (
     restore_tokenizer,
 )
 from keras_xmr.model.retriever import Retriever
-from keras_xmr.program import next_commands, update_hint
 from keras_xmr.relevance.write import write_caption_relevance
 from keras_xmr.reporting.evaluation_report import PAGE, write_report
 from keras_xmr.reporting.rerank_scales import scale_pictures, search_lines, search_tables

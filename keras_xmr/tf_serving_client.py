@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.pixels import naming, open_image
 from data_pipelines.sources import UnreadableError
+from keras_xmr.http_client import post_json
 
 Image = Path | str | bytes
 """The path of an image file, or its bytes."""
@@ -92,17 +89,11 @@ class ServingClient:
 
     def _predict_by_rest(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         url = f"{self._address}/v1/models/{self._model}:predict"
-        body = json.dumps(
-            {"signature_name": signature, "inputs": inputs},
-            default=lambda data: {"b64": base64.b64encode(data).decode()},
-        )
-        request = urllib.request.Request(url, body.encode(), {"Content-Type": "application/json"})
+        body = {"signature_name": signature, "inputs": inputs}
+        answer = post_json(url, body, signature, self._timeout)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                outputs = json.load(answer)["outputs"]
-        except urllib.error.HTTPError as error:
-            raise UserError(f"{url} refuses {signature}: {_reason(error)}") from None
-        except (OSError, ValueError, KeyError) as error:
+            outputs = answer["outputs"]
+        except (KeyError, TypeError) as error:
             raise UserError(f"{url} gives no answer to {signature}: {error}") from None
         # The name is left out of a signature with one output.
         named = outputs if isinstance(outputs, dict) else {"": outputs}
@@ -135,14 +126,6 @@ def _grpc_stub(address: str) -> Any:
     limits = ("grpc.max_send_message_length", "grpc.max_receive_message_length")
     channel = grpc.insecure_channel(address, [(name, _MAX_GRPC_BYTES) for name in limits])
     return prediction_service_pb2_grpc.PredictionServiceStub(channel)
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    """The message of the server under `error`, or its status."""
-    try:
-        return str(json.load(error)["error"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"{error.code} {error.reason}"
 
 
 def _read_images(images: Sequence[Image]) -> list[bytes]:

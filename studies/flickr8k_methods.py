@@ -51,8 +51,7 @@ from data_pipelines.batches import caption_feature_batches, image_batches
 from data_pipelines.records import SplitRecords
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.schema import Config
-from keras_xmr.evaluation import evaluate_split
-from keras_xmr.evaluation.evaluate import evaluate_matrices
+from keras_xmr.evaluation.evaluate import evaluate_matrices, evaluate_split
 from keras_xmr.metrics.functions import as_score_matrices
 from keras_xmr.pipeline import Run
 

@@ -1,14 +1,14 @@
 """Reliability of the verdict of a search on photos, from 500 of them to 100,000.
 
-The model under test is a regularised canonical correlation analysis of features that were made
-before (benchmarks/baselines.py), fitted on the training split. The verdict is calibrated on the
-validation split and its captions alone, and measured on one caption of each test photo:
+The model under test is that of a finished run on Flickr8K whose text encoder is frozen and averages
+the words (`csv_pretrained` on the source flickr8k). The verdict is calibrated on the validation
+split and its captions alone, as an index does it, and measured on one caption of each test photo:
 
 * *Present*: the photo of the caption is in the gallery.
 * *Absent*: it is not, nor is any photo whose captions resemble it, nor any that people said it
   describes. The largest similarity that may stay is the one below which fewer than 1 of 1,000
-  judged pairs were right, by the last layer of the text encoder, which the model under test
-  maps; *and near misses* also takes out what is similar by the model's own text embedding.
+  judged pairs were right, by the last layer of the text encoder; *and near misses* also takes out
+  what is similar by the model's own text embedding.
 * *Written*: queries of this file, in galleries without photos whose captions have their key word.
 * Counts are measured on the photos among the first 20 that people judged (the half of the captions
   whose judgements no constant was fitted on), and on all 20 by labels inferred from captions.
@@ -16,28 +16,28 @@ validation split and its captions alone, and measured on one caption of each tes
 Galleries of 100,000 are simulated: the scores of a query with all photos are drawn with
 replacement, with the tail of a generalised Pareto distribution.
 
-    python studies/verdict.py --images=images.npz --captions=captions.npz --texts=captions.txt \\
-        --judgements=flickr8k --encoder=minilm
-
-`images.npz` has `names`, `features` (N, cells, F) and `splits`; `captions.npz` has `names`,
-`owner` (M,), and `means` (M, 3, D) of three layers; `texts` has a caption per line.
+    python studies/verdict.py --run=saved_models/flickr8k_pretrained
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
-import baselines
-
+from data_pipelines.errors import UserError
+from data_pipelines.records import Records, SplitRecords
+from keras_xmr.index.calibration import embed_in_batches, embed_split_images, embed_texts
+from keras_xmr.index.run_model import RunModel
 from keras_xmr.index.short_queries import ShortQueries, short_queries
 from keras_xmr.index.verdict import (
     Background,
@@ -50,6 +50,9 @@ from keras_xmr.index.verdict import (
     unit_vectors,
 )
 from keras_xmr.index.vocabulary import Vocabulary, split_words
+from keras_xmr.judgements.flickr8k import read_ratings
+from keras_xmr.runs.frozen_features import with_features
+from keras_xmr.vectors import Arrays, concatenate, select, split_items
 
 SIZES = (500, 2000, 7996)
 SIMULATED = 100_000
@@ -215,14 +218,15 @@ SHORT = {
 class Collection:
     """Photos with captions, judgements and the embeddings of the model under test."""
 
-    images: np.ndarray
-    captions: np.ndarray
+    model: Any
+    images: Arrays
+    captions: Arrays
+    sentences: np.ndarray
     plain: np.ndarray
     photo_of: np.ndarray
     splits: np.ndarray
     texts: list[str]
     crowd: np.ndarray
-    maps: tuple[np.ndarray, np.ndarray]
 
     def photos(self, split: str) -> np.ndarray:
         """The rows of the photos of a split."""
@@ -246,16 +250,20 @@ class Collection:
     @cached_property
     def words(self) -> list[set[str]]:
         """The words of the captions of each photo."""
-        found: list[set[str]] = [set() for _ in self.images]
+        found: list[set[str]] = [set() for _ in self.splits]
         for photo, text in zip(self.photo_of.tolist(), self.texts, strict=True):
             found[photo] |= set(re.findall(r"\w+", text.lower()))
         return found
 
-    def embed(self, means: np.ndarray) -> np.ndarray:
+    def scores(self, queries: Arrays, photos: np.ndarray) -> np.ndarray:
+        """Scores (queries, photos) by the model under test."""
+        gallery = select(self.images, photos)
+        parts = [self.model.score(gallery, part).T for part in split_items(queries, 256)]
+        return np.concatenate(parts)
+
+    def embed(self, texts: list[str]) -> Arrays:
         """Embeddings of texts by the model under test."""
-        centre, weights = self.maps
-        mapped = baselines.unit((sentences(means) - centre) @ weights)
-        return np.asarray(mapped, np.float32)
+        return embed_texts(self.model, texts)
 
     def has(self, words: str) -> np.ndarray:
         """Photos whose captions have a word of each group that `&` parts, bool (photos,)."""
@@ -263,75 +271,55 @@ class Collection:
         return np.array([all(own & group for group in groups) for own in self.words])
 
 
-def sentences(means: np.ndarray) -> np.ndarray:
-    """Layers 4 and 6, each at unit length, side by side."""
-    means = np.asarray(means, np.float64)
-    return np.concatenate([baselines.unit(means[:, 0]), baselines.unit(means[:, 2])], axis=1)
-
-
-def load(
-    images: Path, captions: Path, texts: Path, judgements: Path, fitted: Path | None = None
-) -> Collection:
-    """Reads the features, and fits the model under test on train; ridges are chosen on val.
-
-    Args:
-        images: Features of photos.
-        captions: Features of captions.
-        texts: The captions.
-        judgements: The folder of the judgements.
-        fitted: Where the maps of the model are kept between runs.
-    """
-    with np.load(images) as arrays:
-        features, splits = arrays["features"].astype(np.float32).mean(axis=1), arrays["splits"]
-    with np.load(captions) as arrays:
-        means, photo_of, names = arrays["means"], arrays["owner"], arrays["names"]
-    pictures = baselines.unit(np.sign(features) * np.sqrt(np.abs(features))).astype(np.float64)
-    words = sentences(means)
-
-    def pairs(split: str) -> baselines.Pairs:
-        photos = np.flatnonzero(splits == split)
-        rows = np.flatnonzero(np.isin(photo_of, photos))
-        return baselines.Pairs(
-            pictures[photos], words[rows], np.searchsorted(photos, photo_of[rows])
-        )
-
-    train, val = pairs("train"), pairs("val")
-    centres = train.images.mean(axis=0), train.captions.mean(axis=0)
-
-    def rsum(maps: tuple[np.ndarray, np.ndarray]) -> float:
-        left = baselines.unit((val.images - centres[0]) @ maps[0])
-        right = baselines.unit((val.captions - centres[1]) @ maps[1])
-        return float(baselines.recalls(baselines.ranks(left @ right.T, val.image_ids)).sum())
-
-    if fitted is not None and fitted.exists():
-        with np.load(fitted) as arrays:
-            best = arrays["image"], arrays["caption"]
-    else:
-        best = max(baselines.cca_maps(train), key=rsum)
-        if fitted is not None:
-            np.savez(fitted, image=best[0], caption=best[1])
+def load(run: Path) -> Collection:
+    """Embeds the photos and captions of all splits by the model of a run."""
+    model = RunModel(run)
+    config = model.config
+    records = with_features(Records.open(config.data.records), model, model.tokenizer, config)
+    parts = {name: records.split(name) for name in ("train", "val", "test")}
+    first = np.cumsum([0, *(len(part) for part in parts.values())])
+    photo_of = [part.caption_image + at for part, at in zip(parts.values(), first, strict=False)]
+    captions = [caption for part in parts.values() for caption in part.captions]
+    features = [_caption_features(part) for part in parts.values()]
+    encoder: Any = config.model.text.encoder
+    width = (features[0].shape[2] - encoder.bag_of_words) // len(encoder.layers)
+    embedded = embed_in_batches(model.embed_caption_features, np.concatenate(features), model)
+    images = [embed_split_images(model, records, name) for name in parts]
+    plain = np.concatenate(features)[:, 0, : width * len(encoder.layers)][:, -width:]
+    keys = [key for part in parts.values() for key in part.image_keys]
     return Collection(
-        baselines.unit((pictures - centres[0]) @ best[0]).astype(np.float32),
-        baselines.unit((words - centres[1]) @ best[1]).astype(np.float32),
-        unit_vectors(means[:, 2].astype(np.float32)),
-        photo_of,
-        splits,
-        texts.read_text(encoding="utf-8").split("\n"),
-        read_crowd(judgements / "CrowdFlowerAnnotations.txt", names, photo_of),
-        (centres[1], best[1]),
+        model,
+        concatenate(images),
+        embedded,
+        unit_vectors(embedded["mean"]),
+        unit_vectors(plain),
+        np.concatenate(photo_of),
+        np.repeat(list(parts), [len(part) for part in parts.values()]),
+        [caption.text for caption in captions],
+        read_crowd(config.data.source, keys, [caption.key for caption in captions]),
     )
 
 
-def read_crowd(path: Path, names: np.ndarray, photo_of: np.ndarray) -> np.ndarray:
-    """Photo, caption and share of yes of each judged pair, (pairs, 3)."""
-    rows = {name: row for row, name in enumerate(names.tolist())}
-    first, found = np.searchsorted(photo_of, np.arange(len(names))), []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        photo, caption, share = line.split("\t")[:3]
-        owner, number = caption.split("#")
-        if photo in rows and owner in rows:
-            found.append((rows[photo], first[rows[owner]] + int(number), float(share)))
-    return np.array(found)
+def _caption_features(part: SplitRecords) -> np.ndarray:
+    """Features of the captions of a split, float32 (captions, 1, F)."""
+    if part.caption_features is None:
+        raise UserError("the run has no features of captions: train with train.precompute_captions")
+    features = part.caption_features.read(np.arange(len(part.captions)))
+    if features.shape[1] != 1:
+        raise UserError("model.text.encoder.output of the run is not average")
+    return features
+
+
+def read_crowd(source: Any, photos: list[str], captions: list[str]) -> np.ndarray:
+    """Photo, caption and grade above 0 of each pair that the crowd judged, (pairs, 3)."""
+    ratings = read_ratings(source.judgement_files()["crowd"])
+    rows = [{key: row for row, key in enumerate(keys)} for keys in (photos, captions)]
+    found = [
+        (rows[0][photo], rows[1][caption], grade > 0)
+        for (photo, caption), grade in zip(ratings.pairs, ratings.grades(), strict=True)
+        if photo in rows[0] and caption in rows[1]
+    ]
+    return np.array(found, int)
 
 
 class Scores:
@@ -345,10 +333,10 @@ class Scores:
     """
 
     def __init__(
-        self, data: Collection, queries: np.ndarray, texts: list[str], photos: np.ndarray
+        self, data: Collection, queries: Arrays, texts: list[str], photos: np.ndarray
     ) -> None:
-        self.raw = queries @ data.images[photos].T
-        self.reference = queries @ data.images[data.reference].T
+        self.raw = data.scores(queries, photos)
+        self.reference = data.scores(queries, data.reference)
         self.words = np.array([len(split_words(text)) for text in texts])
         self.background = Background.fit(self.reference, self.words)
         mean, deviation = self.background.mean[:, None], self.background.deviation[:, None]
@@ -376,27 +364,20 @@ def cut(data: Collection) -> ShortQueries:
     return short_queries([data.texts[row] for row in rows], number)
 
 
-def calibrated(data: Collection, means: np.ndarray | None) -> VerdictModel:
-    """The verdict by the validation split, as the index does it.
-
-    Args:
-        data: The collection.
-        means: Of the short queries by three layers; None for captions alone.
-    """
+def calibrated(data: Collection) -> VerdictModel:
+    """The verdict by the validation split, as the index does it."""
     photos = data.photos("val")
     queries = data.captions_of(photos)
     own = np.searchsorted(photos, data.photo_of[queries])
-    right, wrong = likely_right(*similarity(data, data.captions, queries, photos))
+    right, wrong = likely_right(*similarity(data, data.sentences, queries, photos))
     rows = np.arange(len(queries))
     right[rows, own], wrong[rows, own] = 1.0, False
-    vectors, texts = data.captions[queries], [data.texts[row] for row in queries]
-    if means is not None:
-        short = cut(data)
-        vectors = np.concatenate([vectors, data.embed(means)])
-        texts = [*texts, *short.texts]
-        right = np.concatenate([right, short.right])
-        wrong = np.concatenate([wrong, short.wrong])
-        own = np.concatenate([own, short.photos])
+    short = cut(data)
+    vectors = concatenate([select(data.captions, queries), data.embed(short.texts)])
+    texts = [*(data.texts[row] for row in queries), *short.texts]
+    right = np.concatenate([right, short.right])
+    wrong = np.concatenate([wrong, short.wrong])
+    own = np.concatenate([own, short.photos])
     scores = Scores(data, vectors, texts, photos)
     is_caption = np.arange(len(texts)) < len(queries)
     found = calibrate_verdict(
@@ -420,10 +401,10 @@ class Test:
         random = np.random.default_rng(0)
         test = data.photos("test")
         self.data = data
-        self.photos = np.concatenate([test, np.setdiff1d(np.arange(len(data.images)), test)])
+        self.photos = np.concatenate([test, np.setdiff1d(np.arange(len(data.splits)), test)])
         self.test = len(test)
         order = np.argsort(self.photos)
-        judged = np.unique(data.crowd[:, 1].astype(int))
+        judged = np.unique(data.crowd[:, 1])
         rows = data.captions_of(test)
         chosen = {int(data.photo_of[c]): int(c) for c in random.permutation(rows)}
         if limits is None:
@@ -433,10 +414,10 @@ class Test:
             chosen |= {int(data.photo_of[c]): int(c) for c in rest}
         self.queries = np.array([chosen[p] for p in test.tolist()])
         texts = [data.texts[c] for c in self.queries]
-        self.scores = Scores(data, data.captions[self.queries], texts, self.photos)
-        ordered = np.arange(len(data.images))
+        self.scores = Scores(data, select(data.captions, self.queries), texts, self.photos)
+        ordered = np.arange(len(data.splits))
         plain, scale = similarity(data, data.plain, self.queries, ordered)
-        own, own_scale = similarity(data, data.captions, self.queries, ordered)
+        own, own_scale = similarity(data, data.sentences, self.queries, ordered)
         at = self.photos
         self.plain = ((plain - scale.mean) / scale.deviation)[:, at]
         self.own = ((own - own_scale.mean) / own_scale.deviation)[:, at]
@@ -446,9 +427,9 @@ class Test:
         query_of = {int(c): q for q, c in enumerate(self.queries)}
         place = np.empty_like(order)
         place[self.photos] = np.arange(len(order))
-        for photo, caption, share in data.crowd:
-            if int(caption) in query_of:
-                self.judged[query_of[int(caption)], place[int(photo)]] = share > 0.5
+        for photo, caption, is_right in data.crowd.tolist():
+            if caption in query_of:
+                self.judged[query_of[caption], place[photo]] = is_right
         self.judged[np.arange(self.test), np.arange(self.test)] = 1.0
         self.is_checked = data.photo_of[self.queries] % 2 == 1
         self.limits = limits or {
@@ -501,7 +482,7 @@ def presence_table(model: VerdictModel, test: Test) -> list[str]:
     lines.append("| ---: | ---: |" + " ---: |" * len(kinds))
     background = test.scores.background.features
     for size in SIZES:
-        said: dict[str, list[bool]] = {"present": []} | {kind: [] for kind in kinds}
+        said: dict[str, list[bool]] = {kind: [] for kind in ("present", *kinds)}
         for query in range(test.test):
             columns = test.gallery(query, size)
             scores = test.scores.standard[query]
@@ -516,7 +497,7 @@ def presence_table(model: VerdictModel, test: Test) -> list[str]:
         )
     simulated = [percent(np.array(v)) for v in simulate_presence(model, test)]
     lines.append(f"| {SIMULATED:,}, simulated | {' | '.join(simulated[:3])} |")
-    lines.append(f"| {SIMULATED:,}, one right photo | {simulated[3]} | | |")
+    lines.append(f"| {SIMULATED:,}, one relevant photo | {simulated[3]} | | |")
     return lines
 
 
@@ -572,7 +553,8 @@ def simulate_presence(model: VerdictModel, test: Test) -> list[list[bool]]:
 def count_table(model: VerdictModel, test: Test) -> list[str]:
     """Coverage of the intervals of the count of relevant photos."""
     head = (
-        "| photos | judged | right | stated | within | right of 20, by captions | stated | within |"
+        "| photos | judged | relevant | stated | within "
+        "| relevant of 20, by captions | stated | within |"
     )
     lines = [head, "| ---: |" + " ---: |" * 7]
     for size in SIZES:
@@ -602,14 +584,14 @@ def count_table(model: VerdictModel, test: Test) -> list[str]:
     return lines
 
 
-def written_table(model: VerdictModel, test: Test, means: dict[str, np.ndarray]) -> list[str]:
+def written_table(model: VerdictModel, test: Test) -> list[str]:
     """The verdicts on the queries of this file."""
     data = test.data
     lines = ["| queries | photos | called absent | words unknown | either |"]
     lines.append("| --- | ---: | ---: | ---: | ---: |")
     kinds = {"absent": list(ABSENT), "nonsense": NONSENSE, "foreign": FOREIGN, "short": list(SHORT)}
     for kind, texts in kinds.items():
-        scores = Scores(data, data.embed(means[kind]), texts, test.photos)
+        scores = Scores(data, data.embed(texts), texts, test.photos)
         unknown = np.array([bool(data.vocabulary.unfamiliar(text)) for text in texts])
         for size in SIZES:
             called, asked = [], []
@@ -628,13 +610,13 @@ def written_table(model: VerdictModel, test: Test, means: dict[str, np.ndarray])
     return lines
 
 
-def short_counts(model: VerdictModel, test: Test, means: dict[str, np.ndarray]) -> list[str]:
+def short_counts(model: VerdictModel, test: Test) -> list[str]:
     """Counts of short queries, whose right photos have one of their words in a caption."""
     data, lines = (
         test.data,
-        ["| photos | right of 20 | stated | within |", "| ---: |" + " ---: |" * 3],
+        ["| photos | relevant of 20 | stated | within |", "| ---: |" + " ---: |" * 3],
     )
-    scores = Scores(data, data.embed(means["short"]), list(SHORT), test.photos)
+    scores = Scores(data, data.embed(list(SHORT)), list(SHORT), test.photos)
     for size in SIZES:
         found = []
         for query, words in enumerate(SHORT.values()):
@@ -653,72 +635,22 @@ def short_counts(model: VerdictModel, test: Test, means: dict[str, np.ndarray]) 
     return lines
 
 
-def embed_written(encoder: Path, parts: list[str]) -> dict[str, np.ndarray]:
-    """Means over words of layers 4, 5 and 6 of the queries of this file, and of others."""
-    import keras
-    import keras_hub
-
-    backbone = keras_hub.models.Backbone.from_preset(str(encoder))
-    tokenizer = keras_hub.models.Tokenizer.from_preset(str(encoder))
-    layers = [layer for layer in backbone.layers if "transformer_layer" in layer.name]
-    model = keras.Model(backbone.input, [layer.output for layer in layers[3:6]])
-
-    def embed(texts: list[str]) -> np.ndarray:
-        found = []
-        for start in range(0, len(texts), 64):
-            pieces = [np.asarray(ids)[:62] for ids in tokenizer(texts[start : start + 64])]
-            longest = max(len(ids) for ids in pieces) + 2
-            ids, mask = np.zeros((2, len(pieces), longest), np.int32)
-            for row, some in enumerate(pieces):
-                whole = [tokenizer.cls_token_id, *some, tokenizer.sep_token_id]
-                ids[row, : len(whole)], mask[row, : len(whole)] = whole, 1
-            outputs = model({"token_ids": ids, "padding_mask": mask, "segment_ids": 0 * ids})
-            weights = (mask / mask.sum(axis=1, keepdims=True))[:, :, None]
-            found.append(np.stack([(np.asarray(o) * weights).sum(axis=1) for o in outputs], 1))
-        return np.concatenate(found)
-
-    kinds = {"absent": list(ABSENT), "nonsense": NONSENSE, "foreign": FOREIGN, "short": list(SHORT)}
-    return {kind: embed(texts) for kind, texts in {**kinds, "cut": parts}.items()}
-
-
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name in ("images", "captions", "texts", "judgements"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--encoder", type=Path, required=True, help="of the captions, by KerasHub")
-    parser.add_argument("--fitted", type=Path, help="where the fitted model is kept")
-    parser.add_argument("--embedded", type=Path, help="where embedded queries are kept")
-    arguments = parser.parse_args()
-    data = load(
-        arguments.images,
-        arguments.captions,
-        arguments.texts,
-        arguments.judgements,
-        arguments.fitted,
-    )
-    means = _written(arguments.encoder, arguments.embedded, cut(data).texts)
-    model, test = calibrated(data, means["cut"]), Test(data)
+    parser.add_argument("--run", type=Path, required=True, help="a finished run on flickr8k")
+    data = load(parser.parse_args().run)
+    model, test = calibrated(data), Test(data)
     print(f"spread {model.spread:.1f}, share {model.share:.4f}, limits {test.limits}", flush=True)
     for lines in (
         presence_table(model, test),
         count_table(model, test),
-        written_table(model, test, means),
-        short_counts(model, test, means),
+        written_table(model, test),
+        short_counts(model, test),
     ):
         print("\n".join(["", *lines]), flush=True)
     others = presence_table(model, Test(data, test.limits))
     print("\n".join(["\nOther captions of the same photos", "", *others]), flush=True)
-
-
-def _written(encoder: Path, path: Path | None, parts: list[str]) -> dict[str, np.ndarray]:
-    if path is not None and path.exists():
-        with np.load(path) as arrays:
-            return dict(arrays)
-    found = embed_written(encoder, parts)
-    if path is not None:
-        np.savez(path, **found)
-    return found
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from data_pipelines.sources import UnreadableError
 from data_pipelines.text import SPECIAL, WordTokenizer, count_words
 from keras_xmr.audit.labels import read_labels
 from keras_xmr.config.loader import ConfigError, load_config
-from keras_xmr.external_scores.arrays import load_matrix
+from keras_xmr.evaluation.score_files import load_matrix
 from keras_xmr.judgements import read_judgements
 
 hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed (extra `dev`)")

@@ -55,6 +55,20 @@ def test_calibration_finds_the_odds_that_answers_were_drawn_with(tables, random)
     assert offset == pytest.approx(2.25, rel=0.05)
 
 
+def test_moments_of_cosines_are_those_of_products_over_mean_norms(bench, random):
+    means = [np.float32([[1.0, 0.3, -0.5, 0.8]]), np.float32([[0.7, -0.2, 0.1, 1.0]])]
+    logs = [np.full((1, 4), np.log(0.01), np.float32), np.full((1, 4), np.log(0.02), np.float32)]
+    expected, variance = bench.cosine_moments(means[0], logs[0], means[1], logs[1])
+    draws = [
+        m + np.exp(0.5 * v) * random.normal(size=(20_000, 4))
+        for m, v in zip(means, logs, strict=True)
+    ]
+    products = np.sum(draws[0] * draws[1], axis=1)
+    norms = np.prod([np.square(d).sum(axis=1).mean() for d in draws])
+    assert float(expected[0, 0]) == pytest.approx(products.mean() / np.sqrt(norms), abs=0.005)
+    assert float(variance[0, 0]) == pytest.approx(products.var() / norms, rel=0.05)
+
+
 def made_up(bench, photos=70):
     """Photos that share a few hidden numbers with their captions."""
     random = np.random.default_rng(3)

@@ -148,7 +148,8 @@ class PhotoFolderSource(PhotosSource):
         for folder, folders, names in os.walk(self.root, onerror=failed):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             below = Path(folder).relative_to(self.root)
-            shown = sorted((below / name for name in names if name[0] != "."), key=_order)
+            shown = [below / name for name in names if name[0] != "."]
+            shown.sort(key=lambda path: (path.stem, path.suffix))
             for _, group in groupby(shown, key=lambda path: path.stem):
                 files = list(group)
                 photos = [path.as_posix() for path in files if _kind(path) in _READ]
@@ -190,10 +191,6 @@ class PhotoFolderSource(PhotosSource):
 
 def _kind(path: PurePath) -> str:
     return path.suffix.lower()
-
-
-def _order(path: PurePath) -> tuple[str, str]:
-    return path.stem, path.suffix
 
 
 def _read(path: Path) -> list[str]:

@@ -129,10 +129,12 @@ def add_run_or_model(parser: argparse.ArgumentParser) -> None:
     _add_model(group)
 
 
-def add_index(parser: argparse.ArgumentParser) -> None:
-    """Adds `--index`, and `--run` for a run that was moved."""
-    add_path(parser, "--index", "FOLDER", "index of the command `index`", required=True)
+def add_index(parser: argparse.ArgumentParser) -> Options:
+    """Adds `--index`, which may get alternatives, and `--run` for a run that was moved."""
+    group = parser.add_mutually_exclusive_group(required=True)
+    add_path(group, "--index", "FOLDER", "index of the command `index`")
     add_path(parser, "--run", "FOLDER", "run of the index, if it was moved since")
+    return group
 
 
 def find_run(arguments: argparse.Namespace) -> Path:

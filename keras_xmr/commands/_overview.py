@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from data_pipelines.errors import UserError
 from keras_xmr.commands import command_names, load_command
 from keras_xmr.config.loader import packaged_configs
-from keras_xmr.program import adapt_help
+from keras_xmr.config.program import adapt_help
 
 _OVERVIEW = """\
 Image-text retrieval with many right answers.

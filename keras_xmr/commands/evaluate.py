@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     config, runs = read_runs(arguments)
     if len(runs) > 1:
-        from keras_xmr.ensemble import evaluate_ensemble
+        from keras_xmr.comparison.ensemble import evaluate_ensemble
 
         evaluate_ensemble(config, runs, arguments.output)
         return
@@ -117,7 +117,7 @@ def _evaluate_scores(arguments: argparse.Namespace) -> None:
         raise ConfigError("--similarity is for embeddings and has no effect on --scores; remove it")
     chosen, judgements = load_rerankers(arguments.rerank), load_judgements(arguments.judgements)
 
-    from keras_xmr import external_scores
+    from keras_xmr.evaluation import external_scores
     from keras_xmr.reranking import build_rerankers
 
     brought = external_scores.ExternalScores(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 
 from keras_xmr.commands._options import add_list
-from keras_xmr.program import adapt_help
+from keras_xmr.config.program import adapt_help
 
 SEVERAL_WORKERS = True
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from data_pipelines.files import check_folder
 from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_path, add_run_or_model, find_run
-from keras_xmr.program import next_commands
+from keras_xmr.config.program import next_commands
 
 if TYPE_CHECKING:
     from keras_xmr.index.build import Report

@@ -21,7 +21,7 @@ from data_pipelines.errors import UserError
 from data_pipelines.tables import on_one_line
 from keras_xmr.commands._options import add_index, add_path
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.program import program
+from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
 
 if TYPE_CHECKING:

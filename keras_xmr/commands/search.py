@@ -8,6 +8,7 @@ examples:
   keras-xmr search --index=INDEX "a dog" --not "a beach" --since=2021-06-01 --html=dogs.html
   keras-xmr search --index=INDEX --image=photo.jpg --json
   keras-xmr search --index=INDEX --queries=queries.txt
+  keras-xmr search --server=http://127.0.0.1:8000 "a dog"   # at once, while `serve` runs
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import json
 import logging
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -27,11 +28,11 @@ from data_pipelines.files import check_folder
 from data_pipelines.sources.text_files import lines_of
 from keras_xmr.commands._options import add_index, add_list, add_path, integer_from, one_of
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.program import program
+from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
 
 if TYPE_CHECKING:
-    from keras_xmr.index import Query
+    from keras_xmr.index import Query, SearchResult
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -39,7 +40,11 @@ _LOGGER = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options."""
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="description of the photos")
-    add_index(parser)
+    add_index(parser).add_argument(
+        "--server",
+        metavar="ADDRESS",
+        help="instead of --index: http://HOST:PORT of `serve`, which has loaded the model",
+    )
     add_list(parser, "--image", "FILE", "photo that they should be similar to", type=Path)
     add_list(parser, "--not", "TEXT", "description of what they should not show", dest="unlike")
     add_path(parser, "--queries", "FILE", "file with one query per line (instead of TEXT)")
@@ -67,10 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Answers the queries."""
     from keras_xmr.index import Filters, PhotoIndex, Searcher
-    from keras_xmr.index.results_page import results_table, write_page
+    from keras_xmr.index.results_page import write_page
 
     if arguments.since and arguments.until and arguments.since > arguments.until:
         raise ConfigError(f"--since={arguments.since} is later than --until={arguments.until}")
+    if arguments.server:
+        _print(_answers_of_server(arguments), arguments.json)
+        return
     if arguments.html and arguments.html.is_dir():
         raise ConfigError(f"--html={arguments.html} is a folder; name a file, such as page.html")
     if arguments.html:
@@ -85,11 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
         (title, searcher.search(query, arguments.results, filters, arguments.rerank))
         for title, query in queries
     ]
-    if arguments.json:
-        results = [{"query": title, **asdict(result)} for title, result in answers]
-        print(json.dumps(results, indent=1, ensure_ascii=False), flush=True)
-    else:
-        print("\n\n".join(results_table(*answer) for answer in answers), flush=True)
+    _print(answers, arguments.json)
     if arguments.html:
         write_page(arguments.html, index, answers)
     if changes := index.changes():
@@ -100,6 +104,50 @@ def run(arguments: argparse.Namespace) -> None:
         if index.backend != "exact":
             command.append(f"--backend={index.backend}")
         _LOGGER.warning("%s To update the index: `%s %s`", changes, program(), shlex.join(command))
+
+
+def _answers_of_server(arguments: argparse.Namespace) -> list[tuple[str, SearchResult]]:
+    """The results of a running server for the queries."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from keras_xmr.http_client import post_json
+    from keras_xmr.index import SearchResult
+
+    address = arguments.server.rstrip("/")
+    if not address.startswith(("http://", "https://")):
+        raise ConfigError(f"--server={address}: use an address such as http://127.0.0.1:8000")
+    needing_index = {"--image": arguments.image, "--html": arguments.html, "--run": arguments.run}
+    for option, value in needing_index.items():
+        if value:
+            raise ConfigError(f"{option} excludes --server; use --index")
+    body = {
+        "count": arguments.results,
+        "folder": arguments.folder or "",
+        "since": arguments.since and arguments.since.isoformat(),
+        "until": arguments.until and arguments.until.isoformat(),
+        "tags": arguments.tag,
+        "rerank": arguments.rerank or "",
+    }
+    answers = []
+    for title, query in _queries(arguments):
+        query.check()
+        parts = {"texts": query.texts, "unlike": query.unlike}
+        answer = post_json(f"{address}/search", body | parts, "the search", timeout=60)
+        try:
+            answers.append((title, TypeAdapter(SearchResult).validate_python(answer)))
+        except ValidationError:
+            raise UserError(f"{address} is not a server of this version of keras_xmr") from None
+    return answers
+
+
+def _print(answers: Sequence[tuple[str, SearchResult]], as_json: bool) -> None:
+    from keras_xmr.index.results_page import results_table
+
+    if as_json:
+        results = [{"query": title, **asdict(result)} for title, result in answers]
+        print(json.dumps(results, indent=1, ensure_ascii=False), flush=True)
+    else:
+        print("\n\n".join(results_table(*answer) for answer in answers), flush=True)
 
 
 def _queries(arguments: argparse.Namespace) -> Iterator[tuple[str, Query]]:

@@ -17,7 +17,7 @@ from data_pipelines.errors import UserError
 from keras_xmr.commands._options import add_path
 from keras_xmr.commands.index import report_lines
 from keras_xmr.config.model_compatibility import is_as_published
-from keras_xmr.program import program
+from keras_xmr.config.program import program
 from keras_xmr.runs.folder import load_run
 
 

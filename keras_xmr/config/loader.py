@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from data_pipelines.plugins import PluginError, add_plugins, remove_plugins
 from keras_xmr.config.messages import cut, nearest
+from keras_xmr.config.program import program
 from keras_xmr.config.registry import FAMILIES, Choice, components, why_not_found
 from keras_xmr.config.run_compatibility import check
 from keras_xmr.config.schema import Config, EvaluationOptions, rebuild
@@ -34,7 +35,6 @@ from keras_xmr.config.yaml_file import (
     split_row,
 )
 from keras_xmr.judgements.extra import JudgementOptions
-from keras_xmr.program import program
 
 _MISSING = object()
 _SHOWN = 20

@@ -22,19 +22,14 @@ PARTS = ("encoder", "pooling", "head", "log_variance")
 """The parts of a tower, which can be frozen or have other learning rates."""
 
 
-def check_run(config: Config) -> Iterator[Mistake]:
-    """Yields the mistakes of the data, the training and the evaluation."""
-    yield from _mixing(config)
-    yield from _data(config)
-    yield from _phases(config)
-    yield from _gradient_caching(config)
-    yield from _compiled(config)
-    yield from _precomputed(config)
-    yield from _precomputed_captions(config)
-    yield from _start(config)
-    yield from _judgements(config)
-    yield from _training_judgements(config)
-    yield from _paper(config)
+def check(config: Config) -> Iterator[Mistake]:
+    """Yields the key and the explanation of every combination that cannot work."""
+    yield from _numbers(config, ())
+    data = _mixing, _data
+    training = _phases, _gradient_caching, _compiled, _precomputed, _precomputed_captions, _start
+    evaluation = _judgements, _training_judgements, _paper
+    for rule in (check_model, *data, *training, *evaluation):
+        yield from rule(config)
 
 
 def _mixing(config: Config) -> Iterator[Mistake]:
@@ -290,15 +285,6 @@ def _paper(config: Config) -> Iterator[Mistake]:
                 )
 
 
-def _unpooled(config: Config) -> list[str]:
-    return [f"{side}.pooling" for side, t in config.model.towers.items() if t.pooling is None]
-
-
-def _without_variance(config: Config) -> list[str]:
-    kinds = zip(("image", "text"), embedding_kinds(config), strict=True)
-    return [f"{side}.log_variance" for side, kind in kinds if kind != "gaussian"]
-
-
 def _is_frozen(side: str, names: tuple[str, ...]) -> bool:
     """Whether a tower is not trained. Its pooling is a part of its head."""
     return side in names or {f"{side}.encoder", f"{side}.head"} <= set(names)
@@ -307,6 +293,9 @@ def _is_frozen(side: str, names: tuple[str, ...]) -> bool:
 def _phases(config: Config) -> Iterator[Mistake]:
     parts = ["matcher", "image", "text"]
     parts += [f"{side}.{part}" for side in ("image", "text") for part in PARTS]
+    unpooled = [f"{side}.pooling" for side, t in config.model.towers.items() if t.pooling is None]
+    kinds = zip(("image", "text"), embedding_kinds(config), strict=True)
+    without_variance = [f"{side}.log_variance" for side, kind in kinds if kind != "gaussian"]
     for number, phase in enumerate(config.train.phases):
         key = ("train", "phases", number)
         for name in (*phase.freeze, *phase.learning_rates):
@@ -316,9 +305,9 @@ def _phases(config: Config) -> Iterator[Mistake]:
                     (*key, where),
                     f"unknown part {cut(repr(name))}. There are: {', '.join(parts)}",
                 )
-            if name in _unpooled(config):
+            if name in unpooled:
                 yield (*key, where), f"the tower of {name!r} has no pooling"
-            if name in _without_variance(config):
+            if name in without_variance:
                 yield (*key, where), f"the head of {name!r} has no log-variance"
         if all(_is_frozen(side, phase.freeze) for side in ("image", "text")):
             yield (*key, "freeze"), "both towers are frozen: nothing is left to train"
@@ -349,13 +338,6 @@ def _phases(config: Config) -> Iterator[Mistake]:
 
 LARGEST = 2**31 - 1
 """The largest whole number of a config."""
-
-
-def check(config: Config) -> Iterator[Mistake]:
-    """Yields the key and the explanation of every combination that cannot work."""
-    yield from _numbers(config, ())
-    yield from check_model(config)
-    yield from check_run(config)
 
 
 def _numbers(value: Any, key: tuple[str | int, ...]) -> Iterator[Mistake]:

@@ -75,17 +75,12 @@ def weight_of(loss: Choice) -> float:
     return loss.weight if "weight" in loss.extra_keys() else 1.0  # type: ignore[attr-defined]
 
 
-def _expand_name(value: Any) -> Any:
-    """Expands the name of a component to its section."""
-    return {"name": value} if isinstance(value, str) else value
+def _written_as(key: str) -> BeforeValidator:
+    """Expands a text, such as the name of a component, to its section with this key."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
-_BY_NAME = BeforeValidator(_expand_name)
-
-
-def _expand_source(value: Any) -> Any:
-    """Expands the source of judgements to their section."""
-    return {"source": value} if isinstance(value, str) else value
+_BY_NAME = _written_as("name")
 
 
 class TowerOptions(Section):
@@ -422,7 +417,7 @@ class EvaluationOptions(Section):
     """Besides the whole split, the mean over this many consecutive folds of it is reported: 5
     on COCO, for "1K test images". 0 for none."""
 
-    judgements: tuple[Annotated[JudgementSection, BeforeValidator(_expand_source)], ...] = ()
+    judgements: tuple[Annotated[JudgementSection, _written_as("source")], ...] = ()
     """Further judgements to measure against, in addition to `data.judgements`, by their source or
     with options: `eccv_caption` or `cxc` on COCO's test split (they need
     `pip install 'keras-xmr[eccv]'`), `experts` or `crowd` on Flickr8K's, or a CSV file with the
@@ -564,12 +559,6 @@ def rebuild() -> None:
     components.cache_clear()
     for family in FAMILIES:
         components(family)
-    for section in (
-        DataOptions,
-        TowerOptions,
-        ModelOptions,
-        TrainOptions,
-        EvaluationOptions,
-        Config,
-    ):
+    sections = (DataOptions, TowerOptions, ModelOptions, TrainOptions, EvaluationOptions, Config)
+    for section in sections:
         section.model_rebuild(force=True)

@@ -123,23 +123,6 @@ def closed_form_sampled(
     return squared_euclidean(mean_1, mean_2) + trace_1 + trace_2
 
 
-def cosine_moments(
-    mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Expected cosines of Gaussians (N, M), and their variances.
-
-    ProbCosine of Baumann et al. 2024: norms are replaced by the roots of their expected squares.
-    """
-    variance_1, variance_2 = ops.exp(log_variance_1), ops.exp(log_variance_2)
-    squares_1, squares_2 = ops.square(mean_1), ops.square(mean_2)
-    norms_1 = ops.sum(squares_1 + variance_1, axis=1)[:, None]
-    norms_2 = ops.sum(squares_2 + variance_2, axis=1)[None, :]
-    variance = ops.matmul(squares_1 + variance_1, ops.transpose(variance_2))
-    variance = variance + ops.matmul(variance_1, ops.transpose(squares_2))
-    norms = norms_1 * norms_2
-    return ops.matmul(mean_1, ops.transpose(mean_2)) / ops.sqrt(norms), variance / norms
-
-
 def mahalanobis_squared(mean_1: Tensor, mean_2: Tensor, log_variance_2: Tensor) -> Tensor:
     """Squared Mahalanobis distance of means (N, D) to Gaussians (M, D), with their variances."""
     center = ops.stop_gradient(ops.mean(mean_2, axis=0, keepdims=True))

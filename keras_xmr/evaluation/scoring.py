@@ -126,16 +126,11 @@ def _score_tile(
     return matcher(matcher.prepare(image, "image"), matcher.prepare(caption, "caption"), **options)
 
 
-def _length(embedding: Arrays) -> int:
-    return len(next(iter(embedding.values())))
-
-
 def _tiles(embedding: Arrays, size: int) -> Iterator[np.ndarray]:
     """The numbers of the items of each tile, in order, or by length where lengths differ."""
-    order = np.arange(_length(embedding))
     values = next(iter(embedding.values()))
-    if isinstance(values, Ragged):
-        order = np.argsort(values.lengths, kind="stable")
+    is_ragged = isinstance(values, Ragged)
+    order = np.argsort(values.lengths, kind="stable") if is_ragged else np.arange(len(values))
     for start in range(0, len(order), size):
         yield order[start : start + size]
 

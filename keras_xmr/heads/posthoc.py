@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_xmr.config.contracts import HeadContract
 from keras_xmr.config.option_types import PositiveFloat, PositiveInt
+from keras_xmr.config.registry import snake_case
 from keras_xmr.heads.base import HeadError, PooledHead
 from keras_xmr.pooling import Pooling, Projection
 
@@ -24,7 +25,7 @@ class Laplace(PooledHead):
     (phi^T A^-1 phi) (B^-1)_dd of number d. Items unlike those of the training have a large
     variance.
     It is computed in closed form at the start of the training (`train.start: cca`), by
-    `keras_xmr.training.laplace`; nothing of it is trained, and no loss moves the mean.
+    `keras_xmr.training.posthoc`; nothing of it is trained, and no loss moves the mean.
 
     The mean is put on the unit sphere, and variances are divided by the square of its norm, which
     leaves the moments of cosines as they are.
@@ -48,10 +49,7 @@ class Laplace(PooledHead):
     ) -> None:
         super().__init__(dimension, pooling, **kwargs)
         self.temperature = temperature
-        if not isinstance(self.pooling, Projection):
-            raise HeadError(
-                "the head laplace is of the matrix of a projection; write pooling: projection"
-            )
+        _check_projection(self)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
@@ -84,7 +82,7 @@ class HeldOutRank(PooledHead):
     predicts the logarithm of the rank of the annotated item. Ranks of the training split itself
     would all be 1, so they are those of items that are held out: `train.start: cca` sets the
     function by CCA of the other folds and ridge regression, in closed form
-    (`keras_xmr.training.held_out_ranks`). No loss moves it; losses train the point.
+    (`keras_xmr.training.posthoc`). No loss moves it; losses train the point.
 
     Args:
         dimension: D.
@@ -110,10 +108,7 @@ class HeldOutRank(PooledHead):
         if folds < 2:
             raise HeadError("folds: nothing is held out with a single one; write 2 or more")
         self.folds = folds
-        if not isinstance(self.pooling, Projection):
-            raise HeadError(
-                "the head held_out_rank reads standardised features; write pooling: projection"
-            )
+        _check_projection(self)
 
     def build(self, features_shape: tuple[Any, ...]) -> None:
         super().build(features_shape)
@@ -131,3 +126,9 @@ class HeldOutRank(PooledHead):
         """Sets the linear function of the standardised features: slope (F,) and intercept."""
         self.slope.assign(slope)
         self.intercept.assign(intercept)
+
+
+def _check_projection(head: PooledHead) -> None:
+    if not isinstance(head.pooling, Projection):
+        name = snake_case(type(head).__name__)
+        raise HeadError(f"the head {name} reads standardised features; write pooling: projection")

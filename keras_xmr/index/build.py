@@ -25,6 +25,7 @@ from data_pipelines.files import (
 from data_pipelines.locks import locked
 from data_pipelines.progress import Progress
 from data_pipelines.source_changes import data_change
+from keras_xmr.config.program import update_hint
 from keras_xmr.index.augmentations import AUGMENTATIONS
 from keras_xmr.index.backends import Backend, DamagedError, backend_class
 from keras_xmr.index.calibration import calibrate_run, example_caption, has_validation
@@ -49,7 +50,6 @@ from keras_xmr.index.photos import (
     read_tags,
 )
 from keras_xmr.index.run_model import RunModel
-from keras_xmr.program import update_hint
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -191,14 +191,14 @@ def _sentences(captions: Arrays) -> np.ndarray:
 
 def embed_reference(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of photos of the training split, drawn with a seed."""
-    images = _draw(len(records.split("train")), REFERENCE)
-    return _embed_images(model, records, "train", images, "  embedding the reference")
+    images = draw(len(records.split("train")), REFERENCE)
+    return embed_split_images(model, records, "train", images)
 
 
 def embed_stored_captions(model: RunModel, records: Records) -> dict[str, np.ndarray]:
     """Embeddings of captions of the training split, drawn with a seed."""
     train = records.split("train")
-    return _embed_captions(model, train, _draw(train.num_captions, CAPTIONS))
+    return _embed_captions(model, train, draw(train.num_captions, CAPTIONS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +233,7 @@ class SplitQueries:
     ) -> SplitQueries:
         """Embeds a split, or a part of a large one; `embedded` has its embeddings, if known."""
         part: SplitRecords = records.split(split)
-        images = _draw(len(part), _MOST)
+        images = draw(len(part), _MOST)
         captions = np.flatnonzero(np.isin(part.caption_image, images))
         known = ground_truth(records, part, model.config.data.judgements)
         truth = known.extra.get("truth", known.judgements)
@@ -244,8 +244,7 @@ class SplitQueries:
         if embedded is not None:
             photos, texts = select(embedded.images, images), select(embedded.captions, captions)
         else:
-            doing = f"  embedding photos of {split}"
-            photos = _embed_images(model, records, split, images, doing)
+            photos = embed_split_images(model, records, split, images)
             texts = _embed_captions(model, part, captions)
         groups = np.searchsorted(images, part.caption_image[captions])
         return cls(photos, texts, right, annotated, groups, words, "truth" in known.extra)
@@ -269,24 +268,19 @@ def _is_informative(queries: SplitQueries, scores: np.ndarray) -> bool:
     return bins(sigma, hit, independent=len(np.unique(queries.groups))).is_informative
 
 
-def _draw(count: int, most: int) -> np.ndarray:
+def draw(count: int, most: int) -> np.ndarray:
     """All numbers below a count, or `most` of them drawn with a seed, ascending."""
     return np.sort(np.random.default_rng(0).permutation(count)[:most])
 
 
-def _embed_images(
-    model: RunModel, records: Records, split: str, images: np.ndarray, description: str
+def embed_split_images(
+    model: RunModel, records: Records, split: Any, images: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    part = records.split(split)  # type: ignore[arg-type]
-    return embed_in_batches(
-        partial(model.embed_records, part), images, model, description, "photos"
-    )
-
-
-def embed_split_images(model: RunModel, records: Records, split: str) -> dict[str, np.ndarray]:
-    """Embeddings of all photos of a split."""
-    images = np.arange(len(records.split(split)))  # type: ignore[arg-type]
-    return _embed_images(model, records, split, images, f"  embedding photos of {split}")
+    """Embeddings of photos of a split, by their numbers there; default all of them."""
+    part = records.split(split)
+    images = np.arange(len(part)) if images is None else images
+    embed, doing = partial(model.embed_records, part), f"  embedding photos of {split}"
+    return embed_in_batches(embed, images, model, doing, "photos")
 
 
 def _embed_captions(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import os
@@ -22,6 +21,7 @@ from data_pipelines.json_entries import is_text
 from data_pipelines.pixels import naming, open_image, orientation, pixels_of
 from data_pipelines.sources import UnreadableError
 from data_pipelines.sources.base import PHOTO_SUFFIXES, file_bytes, inside
+from keras_xmr.judgements.reading import read_rows
 
 _EXIF, _TAKEN = 0x8769, 0x9003
 
@@ -200,20 +200,12 @@ def read_tags(path: Path) -> dict[str, list[str]]:
             may have several, separated by `;`.
 
     Raises:
-        UserError: If it cannot be read, or lacks a column.
+        JudgementsError: If it cannot be read, lacks a column, or a row has other fields.
     """
     tags_by_image: dict[str, set[str]] = {}
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, strict=True)
-            if missing := {"image", "tag"} - set(rows.fieldnames or ()):
-                raise UserError(f"{path} has no column {min(missing)!r}: line 1 must be image,tag")
-            for row in rows:
-                tags = (tag.strip() for tag in (row["tag"] or "").split(";"))
-                tags_by_image.setdefault(row["image"].strip(), set()).update(t for t in tags if t)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path} cannot be read: {why}") from None
+    for _, row in read_rows(path, ("image", "tag"), "image,tag"):
+        tags = (tag.strip() for tag in row["tag"].split(";"))
+        tags_by_image.setdefault(row["image"].strip(), set()).update(t for t in tags if t)
     return {image: sorted(tags) for image, tags in sorted(tags_by_image.items())}
 
 

@@ -219,11 +219,7 @@ class Searcher:
 
     def _is_short(self, scored: _Scored) -> bool:
         """Whether more candidates are needed."""
-        sets = self.index.answer_sets
-        in_answer = sets is not None and scored.is_one_text and len(scored.ids) > 0
-        return scored.certified is False or (
-            in_answer and sets is not None and bool(scored.standard[-1] >= sets.cutoff)
-        )
+        return scored.certified is False or 0 < len(scored.ids) == self._set_size(scored)
 
     def _parts(self, query: Query) -> dict[str, np.ndarray]:
         """The embeddings of all parts of a query; texts not to match are last."""

@@ -11,7 +11,7 @@ import numpy as np
 from data_pipelines.errors import UserError
 from data_pipelines.records import Records
 from keras_xmr.evaluation.results import EmbeddedSplit
-from keras_xmr.index.calibration import embed_in_batches, measure_coverage
+from keras_xmr.index.calibration import draw, embed_in_batches, measure_coverage
 from keras_xmr.index.run_model import RunModel
 from keras_xmr.model.retriever import Retriever
 from keras_xmr.uncertainty.mixtures import mix_images
@@ -48,7 +48,7 @@ def probe(
     again.image_tower, again.text_tower = model.image_tower, model.text_tower
     again.matcher = model.matcher
     plain = records.without_features().split(split)
-    images, captions = _draw(len(plain)), _draw(plain.num_captions)
+    images, captions = draw(len(plain), ITEMS), draw(plain.num_captions, ITEMS)
     whole_images = whole_captions = None
     if embedded is not None:
         whole_images = select(embedded.images, images)
@@ -78,7 +78,3 @@ class _InBatches:
 
     def embed_texts(self, texts: Sequence[str]) -> Mapping[str, np.ndarray]:
         return embed_in_batches(self._model.embed_texts, texts, self._model)
-
-
-def _draw(count: int) -> np.ndarray:
-    return np.sort(np.random.default_rng(0).permutation(count)[:ITEMS])

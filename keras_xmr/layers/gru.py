@@ -137,18 +137,24 @@ def _states(
 
     @tf.custom_gradient
     def run(inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor) -> Any:
-        states = _forward(inputs, initial, recurrent, bias, packing)
+        states, products = _forward(inputs, initial, recurrent, bias, packing)
         return states, lambda upstream: _backward(
-            tf.convert_to_tensor(upstream), states, inputs, recurrent, bias, packing
+            tf.convert_to_tensor(upstream), states, inputs, products, recurrent, packing
         )
 
     return run(inputs, initial, recurrent, bias)
 
 
-def _gates(inputs: Tensor, state: Tensor, recurrent: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
-    """Update gate, reset gate, new state, and the factor of the reset gate."""
-    sizes = [2 * state.shape[-1], state.shape[-1]]
-    to_gates, remembered = tf.split(tf.matmul(state, recurrent) + bias, sizes, axis=1)
+def _gates(inputs: Tensor, products: Tensor) -> tuple[Tensor, ...]:
+    """Update gate, reset gate, new state, and the factor of the reset gate.
+
+    Args:
+        inputs: Products (..., 3 units) of the inputs.
+        products: Those of the states before, with the recurrent bias.
+    """
+    units = products.shape[-1] // 3
+    sizes = [2 * units, units]
+    to_gates, remembered = tf.split(products, sizes, axis=1)
     of_gates, of_new = tf.split(inputs, sizes, axis=1)
     update, reset = tf.split(tf.sigmoid(of_gates + to_gates), 2, axis=1)
     return update, reset, tf.tanh(of_new + reset * remembered), remembered
@@ -166,33 +172,40 @@ def _split_steps(values: Tensor, counts: Tensor) -> tf.TensorArray:
 
 def _forward(
     inputs: Tensor, initial: Tensor, recurrent: Tensor, bias: Tensor, packing: _Packing
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    """The states, and the products of those before, which the gradient would compute again."""
     steps, units = tf.size(packing.counts), initial.shape[-1]
     by_step = _split_steps(inputs, packing.counts)
 
-    def step(t: Tensor, state: Tensor, kept: tf.TensorArray) -> tuple[Any, ...]:
+    def step(
+        t: Tensor, state: Tensor, states: tf.TensorArray, products: tf.TensorArray
+    ) -> tuple[Any, ...]:
         step_inputs = by_step.read(t)
         state = state[: tf.shape(step_inputs)[0]]
-        update, _, new, _ = _gates(step_inputs, state, recurrent, bias)
+        product = tf.matmul(state, recurrent) + bias
+        update, _, new, _ = _gates(step_inputs, product)
         state = new + update * (state - new)
-        return t + 1, state, kept.write(t + 1, state)
+        return t + 1, state, states.write(t + 1, state), products.write(t, product)
 
-    kept = _blocks(initial.dtype, units, steps + 1).write(0, initial)
-    _, _, kept = tf.while_loop(
+    states = _blocks(initial.dtype, units, steps + 1).write(0, initial)
+    _, _, states, products = tf.while_loop(
         lambda t, *_: t < steps,
         step,
-        (0, initial, kept),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None),
+        (0, initial, states, _blocks(initial.dtype, 3 * units, steps)),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, units]), None, None),
     )
-    return tf.ensure_shape(kept.concat(), [None, units])
+    return (
+        tf.ensure_shape(states.concat(), [None, units]),
+        tf.ensure_shape(products.concat(), [None, 3 * units]),
+    )
 
 
 def _backward(
     upstream: Tensor,
     states: Tensor,
     inputs: Tensor,
+    products: Tensor,
     recurrent: Tensor,
-    bias: Tensor,
     packing: _Packing,
 ) -> tuple[Tensor, ...]:
     """Gradients of inputs, initial state, recurrent kernel and bias."""
@@ -200,7 +213,7 @@ def _backward(
     sequences = tf.shape(packing.order)[0]
     upstream = tf.ensure_shape(upstream, [None, units])
     before = tf.gather(states, packing.before)
-    update, reset, new, remembered = _gates(inputs, before, recurrent, bias)
+    update, reset, new, remembered = _gates(inputs, products)
     # Factors from the gradient of a state to that of the products of its step.
     to_new = (1 - update) * (1 - new**2)
     to_product = tf.concat(

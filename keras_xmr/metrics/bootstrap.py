@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import ndtri, stdtrit
 
 RESAMPLES = 10_000
@@ -250,6 +249,8 @@ class Estimate:
 
         def beyond(log_alpha: float) -> float:
             return self.half_width(float(np.exp(log_alpha))) - abs(self.value)
+
+        from scipy.optimize import brentq  # Takes as long as the rest, and no query needs it.
 
         least, most = np.log(1e-12), np.log(1 - 1e-12)
         if beyond(least) <= 0:

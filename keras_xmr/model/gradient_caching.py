@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_xmr.embeddings.kinds import Embedding
 from keras_xmr.errors import ArgumentError
-from keras_xmr.keras_compat import all_layers
+from keras_xmr.layers.keras_compat import all_layers
 
 Tensor = Any
 

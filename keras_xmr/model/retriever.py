@@ -42,6 +42,9 @@ Tensor = Any
 
 GRADIENT = "gradient_norm"
 
+_PARTS = ("image_tower", "text_tower", "matcher", "objective")
+_OPTIONS = ("name", "judgements", "clip_norm", "seed", "gradient_caching")
+
 
 @keras.saving.register_keras_serializable(package="keras_xmr")
 class Retriever(StepLogs):
@@ -445,40 +448,19 @@ class Retriever(StepLogs):
         It shares its weights with this one.
         """
         with self.distribute_strategy.scope():
-            twin = Retriever(
-                self.image_tower,
-                self.text_tower,
-                self.matcher,
-                self.objective,
-                judgements=self.judgements,
-                clip_norm=self.clip_norm,
-                seed=self.seed,
-                gradient_caching=self.gradient_caching,
-                name=self.name,
-            )
+            twin = Retriever(**{name: getattr(self, name) for name in (*_PARTS, *_OPTIONS)})
             twin.global_step.assign(self.global_step)
         return twin
 
     def get_config(self) -> dict[str, Any]:
-        parts = {
-            "image_tower": self.image_tower,
-            "text_tower": self.text_tower,
-            "matcher": self.matcher,
-            "objective": self.objective,
-        }
-        return {
-            "name": self.name,
-            "judgements": self.judgements,
-            "clip_norm": self.clip_norm,
-            "seed": self.seed,
-            "gradient_caching": self.gradient_caching,
-        } | {name: keras.saving.serialize_keras_object(part) for name, part in parts.items()}
+        parts = {n: keras.saving.serialize_keras_object(getattr(self, n)) for n in _PARTS}
+        return {name: getattr(self, name) for name in _OPTIONS} | parts
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Retriever:
         parts = {
             name: keras.saving.deserialize_keras_object(config.pop(name), custom_objects)
-            for name in ("image_tower", "text_tower", "matcher", "objective")
+            for name in _PARTS
         }
         return cls(**parts, **config)
 

@@ -10,8 +10,8 @@ import keras
 from keras_xmr.config.registry import build
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import EncoderError, InputSpec
-from keras_xmr.keras_compat import all_layers
 from keras_xmr.layers import region_mask
+from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.pooling import Pooling
 
 

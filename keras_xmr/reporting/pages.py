@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -31,18 +30,6 @@ TEMPLATES.globals |= {"policy": Markup(POLICY), "wide": Markup(WIDE)}
 def render(template: str, **values: Any) -> bytes:
     """The page of a template, in UTF-8."""
     return TEMPLATES.get_template(template).render(values).encode("utf-8")
-
-
-def page(title: str, parts: Iterable[str], style: str = "") -> str:
-    """A page of parts that are HTML already.
-
-    Args:
-        title: Its title, as plain text.
-        parts: Its content, as HTML.
-        style: CSS in addition to that of all pages.
-    """
-    values = {"title": title, "parts": map(Markup, parts), "style": Markup(style)}
-    return TEMPLATES.get_template("page.html").render(values)
 
 
 def joined(table: Table) -> Table:

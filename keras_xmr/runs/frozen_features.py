@@ -173,6 +173,7 @@ class ImageEncoder:
 
     Attributes:
         folder: The folder of the features; encoders with other weights have another.
+        encode: The encoder as a graph, from pixels to float32 features.
 
     Raises:
         EncoderError: If its features have a mask, and cannot be stored.
@@ -191,7 +192,7 @@ class ImageEncoder:
         depends = {"shards": shards, **config.data.image.seen}
         digest = _digest(config, "image", depends, self._encoder)
         self.folder = records.folder / FEATURES / digest
-        self._encode = tf.function(
+        self.encode = tf.function(
             lambda pixels, training=False: tf.cast(
                 self._encoder(pixels, training=training), tf.float32
             ),
@@ -208,7 +209,7 @@ class ImageEncoder:
         split = self._records.split("train")
         with split.naming_damage():
             pixels = next(iter(image_batches(split, self._config.data.image, 2)))
-        _check_constant(self._config, "image", self._encoder, partial(self._encode, pixels))
+        _check_constant(self._config, "image", self._encoder, partial(self.encode, pixels))
 
     def write(self, splits: Sequence[Split]) -> Records:
         """Computes the missing features of some splits; returns all that exist."""
@@ -218,7 +219,7 @@ class ImageEncoder:
             self._records,
             splits,
             self.folder,
-            lambda pixels: self._encode(pixels).numpy(),
+            lambda pixels: self.encode(pixels).numpy(),
             shape,
             self._config.data.image,
             self._config.evaluation.batch_size,
@@ -236,6 +237,7 @@ class CaptionEncoder:
 
     Attributes:
         folder: The folder of the features; encoders with other weights have another.
+        encode: The encoder as a graph, from word ids to float32 features and their mask.
     """
 
     def __init__(
@@ -249,7 +251,7 @@ class CaptionEncoder:
         }
         digest = _digest(config, "text", depends, self._encoder)
         self.folder = records.folder / CAPTION_FEATURES / digest
-        self._encode = tf.function(
+        self.encode = tf.function(
             lambda ids, training=False: _with_mask(self._encoder(ids, training=training)),
             reduce_retracing=True,
             autograph=False,
@@ -267,7 +269,7 @@ class CaptionEncoder:
             self._config,
             "text",
             self._encoder,
-            lambda training=False: self._encode(ids, training=training)[0],
+            lambda training=False: self.encode(ids, training=training)[0],
         )
 
     def missing(self, splits: Sequence[Split]) -> dict[str, Strings]:
@@ -287,7 +289,7 @@ class CaptionEncoder:
         batch_size = self._config.evaluation.batch_size
         with Progress("computing caption features", len(texts), "captions") as bar:
             for ids in caption_batches(texts, self._tokenizer, batch_size):
-                features, mask = self._encode(ids)
+                features, mask = self.encode(ids)
                 yield features.numpy(), mask.numpy()
                 bar.update(len(ids))
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from PIL import Image
+
 from data_pipelines.errors import UserError
 from data_pipelines.sources import UnreadableError
 from keras_xmr.config.model_compatibility import attends, further_matchers
 from keras_xmr.index import Filters, Photo, PhotoIndex, Searcher, SearchResult
+from keras_xmr.reporting.heat import named_maps, overlay
 from keras_xmr.runs.folder import load_run
-from keras_xmr.server.attention_images import render_attention
 from keras_xmr.server.batching import BatchingEmbedder
 from keras_xmr.server.errors import NotFoundError
 from keras_xmr.server.prometheus import ServerMetrics
@@ -329,3 +333,24 @@ def _rows(embedding: dict[str, Any]) -> list[dict[str, Any]]:
     """The embedding of each item, as lists."""
     lists = {name: array.tolist() for name, array in embedding.items()}
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+_LEAST = 288
+
+
+def render_attention(pixels: np.ndarray, maps: Mapping[str, np.ndarray]) -> dict[str, bytes]:
+    """Renders a photo under each attention map, as JPEG files by the names of the maps.
+
+    Args:
+        pixels: Its pixels, uint8 (size, size, 3); small ones are enlarged.
+        maps: Maps (K, n, n) by name.
+    """
+    side = max(_LEAST, len(pixels))
+    seen = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC))
+    return {name: _jpeg(overlay(seen, weights)) for name, weights in named_maps(maps).items()}
+
+
+def _jpeg(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=85)
+    return buffer.getvalue()

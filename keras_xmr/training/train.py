@@ -19,9 +19,10 @@ from data_pipelines.samplers import SAMPLERS, Sampler
 from data_pipelines.text import Tokenizer
 from keras_xmr.config.registry import components
 from keras_xmr.config.schema import Config, PhaseOptions, RelevanceOptions
-from keras_xmr.evaluation import Evaluation, evaluate_split
-from keras_xmr.keras_compat import all_layers
+from keras_xmr.evaluation.evaluate import evaluate_split
+from keras_xmr.evaluation.results import Evaluation
 from keras_xmr.layers import BagOfWords
+from keras_xmr.layers.keras_compat import all_layers
 from keras_xmr.model.build import build_model
 from keras_xmr.model.gradient_caching import check_towers
 from keras_xmr.model.retriever import Retriever

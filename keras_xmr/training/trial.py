@@ -210,16 +210,12 @@ def _sentences(cls: type, what: str, *inputs: Mapping[str, Any]) -> Iterator[Non
         raise
     except Exception as error:
         text = (str(error).strip().splitlines() or [""])[0]
-        keys = "; ".join(f"{name} {', '.join(sorted(one))}" for name, one in _given(inputs))
+        named = zip(("image", "caption", "relations"), inputs, strict=False)
+        keys = "; ".join(f"{name} with {', '.join(sorted(one))}" for name, one in named)
         raise PartError(
             f"{_name(cls)}: {what} raised {type(error).__name__}: {text}{_line_of(cls, error)}"
             + (f". It was given {keys}" if keys else "")
         ) from error
-
-
-def _given(inputs: tuple[Mapping[str, Any], ...]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    names = ("image with", "caption with", "relations with")
-    yield from zip(names, inputs, strict=False)
 
 
 def _line_of(cls: type, error: Exception) -> str:

@@ -14,7 +14,7 @@ import keras
 
 from keras_xmr.encoders.pretrained.transformers import TwoTowers
 from keras_xmr.encoders.pretrained.weights import WeightsError, differences, load_weights, whole
-from keras_xmr.keras_compat import all_layers, preset_loader
+from keras_xmr.layers.keras_compat import all_layers, preset_loader
 
 if TYPE_CHECKING:
     import keras_hub

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from data_pipelines.errors import UserError
 from data_pipelines.text import Tokenizer
-from keras_xmr.keras_compat import with_sentencepiece_inside
+from keras_xmr.layers.keras_compat import with_sentencepiece_inside
 
 if TYPE_CHECKING:
     import keras_hub

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import safetensors.numpy
 
-from keras_xmr.keras_compat import preset_file
+from keras_xmr.layers.keras_compat import preset_file
 
 if TYPE_CHECKING:
     import keras_hub

@@ -19,12 +19,13 @@ from finished_runs import finished_run
 from data_pipelines.errors import UserError
 from data_pipelines.files import atomic_write, check_folder
 from data_pipelines.resources import disk_error_message
-from keras_xmr import cli, external_scores
+from keras_xmr import cli
 from keras_xmr.commands._steps import do
+from keras_xmr.comparison.ensemble import _claim
 from keras_xmr.comparison.runs import compare
 from keras_xmr.config.loader import ConfigError, find_config, load_config
 from keras_xmr.config.schema import RelevanceOptions
-from keras_xmr.ensemble import _claim
+from keras_xmr.evaluation import external_scores
 from keras_xmr.evaluation.files import _save_array
 from keras_xmr.export import export_keras
 from keras_xmr.relevance.write import write_file_relevance

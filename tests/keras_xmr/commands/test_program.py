@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from data_pipelines import documentation
-from keras_xmr import program
-from keras_xmr.program import adapt_help
+from keras_xmr.config import program
+from keras_xmr.config.program import adapt_help
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = f"#!{sys.executable}\nfrom keras_xmr.cli import main\nmain()\n"

@@ -24,13 +24,12 @@ from tiny_runs import RECURRENT, copy_of
 from data_pipelines.errors import UserError
 from data_pipelines.prepare import prepare
 from keras_xmr import cli
-from keras_xmr.comparison import execute
 from keras_xmr.comparison.pairs import compare_pairs, wins
 from keras_xmr.comparison.plan import plan_runs
 from keras_xmr.comparison.report import Comparison
 from keras_xmr.comparison.resampling import required_resamples, resample
 from keras_xmr.comparison.results import ComparisonError, read_runs
-from keras_xmr.comparison.runs import compare
+from keras_xmr.comparison.runs import _run, compare
 from keras_xmr.comparison.summary_tables import Figure, summary_tables
 from keras_xmr.config.loader import ConfigError, dump_config, load_config
 from keras_xmr.evaluation.files import read_figures_file
@@ -472,7 +471,7 @@ def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
     plan = ["scenes_pcme"], [0, 1, 2], overrides
     command = Command(tmp_path, ("train", "scenes_pcme-seed1"))
-    monkeypatch.setattr(execute, "_run", command)
+    monkeypatch.setattr("keras_xmr.comparison.runs._run", command)
     with pytest.raises(UserError, match=r"1 of 3 runs failed(.|\n)*seed1: `train` ended"):
         compare(plan_runs(*plan), [])
     names = [f"scenes_pcme-seed{seed}" for seed in range(3)]
@@ -488,7 +487,7 @@ def test_only_what_is_missing_is_done(tmp_path, monkeypatch):
     assert rows[0]["runs"] == "2"
 
     command = Command(tmp_path)
-    monkeypatch.setattr(execute, "_run", command)
+    monkeypatch.setattr("keras_xmr.comparison.runs._run", command)
     compare(plan_runs(*plan), [])
     assert command.started == [("train", names[1]), ("evaluate", names[1])]
 
@@ -506,7 +505,7 @@ def test_a_comparison_that_is_told_to_end_ends_its_run_first(tmp_path):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # This process is to outlive a failure.
     try:
         with pytest.raises(SystemExit) as ended:
-            execute._run([sys.executable, "-c", script, str(tmp_path / "ended")])
+            _run([sys.executable, "-c", script, str(tmp_path / "ended")])
         assert ended.value.code == 128 + signal.SIGTERM
         assert (tmp_path / "ended").exists()
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
@@ -531,7 +530,7 @@ def test_a_comparison_that_is_interrupted_ends_its_run_first(interruptible):
     )
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        execute._run([sys.executable, "-c", script])
+        _run([sys.executable, "-c", script])
     assert time.monotonic() - begin < 30
 
 
@@ -539,7 +538,7 @@ def test_records_that_cannot_be_written_fail_all_their_runs(tmp_path, monkeypatc
     overrides = [f"output={tmp_path}", f"data.records={tmp_path / 'records'}"]
     runs = plan_runs(["scenes_vse*"], [0, 1], overrides)
     command = Command(tmp_path, ("prepare", "scenes_vse0-seed0"))
-    monkeypatch.setattr(execute, "_run", command)
+    monkeypatch.setattr("keras_xmr.comparison.runs._run", command)
     with pytest.raises(UserError, match="4 of 4 runs failed"):
         compare(runs, [])
     assert command.started == [("prepare", "scenes_vse0-seed0")]
@@ -554,7 +553,7 @@ def test_other_test_sets_are_seen_before_the_training(tmp_path, monkeypatch):
         (tmp_path / f"{name}.yaml").write_text(dump_config(config))
         runs += plan_runs([str(tmp_path / f"{name}.yaml")], [0])
     command = Command(tmp_path)
-    monkeypatch.setattr(execute, "_run", command)
+    monkeypatch.setattr("keras_xmr.comparison.runs._run", command)
     with pytest.raises(ComparisonError, match=r"few-seed0 and many-seed0(.|\n)*test/000004"):
         compare(runs, [])
     assert not command.started
@@ -618,7 +617,7 @@ def test_from_a_config_and_a_run_to_a_report(tmp_path, trained, monkeypatch, cap
         return 0
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(execute, "_run", in_this_process)
+    monkeypatch.setattr("keras_xmr.comparison.runs._run", in_this_process)
     cli.main(["main.py", *arguments])
     said = capsys.readouterr().err
     assert "[1/1] first-seed0" in said

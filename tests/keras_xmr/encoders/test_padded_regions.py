@@ -12,8 +12,8 @@ from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config.schema import TowerOptions
 from keras_xmr.encoders import InputSpec
-from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.embed import embed_batches
+from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.layers import MaskedBatchNormalization
 from keras_xmr.matchers import SAF, SGR, SGRAF

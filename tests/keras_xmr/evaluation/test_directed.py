@@ -11,7 +11,8 @@ from folds import evaluate_folds
 
 from keras_xmr import matchers
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.evaluation import evaluate_split, score_matrices, score_matrix
+from keras_xmr.evaluation.evaluate import evaluate_split
+from keras_xmr.evaluation.scoring import score_matrices, score_matrix
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores
 from keras_xmr.pipeline import Run

@@ -18,10 +18,12 @@ from data_pipelines.records import Records
 from data_pipelines.shards import RecordsError
 from data_pipelines.tables import table
 from keras_xmr import matchers
-from keras_xmr.evaluation import embed_split, evaluate_split, score_matrix
 from keras_xmr.evaluation.curves import set_similarity
-from keras_xmr.external_scores import ExternalScores
-from keras_xmr.external_scores import run as run_external_scores
+from keras_xmr.evaluation.embed import embed_split
+from keras_xmr.evaluation.evaluate import evaluate_split
+from keras_xmr.evaluation.external_scores import ExternalScores
+from keras_xmr.evaluation.external_scores import run as run_external_scores
+from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.pipeline import Run
 from keras_xmr.reporting.result_tables import result_tables
 from keras_xmr.uncertainty.sigma import bins, rank_correlation

@@ -288,7 +288,7 @@ def test_what_is_next_stands_only_where_it_works(monkeypatch):
     run = Run(load_config(find_config("scenes_pcme")))
     for installed in (True, False):
         monkeypatch.setattr(
-            "keras_xmr.program.find_spec", lambda name, found=installed: found or None
+            "keras_xmr.config.program.find_spec", lambda name, found=installed: found or None
         )
         *_, before, last = run._what_next().splitlines()
         assert ("pip install 'keras-xmr[serve]'" in before) is not installed

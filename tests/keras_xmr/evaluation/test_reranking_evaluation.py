@@ -12,7 +12,7 @@ import yaml
 from tiny_runs import copy_of
 
 from keras_xmr.config.loader import ConfigError
-from keras_xmr.evaluation import evaluate_split
+from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.tuning import search_scales
 from keras_xmr.judgements import Judgements
 from keras_xmr.metrics import ScoreMatrices, evaluate_scores

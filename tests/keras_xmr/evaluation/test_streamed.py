@@ -16,10 +16,12 @@ from keras_xmr import matchers
 from keras_xmr.cli import main
 from keras_xmr.config.contracts import MatcherContract
 from keras_xmr.config.schema import EvaluationOptions
-from keras_xmr.evaluation import evaluate_split, score_tiles, scoring
+from keras_xmr.evaluation import scoring
 from keras_xmr.evaluation.embed import join
+from keras_xmr.evaluation.evaluate import evaluate_split
 from keras_xmr.evaluation.files import read_figures_file
 from keras_xmr.evaluation.plan import check_time, fits_in_memory
+from keras_xmr.evaluation.scoring import score_tiles
 from keras_xmr.judgements import GroundTruth, Judgements
 from keras_xmr.metrics import ScoreMatrices, ScoreTiles, measure
 

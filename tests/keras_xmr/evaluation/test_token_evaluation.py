@@ -10,8 +10,8 @@ import token_models
 from data_pipelines.options import ImageOptions
 from data_pipelines.text import SPECIAL, WordTokenizer
 from keras_xmr.config.loader import ConfigError, find_config, load_config
-from keras_xmr.evaluation import score_matrix
 from keras_xmr.evaluation.embed import _GRAPHS, Ragged, embed_batches, embed_captions
+from keras_xmr.evaluation.scoring import score_matrix
 from keras_xmr.export.saved_model import export_saved_model
 from keras_xmr.matchers import SAF, SGRAF
 

@@ -13,9 +13,10 @@ from data_pipelines.errors import UserError
 from data_pipelines.records import parse
 from keras_xmr.config.loader import find_config, load_config
 from keras_xmr.config.registry import components
-from keras_xmr.evaluation import embed_split, score_matrices
 from keras_xmr.evaluation.attention import compute_attention
+from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.evaluation.evaluate import further_matcher
+from keras_xmr.evaluation.scoring import score_matrices
 from keras_xmr.index import PhotoIndex, Query, Searcher, verdict
 from keras_xmr.index.build import build_index
 from keras_xmr.index.calibration import ScoredSplit, calibrate_split, coverage

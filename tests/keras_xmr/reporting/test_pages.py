@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from keras_xmr.reporting.metric_tables import best_cell
-from keras_xmr.reporting.pages import TEMPLATES, joined, page
+from keras_xmr.reporting.pages import TEMPLATES, joined, render
 from keras_xmr.reporting.table import Table
 
 PARTS = TEMPLATES.get_template("parts.html").module
@@ -50,7 +50,7 @@ def test_all_text_is_escaped():
 
 
 def test_a_page_follows_the_scheme_of_the_system():
-    found = page("title", ["content"])
+    found = render("page.html", title="title").decode()
     assert "@media (prefers-color-scheme: dark)" in found
     assert "#fff;" not in found.partition("@media")[2], "a colour of the light scheme alone"
 

@@ -13,7 +13,7 @@ from keras_xmr.audit.audit import _write_candidates
 from keras_xmr.audit.candidates import Candidates, Vote
 from keras_xmr.comparison.pairs import Win
 from keras_xmr.comparison.report import _win_rows
-from keras_xmr.reporting.pages import page
+from keras_xmr.reporting.pages import render
 from keras_xmr.reporting.table import to_csv
 
 FORMULAS = ["=1+1", "+1-1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1"]
@@ -51,7 +51,7 @@ def test_candidates_hold_no_formula(tmp_path):
 
 
 def test_pages_load_nothing():
-    head = page("<script>", []).partition("<title>")[0]
+    head = render("page.html", title="<script>").decode().partition("<title>")[0]
     assert "Content-Security-Policy" in head
     assert "default-src 'none'" in head
     assert "script-src" not in head

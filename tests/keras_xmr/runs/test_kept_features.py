@@ -18,8 +18,8 @@ from datasets import encoded
 from PIL import Image
 
 from keras_xmr.encoders import SmallCNN, WordEmbedding
-from keras_xmr.evaluation import embed_split
 from keras_xmr.evaluation.baselines import LINEAR, add_baselines
+from keras_xmr.evaluation.embed import embed_split
 from keras_xmr.index.calibration import calibrate_run
 from keras_xmr.index.photo_embedding import embed_folder
 from keras_xmr.index.run_model import RunModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import command_line
@@ -21,6 +23,7 @@ from small_index import StubEmbedder, small_index
 
 from data_pipelines.errors import UserError
 from keras_xmr.commands import serve as serve_command
+from keras_xmr.index import PhotoIndex, Query, Searcher
 from keras_xmr.server.process import is_loopback, listen, page_address, serve
 from keras_xmr.server.service import Service
 from keras_xmr.server.settings import Settings
@@ -73,6 +76,33 @@ def test_sigterm_lets_it_answer_what_was_asked(index):
         assert (process.returncode, output, errors) == (0, "False\n", "")
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
+
+
+@pytest.mark.slow
+def test_a_search_by_the_command_line_asks_a_running_server_without_tensorflow(index):
+    script = """
+import sys
+from keras_xmr.cli import main
+main()
+assert "tensorflow" not in sys.modules and "keras" not in sys.modules
+"""
+
+    def search(*words):
+        command = [sys.executable, "-c", script, "search", f"--server={url}", *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+    with stub_server(index, 0) as (_, url):
+        found = search("red", "--not=blue", "--results=3", "--json")
+        assert found.returncode == 0, found.stderr
+        query = Query(texts=("red",), unlike=("blue",))
+        wanted = Searcher(PhotoIndex.open(index), embedder=StubEmbedder()).search(query, 3)
+        (answer,) = json.loads(found.stdout)
+        assert answer["hits"] == json.loads(json.dumps([asdict(hit) for hit in wanted.hits]))
+        refused = search("red", "--rerank=fast_reranking")
+        assert f"{url}search refuses the search: " in refused.stderr
+    gone = search("red")
+    assert f"{url}search gives no answer to the search" in gone.stderr
+    assert "--image excludes --server; use --index" in search("--image=a.jpg").stderr
 
 
 def test_idle_connections_are_kept_for_longer_than_clients_keep_them(index, monkeypatch):

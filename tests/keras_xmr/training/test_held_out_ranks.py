@@ -13,7 +13,7 @@ from keras_xmr.heads import HeadError, HeldOutRank
 from keras_xmr.judgements import Judgements
 from keras_xmr.pooling import Mean, Projection
 from keras_xmr.training.cca_start import Averages, begin_at_cca
-from keras_xmr.training.held_out_ranks import held_out_log_ranks, predict
+from keras_xmr.training.posthoc import held_out_log_ranks, predict
 
 HIDDEN, WIDTH = 6, 12
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from keras_xmr.config.schema import CCAOptions
-from keras_xmr.embeddings.distances import cosine_moments
 from keras_xmr.heads import HeadError, Laplace
 from keras_xmr.judgements import Judgements
 from keras_xmr.pooling import Mean, Projection
 from keras_xmr.training.cca_start import Averages, begin_at_cca
-from keras_xmr.training.laplace import curvature, last_layer_posterior
+from keras_xmr.training.posthoc import curvature, last_layer_posterior
 
 TEMPERATURE = 0.3
 
@@ -58,20 +57,6 @@ def test_posterior_is_the_inverse_of_the_factors_at_the_likeliest_prior(random):
     np.testing.assert_allclose(found.output_variance, np.diag(by_output), rtol=1e-6)
     tried = found.prior_precision * np.array([0.6, 1.0, 1.7])
     assert np.argmax([evidence(precision) for precision in tried]) == 1
-
-
-def test_moments_of_cosines_are_those_of_products_over_mean_norms(random):
-    means = [np.float32([[1.0, 0.3, -0.5, 0.8]]), np.float32([[0.7, -0.2, 0.1, 1.0]])]
-    logs = [np.full((1, 4), np.log(0.01), np.float32), np.full((1, 4), np.log(0.02), np.float32)]
-    expected, variance = cosine_moments(means[0], logs[0], means[1], logs[1])
-    draws = [
-        m + np.exp(0.5 * v) * random.normal(size=(20_000, 4))
-        for m, v in zip(means, logs, strict=True)
-    ]
-    products = np.sum(draws[0] * draws[1], axis=1)
-    norms = np.prod([np.square(d).sum(axis=1).mean() for d in draws])
-    assert float(expected[0, 0]) == pytest.approx(products.mean() / np.sqrt(norms), abs=0.005)
-    assert float(variance[0, 0]) == pytest.approx(products.var() / norms, rel=0.05)
 
 
 def averages(random):

@@ -323,7 +323,7 @@ def test_a_validation_at_chance_is_told_after_the_first_epochs(learns, caplog):
 def test_what_a_warm_up_has_trained_is_not_the_best(caplog, monkeypatch):
     """Or a row would be named for a loss that did not train it."""
     fine = SimpleNamespace(is_better_than_chance=True)
-    monkeypatch.setattr("keras_xmr.training.callbacks.validation.verdict", lambda *_: fine)
+    monkeypatch.setattr("keras_xmr.training.callbacks.verdict", lambda *_: fine)
     caplog.set_level("INFO", "keras_xmr")
     kept = []
     checkpoints = SimpleNamespace(progress=Progress(), save_best=kept.append)

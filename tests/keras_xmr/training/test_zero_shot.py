@@ -13,7 +13,7 @@ import tensorflow as tf
 from tiny_runs import RECURRENT
 
 from keras_xmr.pipeline import Run
-from keras_xmr.training.callbacks.validation import Validation
+from keras_xmr.training.callbacks import Validation
 from keras_xmr.training.checkpoints import Progress
 
 

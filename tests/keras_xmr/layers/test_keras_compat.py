@@ -7,7 +7,7 @@ import inspect
 import keras
 import keras_hub
 
-from keras_xmr.keras_compat import all_layers, preset_loader
+from keras_xmr.layers.keras_compat import all_layers, preset_loader
 
 
 def test_private_parts_of_keras_are_there():

@@ -10,8 +10,8 @@ import pytest
 import scipy.sparse
 
 from keras_xmr import cli
-from keras_xmr.external_scores import ExternalScores, read_run, run, write_run
-from keras_xmr.external_scores.arrays import ScoresError
+from keras_xmr.evaluation.external_scores import ExternalScores, run
+from keras_xmr.evaluation.score_files import ScoresError, read_run, write_run
 from keras_xmr.judgements import (
     Judgements,
     JudgementsError,

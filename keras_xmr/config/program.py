@@ -26,7 +26,7 @@ def program() -> str:
     if script.stem == NAME:
         on_path = shutil.which(script.name)
         return NAME if on_path and script.samefile(on_path) else str(script)
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parent.parent
     if script.resolve() in (package / "__main__.py", package.parent / "main.py"):
         return shlex.join(started[: len(started) - len(sys.argv) + 1])
     return NAME

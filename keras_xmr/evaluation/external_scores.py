@@ -14,8 +14,16 @@ from data_pipelines.files import atomic_write, check_folder
 from keras_xmr.evaluation.core import evaluate_split_scores
 from keras_xmr.evaluation.files import write_figures
 from keras_xmr.evaluation.results import Evaluation
-from keras_xmr.external_scores.arrays import Similarity, load_embeddings, load_scores, similarity
-from keras_xmr.external_scores.trec import DEPTH, is_run, read_run, write_trec
+from keras_xmr.evaluation.score_files import (
+    DEPTH,
+    Similarity,
+    is_run,
+    load_embeddings,
+    load_scores,
+    read_run,
+    similarity,
+    write_trec,
+)
 from keras_xmr.judgements import (
     GroundTruth,
     JudgementOptions,

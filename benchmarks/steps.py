@@ -1,0 +1,325 @@
+"""Training steps at the sizes of the papers: where their time goes, beside their matrix products.
+
+Each method is that of its published config, on features that are made up: the encoders of photos
+are frozen, and what they yield goes in. A step is forward, backward, clipping and the optimizer.
+Its parts run alone, compiled, forward and backward: the towers on what goes in, the matcher and
+the losses on embeddings. The bound of each is the time of its own matrix products, counted while
+it runs once without a graph, at the speed of a large product in the same run.
+
+usage: python benchmarks/steps.py [METHOD ...]
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+from measuring import Row, by_products, compare, show
+
+AT_MOST = 1.5
+"""How many times its own matrix products a step may take."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a step.
+
+    Attributes:
+        batch: Pairs of a batch.
+        regions: Local features of an image.
+        width: Their width.
+        dimension: D.
+        lengths: Words of each caption, the longest first.
+        words: Of the vocabulary.
+        word: Width of a word vector.
+        similarity: Width of a similarity vector, of SAF and SGR.
+        set: Embeddings of an item, of PVSE and DiVE.
+        samples: Of an item, of PCME.
+        units: Of the caption decoder of VSRN.
+        scored: Images and captions that are scored.
+        scored_lengths: Words of those captions.
+    """
+
+    batch: int = 128
+    regions: int = 36
+    width: int = 2048
+    dimension: int = 1024
+    lengths: tuple[int, ...] = ()
+    words: int = 10_000
+    word: int = 300
+    similarity: int = 256
+    set: int = 1
+    samples: int = 7
+    units: int = 512
+    scored: tuple[int, int] = (1000, 5000)
+    scored_lengths: tuple[int, ...] = ()
+
+
+def with_captions(sizes: Sizes) -> Sizes:
+    """The same, with lengths of captions: 14 words on average, as on COCO with both ends."""
+    import numpy as np
+
+    def lengths(count: int) -> tuple[int, ...]:
+        found = np.random.default_rng(0).normal(14, 2.5, count).round().clip(8, 24)
+        return tuple(sorted(found.astype(int).tolist(), reverse=True))
+
+    return replace(sizes, lengths=lengths(sizes.batch), scored_lengths=lengths(sizes.scored[1]))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as it is published.
+
+    Attributes:
+        config: Its config.
+        changes: Of the config: the encoder of photos is replaced by its features, and so is what
+            the released program has in another way.
+        sizes: Of a step.
+        why: Why a step takes longer than its goal.
+    """
+
+    config: str
+    changes: tuple[str, ...] = ()
+    sizes: Sizes = Sizes()
+    why: str = ""
+
+
+_REGIONS = "model.image.encoder=regions"
+_WORDS = "model.text.encoder={{name: word_embedding, dimension: {word}}}"
+_PAIRS = Sizes(batch=32, scored=(100, 40))
+_GRID = Sizes(regions=49)
+
+METHODS = {
+    "SAF": Method("coco_saf", sizes=_PAIRS),
+    "SGR": Method("coco_sgr", sizes=_PAIRS),
+    # Its features are one vector of an image.
+    "VSE++": Method(
+        "coco_vsepp",
+        (_REGIONS,),
+        Sizes(regions=1),
+        "The GRU is nine tenths of it. Products of one position of 128 captions run at 0.65 to "
+        "0.75 of the speed of a large one, and its gates are passes over memory.",
+    ),
+    "VSE-infinity": Method(
+        "coco_vsepp",
+        (
+            "model.image={{encoder: regions, pooling: gpo, head: point}}",
+            "model.text={{encoder: {{name: word_embedding, dimension: 768}}, pooling: gpo, head: "
+            "point}}",
+            "train.optimizer=adamw",
+        ),
+    ),
+    "PVSE": Method(
+        "coco_pvse_k2",
+        (_REGIONS, _WORDS, "train.optimizer=adam", "model.dimension={dimension}"),
+        replace(_GRID, set=2),
+    ),
+    "PCME": Method(
+        "coco_pcme",
+        (_REGIONS, _WORDS, "train.optimizer=adam"),
+        replace(_GRID, batch=32, scored=(2, 5000)),
+    ),
+    "VSRN": Method("coco_vsrn", sizes=Sizes(batch=16, dimension=2048)),
+    "DiVE": Method("coco_dive_regions", (_WORDS,), Sizes(batch=64, set=4)),
+}
+_SMALL = Sizes(4, 4, 8, 8, (), 20, 4, 8, 1, 2, 8, (2, 10))
+
+
+def sizes_of(name: str, smoke: bool) -> Sizes:
+    """The sizes of a method."""
+    sizes = METHODS[name].sizes if name in METHODS else Sizes()
+    if smoke:
+        one = {"regions": 1} if sizes.regions == 1 else {}
+        sizes = replace(_SMALL, set=sizes.set, **one)
+    return with_captions(sizes)
+
+
+def told(sizes: Sizes) -> str:
+    """The sizes, for the table."""
+    features = f"{sizes.regions} features" if sizes.regions > 1 else "one feature"
+    return f"B {sizes.batch}, {features} of {sizes.width:,}, D {sizes.dimension:,}"
+
+
+def rows(smoke: bool = False, names: list[str] | None = None) -> Iterator[Row]:
+    """A step of each method, and its parts."""
+    for name in names or (["SAF"] if smoke else METHODS):
+        step = Step(name, sizes_of(name, smoke))
+        size = told(step.sizes)
+        whole = step.operations()
+        yield replace(
+            compare(f"{name}, a step", size, step.train, **by_products(whole), repeats=5),
+            **{"at_most": AT_MOST, "why": METHODS[name].why or "Its parts are in benchmarks.csv."},
+        )
+        for part, (work, operations) in step.parts().items():
+            bound = by_products(operations) if operations else {}
+            yield compare(f"{name}, {part}", size, work, **bound, repeats=3)
+
+
+class Step:
+    """A model of a method, and a batch for it.
+
+    Args:
+        name: The method.
+        sizes: Of the batch.
+    """
+
+    def __init__(self, name: str, sizes: Sizes) -> None:
+        import keras
+        import numpy as np
+        import tensorflow as tf
+
+        from data_pipelines.text import WordTokenizer
+        from keras_xmr.config.loader import find_config, load_config
+        from keras_xmr.config.registry import components
+        from keras_xmr.model.build import build_model
+
+        method, self.sizes = METHODS[name], sizes
+        given = {"word": sizes.word, "dimension": sizes.dimension}
+        changes = [
+            "data.source={name: regions, root: features}",
+            "train.precision=float32",
+            f"model.dimension={sizes.dimension}",
+            *(change.format(**given) for change in method.changes),
+        ]
+        if name in ("SAF", "SGR"):
+            changes.append(f"model.matcher.similarity_dimension={sizes.similarity}")
+        if name == "VSRN":
+            changes.append(f"model.image.encoder.dimension={sizes.dimension}")
+        config = load_config(find_config(method.config), changes)
+        keras.utils.set_random_seed(0)
+        records: Any = SimpleNamespace(holds="regions", region_shape=(sizes.regions, sizes.width))
+        tokenizer = WordTokenizer([f"word{n}" for n in range(sizes.words)], 64)
+        self.model = build_model(config, records, tokenizer, pretrained=False)
+        optimizer = config.train.optimizer
+        self.model.compile(
+            components("optimizer")[optimizer.name].load()(
+                learning_rate=1e-6, **optimizer.options()
+            )
+        )
+        self.model.optimizer.build(self.model.trainable_variables)
+        random = np.random.default_rng(0)
+        ids = random.integers(1, sizes.words, (sizes.batch, max(sizes.lengths)))
+        ids[np.arange(ids.shape[1]) >= np.array(sizes.lengths)[:, None]] = 0
+        images = random.random((sizes.batch, sizes.regions, sizes.width), np.float32)
+        self.x = {"image": tf.constant(images), "caption": tf.constant(ids.astype(np.int32))}
+        self.y = {"image_id": tf.range(sizes.batch), "caption_id": tf.range(sizes.batch)}
+        self._step = tf.function(
+            lambda: self.model.train_step((self.x, self.y))["loss"], autograph=False
+        )
+
+    def train(self) -> None:
+        """A whole step."""
+        self._step().numpy()
+
+    def operations(self) -> float:
+        """Operations of the matrix products of a step."""
+        return products(lambda: self.model.train_step((self.x, self.y)))
+
+    def parts(self) -> dict[str, tuple[Callable[[], Any], float]]:
+        """The parts of a step, each with the operations of its matrix products."""
+        import tensorflow as tf
+
+        model = self.model
+        embedded = model(self.x, training=True)
+        weights = model.trainable_variables
+        ones = [tf.ones(weight.shape) for weight in weights]
+
+        def tower(side: str) -> Callable[[], Any]:
+            def work() -> Any:
+                found = model.input_models()[side]
+                with tf.GradientTape() as tape:
+                    loss = _summed(found(self.x[side], training=True))
+                return tape.gradient(loss, found.trainable_variables)
+
+            return work
+
+        def loss() -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(embedded)
+                value, _ = model._objective(embedded, self.x, self.y, training=True)
+            # Also by the weights of the matcher and the losses, but for those of the towers.
+            return tape.gradient(value, [embedded, own])
+
+        def update() -> Any:
+            gradients, norm = model._clip(ones)
+            model.optimizer.apply(gradients, weights)
+            return norm
+
+        of_towers = {
+            id(weight) for tower in model.input_models().values() for weight in tower.weights
+        }
+        own = [weight.value for weight in weights if id(weight) not in of_towers]
+        works = {
+            "image tower": tower("image"),
+            "text tower": tower("caption"),
+            "matcher and losses": loss,
+            "clipping and optimizer": update,
+        }
+        return {name: (_compiled(work), products(work)) for name, work in works.items()}
+
+
+def _summed(embedding: Any) -> Any:
+    import tensorflow as tf
+
+    values = [value for value in tf.nest.flatten(embedding) if value.dtype.is_floating]
+    return tf.add_n([tf.reduce_sum(value**2) for value in values])
+
+
+def _compiled(work: Callable[[], Any]) -> Callable[[], None]:
+    import tensorflow as tf
+
+    step = tf.function(work, autograph=False)
+
+    def run() -> None:
+        for value in tf.nest.flatten(step()):
+            if value is not None:
+                tf.convert_to_tensor(value)[..., :1].numpy() if value.shape.rank else value.numpy()
+
+    return run
+
+
+def products(work: Callable[[], Any]) -> float:
+    """Operations of the matrix products of some work, which is done once, without a graph."""
+    import tensorflow as tf
+    from tensorflow.python.framework import op_callbacks
+
+    counted = 0.0
+
+    def count(op: Any, inputs: Any, attributes: Any, outputs: Any, *more: Any) -> None:
+        nonlocal counted
+        name = op.decode() if isinstance(op, bytes) else op
+        if name not in ("MatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"):
+            return
+        given = dict(zip(attributes[::2], attributes[1::2], strict=True))
+        if name == "Einsum":
+            counted += _of_einsum(given["equation"], inputs)
+            return
+        turned = given["transpose_a" if name == "MatMul" else "adj_x"]
+        across = inputs[0].shape[-2 if turned else -1]
+        counted += 2.0 * across * math.prod(outputs[0].shape)
+
+    eager = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    op_callbacks.add_op_callback(count)
+    try:
+        work()
+    finally:
+        op_callbacks.remove_op_callback(count)
+        tf.config.run_functions_eagerly(eager)
+    return counted
+
+
+def _of_einsum(equation: bytes | str, inputs: Any) -> float:
+    text = equation.decode() if isinstance(equation, bytes) else equation
+    sizes: dict[str, int] = {}
+    for letters, tensor in zip(text.split("->")[0].split(","), inputs, strict=True):
+        sizes |= dict(zip(letters, tensor.shape, strict=True))
+    return 2.0 * math.prod(sizes.values())
+
+
+if __name__ == "__main__":
+    show(rows(names=sys.argv[1:]))
