@@ -436,6 +436,30 @@ def print_table(lines: Sequence[dict[str, Any]]) -> None:
     print(f"\nwhole seeds: {len(found[PLAIN, 0])}")
 
 
+def print_labels(lines: Sequence[dict[str, Any]]) -> None:
+    """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions."""
+    found = {
+        (line["labels"], line["grade"], line["wrong"], line["loss"], line["seed"]): line["truth"]
+        for line in lines
+    }
+    columns = [("complete", grade, 0.0) for grade in COMPLETE]
+    columns += [("wrong", NOISY, share) for share in WRONG]
+    shares = _shares(lines)
+    titles = [f"all true pairs, {100 * shares[grade]:.1f} %" for grade in COMPLETE]
+    titles += [f"{100 * share:.0f} % of captions exchanged" for share in WRONG]
+    print(f"\n| minus annotated pairs | {' | '.join(titles)} |\n| --- |{' ---: |' * len(titles)}")
+    for loss in LOSSES:
+        cells = []
+        for labels, grade, share in columns:
+            pairs = [
+                ((labels, grade, share, loss, seed), ("annotated", grade, 0.0, loss, seed))
+                for seed in SEEDS
+            ]
+            of = [found[a] - found[b] for a, b in pairs if a in found and b in found]
+            cells.append(_cell(np.array(of)) if of else "-")
+        print(f"| {loss} | {' | '.join(cells)} |")
+
+
 def _cell(differences: np.ndarray) -> str:
     value, half = differences.mean(), half_width(differences)
     return f"{value:+.0f}" if np.isnan(half) else f"{value:+.0f} ± {half:.0f}"
@@ -487,6 +511,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"{options.results} has no whole seed yet")
         if options.table:
             print_table(lines)
+            print_labels(lines)
         if options.figure:
             draw(lines, options.figure)
         return
