@@ -6,7 +6,13 @@ test photos, each with its captions, on which both sides are measured anew. It i
 interval: resamples add noise to both orders (docs/explanation/statistics.md). The last rows say
 what can be reached: the order by people on one half of the photos against that on the other half.
 
+`--labels` says how many judgements replace the annotated pairs: the methods are ordered by the
+judgements of as many captions as so many labels pay for, with all photos judged for each of them,
+and by the annotated pairs alone (0 labels). The reference is the order by people on the captions of
+the other half of the photos.
+
     python studies/metric_ranking.py
+    python studies/metric_ranking.py --labels
 """
 
 from __future__ import annotations
@@ -34,6 +40,9 @@ JUDGED = {
     for metric, title in (("map_at_r", "mAP@R"), ("r_precision", "R-Precision"))
 }
 DRAWS = 1000
+LABELS = (0, 100, 1_000, 10_000, 20_000)
+PER_CAPTION = 47_830 / 1_000
+"""Labels that the crowd gave per caption: 47,830 pairs of 1,000 captions."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,10 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--labels", action="store_true", help="how many labels must be bought")
     options = parser.parse_args(arguments)
     methods = [m for m in methods_of(read_lines(options.results)) if m.name not in NO_MODEL]
     if len(methods) < 3:
         parser.error("an order needs three methods; run studies/flickr8k_methods.py")
+    if options.labels:
+        print_labels(methods)
+        return
     print(f"| annotated metric | {' | '.join(JUDGED.values())} |")
     print(f"| --- |{' ---: |' * len(JUDGED)}")
     for title, cells in rows_of(methods):
@@ -73,6 +86,39 @@ def rows_of(methods: Sequence[Method], draws: int = DRAWS) -> list[tuple[str, li
         low, high = np.quantile(taus, [0.025, 0.975])
         reached.append(f"{np.mean(taus):.2f} [{low:.2f}, {high:.2f}]")
     return [*rows, ("two halves of the photos", reached)]
+
+
+def print_labels(methods: Sequence[Method]) -> None:
+    """Prints a table in Markdown."""
+    print("| labels of people | captions | tau | 95 % of draws |\n| ---: | ---: | ---: | ---: |")
+    for labels, captions, taus in taus_of_labels(methods):
+        low, high = np.quantile(taus, [0.025, 0.975])
+        print(f"| {labels:,} | {captions} | {np.mean(taus):.2f} | {low:.2f} to {high:.2f} |")
+
+
+def taus_of_labels(
+    methods: Sequence[Method], draws: int = DRAWS
+) -> list[tuple[int, int, np.ndarray]]:
+    """By number of labels the captions that they judge, and tau with the reference per draw."""
+    judged = _judged(methods, "crowd", "map_at_r")[..., 1:]
+    annotated = _annotated(methods, ANNOTATED["RSUM"])[..., 1:]
+    random = np.random.default_rng(0)
+    known = np.flatnonzero(judged[1, 0, :, 0] > 0)
+    orders = [random.permutation(known) for _ in range(draws)]
+    found = []
+    for labels in LABELS:
+        captions = round(labels / PER_CAPTION)
+        taus = []
+        for order in orders:
+            bought, reference = order[: len(known) // 2], order[len(known) // 2 :]
+            values, chosen = (judged, bought[:captions]) if labels else (annotated, bought)
+            of = [
+                _means(part, np.bincount(some, minlength=part.shape[2]))
+                for part, some in ((values, chosen), (judged, reference))
+            ]
+            taus.append(_tau(*of))
+        found.append((labels, captions, np.nan_to_num(np.array(taus))))
+    return found
 
 
 def _cell(values: np.ndarray, truth: np.ndarray, weights: Sequence[np.ndarray], photos: int) -> str:

@@ -17,10 +17,13 @@ from scipy.special import expit
 from scipy.stats import spearmanr
 
 from keras_xmr.metrics.bootstrap import resampled_means
+from keras_xmr.uncertainty import selective
 from keras_xmr.uncertainty.reliability import Reliability
 from keras_xmr.uncertainty.sigma import correlation_interval, rank_correlation
 
 answer_sets = benchmark("answer_sets")
+clicks = benchmark("flickr8k_clicks", "studies")
+hardest_negative = benchmark("hardest_negative", "studies")
 intervals = benchmark("intervals", "studies")
 metric_ranking = benchmark("metric_ranking", "studies")
 posthoc = benchmark("posthoc_tables")
@@ -131,6 +134,37 @@ def test_the_range_of_tau_is_no_interval(random, metric_ranking):
         low, high = np.quantile(taus, TAILS)
         hits += low <= 1 <= high
     assert hits / trials < 0.5
+
+
+def test_the_mean_of_a_bin_of_queries(random, monkeypatch):
+    """Of the plots of metric against uncertainty; five captions of a photo are not independent."""
+    monkeypatch.setattr(selective, "_RESAMPLES", 200)
+    photos, trials, groups, hits = 60, 200, np.repeat(np.arange(60), 5), []
+    for _ in range(trials):
+        unsure = random.normal(size=5 * photos)
+        metric = random.normal(size=photos)[groups] + random.normal(size=5 * photos)
+        low, high = selective.bin_intervals(unsure, metric, groups, 3)
+        hits.append((low <= 0) & (high >= 0))
+    assert 0.92 <= np.mean(hits) <= 0.97
+
+
+@pytest.mark.slow
+def test_a_gain_over_draws_of_clicks(random, clicks, monkeypatch):
+    """Photos and eight draws vary."""
+    monkeypatch.setattr(clicks, "_RESAMPLES", 400)
+    trials, hits = 400, 0
+    for _ in range(trials):
+        values = random.normal(size=100) + 0.5 * random.normal(size=(8, 100))
+        figure = clicks._interval(values + 0.1 * random.normal(size=(8, 1)))
+        hits += figure.low <= 0 <= figure.high
+    assert 0.92 <= hits / trials <= 0.97
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_a_paired_difference_over_a_few_seeds(random, hardest_negative, seeds):
+    gaps = random.normal(size=(4_000, seeds))
+    hits = [abs(row.mean()) <= hardest_negative.half_width(row) for row in gaps]
+    assert 0.92 <= np.mean(hits) <= 0.97
 
 
 def _answers(random, count: int, slope: float) -> tuple[np.ndarray, np.ndarray]:

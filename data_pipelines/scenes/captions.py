@@ -40,22 +40,29 @@ ContentMaker = Callable[[Scene, np.random.Generator], Content | None]
 _ATTRIBUTES: tuple[Attribute, ...] = tuple(VALUES)
 
 
-def describe(scene: Scene, count: int, rng: np.random.Generator) -> list[Statement]:
-    """Makes statements that are true of a scene, spread evenly over the levels of `LEVELS`.
+def describe(
+    scene: Scene,
+    count: int,
+    rng: np.random.Generator,
+    levels: Sequence[Sequence[Maker]] | None = None,
+) -> list[Statement]:
+    """Makes statements that are true of a scene, spread evenly over levels of vagueness.
 
     Args:
         scene: The scene.
-        count: Number of statements, from 1 to 10.
+        count: Number of statements, from 1 to 10; of a single level at most 5.
         rng: Random generator of contents and words.
+        levels: Some of `LEVELS`, in any order and number; None for all.
 
     Returns:
         Statements of different texts, the most exact first.
     """
     statements: dict[str, Statement] = {}
+    levels = LEVELS if levels is None else levels
     for number in range(count):
         # The scale of levels in `count` equal shares, and a point at random within this share.
-        share = len(LEVELS) * number, len(LEVELS) * (number + 1)
-        level = LEVELS[int(rng.integers(*share)) // count]
+        share = len(levels) * number, len(levels) * (number + 1)
+        level = levels[int(rng.integers(*share)) // count]
         statement = _new_statement(scene, level, statements, rng)
         statements[statement.text] = statement
     return list(statements.values())
@@ -66,8 +73,8 @@ def _new_statement(
 ) -> Statement:
     """A statement of one level whose text is not taken.
 
-    Ends because a level serves at most three of ten statements, and has more texts than that to
-    say of any scene.
+    Ends because a level serves at most five statements, and has more texts than that to say of any
+    scene.
     """
     while True:
         meaning = pick(rng, level)(scene, rng)

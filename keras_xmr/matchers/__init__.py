@@ -17,12 +17,14 @@ from keras_xmr.matchers.gaussian import (
 from keras_xmr.matchers.msrm import Mahalanobis, MahalanobisCosine
 from keras_xmr.matchers.point import Cosine, CosineLogits, OrderEmbedding
 from keras_xmr.matchers.regions import SAF, SGR, SGRAF
+from keras_xmr.matchers.scan import SCAN
 from keras_xmr.matchers.sets import MaxCosine, MeanCosine, SmoothChamfer
 
 __all__ = [
     "ELK",
     "KL",
     "SAF",
+    "SCAN",
     "SGR",
     "SGRAF",
     "AverageL2",

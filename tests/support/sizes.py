@@ -43,6 +43,9 @@ def pooling(name: str, options: dict[str, Any], width: int, dimension: int) -> i
         return 2 * gru(width, dimension // 2)
     if name == "gru":
         return gru(width, dimension) + (batch_norm(dimension) if options["batch_norm"] else 0)
+    if name == "gpo":
+        ranks = 2 * gru(options["encoding"], options["hidden"])
+        return linear(width, dimension) + ranks + options["hidden"]
     raise ValueError(name)
 
 

@@ -176,7 +176,7 @@ def matcher(config):
     if choice.name in ("saf", "sgr", "sgraf"):
         similarity = choice.similarity_dimension
         return sizes.alignment(choice.name, config.model.dimension, similarity, REGIONS[0])
-    assert choice.name in ("cosine", "max_cosine", "smooth_chamfer", "mahalanobis_cosine")
+    assert choice.name in ("cosine", "max_cosine", "scan", "smooth_chamfer", "mahalanobis_cosine")
     return 0
 
 

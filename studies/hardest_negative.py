@@ -1,0 +1,529 @@
+"""Where the hardest negative turns, what missing labels cost, and what wrong captions cost.
+
+Scenes with captions from exact to vague: in four grades the share of pairs that are true, but not
+annotated, goes from 0.1 to 15 %. Per grade, loss and seed a small dual encoder of the things of a
+scene and of the words and pairs of words of a caption is trained
+
+* with the annotated pairs (`annotated`),
+* with all true pairs (`complete`), and
+* in one grade with a share of captions exchanged between images (`wrong`),
+
+and measured on other scenes by the truth and by the annotated pairs. A seed has its own scenes,
+initial weights and batches, which all losses share, so that differences are paired. All losses have
+one rate. Every training is a JSON line; what is there is not trained again. Gradients of losses are
+written in NumPy, so that a training takes a second; a test compares them with `keras_xmr.losses`.
+
+    OPENBLAS_NUM_THREADS=1 python studies/hardest_negative.py
+    python studies/hardest_negative.py --table
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t
+
+from data_pipelines.scenes.captions import DETAILED, EXACT, LOOSE, MIDDLING, describe
+from data_pipelines.scenes.language import truth_table
+from data_pipelines.scenes.world import BACKGROUNDS, VALUES, Scenes, sample_scene
+
+RESULTS = Path(__file__).parent / "results" / "hardest_negative.jsonl"
+GRADES = (
+    (EXACT, DETAILED),
+    (*[DETAILED] * 4, MIDDLING),
+    (MIDDLING,),
+    (LOOSE,),
+)
+SEEDS = (1, 2, 3)
+COMPLETE, NOISY = (0, 3), 1
+"""Grades that are also trained with all true pairs, and the one whose captions are exchanged."""
+WRONG = (0.2, 0.4)
+PLAIN = "triplet, all"
+"""The loss that others are compared with."""
+FLICKR8K, CUB = (0.20, 4.25), 2.0
+"""Rates in percent. Of the 47,109 pairs of Flickr8K that are not annotated and that the crowd
+judged, 2,004 have more yes than no: 4.25 %, of pairs that models chose, and 0.20 % of all 999,000
+if no other is true. By classes, a caption of the test split of CUB is true of a class in 50."""
+SIZES = {"train": 600, "test": 200}
+CAPTIONS, WORDS, DIMENSION, BATCH, STEPS, RATE = 5, 384, 64, 64, 500, 3e-3
+
+
+@dataclass(frozen=True)
+class Split:
+    """Scenes, captions and what is true of them.
+
+    Attributes:
+        things: Features of four things per scene, float32 (N, 4, F).
+        words: Frequent words and pairs of words per caption, float32 (M, WORDS).
+        image_of: The scene of each caption, int (M,).
+        truth: Whether a caption is true of a scene, bool (N, M).
+    """
+
+    things: np.ndarray
+    words: np.ndarray
+    image_of: np.ndarray
+    truth: np.ndarray
+
+    @property
+    def annotated(self) -> np.ndarray:
+        """Whether a caption is annotated for a scene, bool (N, M)."""
+        return np.arange(len(self.things))[:, None] == self.image_of
+
+
+@functools.lru_cache(maxsize=1)
+def data(grade: int, seed: int) -> dict[str, Split]:
+    """The splits of a grade."""
+    splits: dict[str, Split] = {}
+    vocabulary: dict[str, int] = {}
+    for number, (name, count) in enumerate(SIZES.items()):
+        rng = np.random.default_rng([seed, number])
+        scenes = [sample_scene(rng) for _ in range(count)]
+        said = [s for scene in scenes for s in describe(scene, CAPTIONS, rng, GRADES[grade])]
+        terms = [_terms(statement.text) for statement in said]
+        if not vocabulary:
+            frequent = Counter(itertools.chain.from_iterable(terms)).most_common(WORDS)
+            vocabulary = {term: place for place, (term, _) in enumerate(frequent)}
+        words = np.zeros((len(said), WORDS), np.float32)
+        for row, found in enumerate(terms):
+            words[row, [vocabulary[term] for term in found if term in vocabulary]] = 1
+        packed = Scenes.from_scenes(scenes)
+        image_of = np.repeat(np.arange(count), CAPTIONS)
+        truth = truth_table(said, packed).toarray()
+        splits[name] = Split(_things(packed), words, image_of, truth)
+    return splits
+
+
+def _terms(text: str) -> set[str]:
+    words = text.split()
+    return {*words, *(f"{one} {next_one}" for one, next_one in itertools.pairwise(words))}
+
+
+def _things(scenes: Scenes) -> np.ndarray:
+    """Features of things: one-hot values, the place in thirds and as numbers, the background."""
+    parts = [scenes.having(name, value) for name, values in VALUES.items() for value in values]
+    at = [np.nan_to_num(side, nan=-1) for side in (scenes.x, scenes.y)]
+    parts += [(low <= side) & (side < high) for side in at for low, high in _THIRDS]
+    parts += [scenes.present * side for side in at]
+    parts += [scenes.present & (scenes.background == b)[:, None] for b in range(len(BACKGROUNDS))]
+    return np.stack(parts, axis=2).astype(np.float32)
+
+
+_THIRDS = ((0.0, 0.35), (0.35, 0.65), (0.65, 1.0))
+
+
+Direction = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""The gradient of a loss with queries in rows: of scores (N, M) and matches, bool (N, M)."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss by its gradient to the scores, as the loss of that name in `keras_xmr.losses`.
+
+    Attributes:
+        later: The gradient of images as queries; that of captions is added.
+        first: The same in the first third of the training, if it is another.
+        log_odds: Whether the scores are log-odds.
+    """
+
+    later: Direction
+    first: Direction | None = None
+    log_odds: bool = False
+
+    def gradient(self, scores: np.ndarray, positives: np.ndarray, step: int) -> np.ndarray:
+        """The gradient of both directions (N, M)."""
+        of = self.first if self.first and step < STEPS // 3 else self.later
+        return of(scores, positives) + of(scores.T, positives.T).T
+
+
+def triplet(mining: str, scores: np.ndarray, positives: np.ndarray) -> np.ndarray:
+    """Faghri et al. 2018, Eq. 5 and 6, or the mean over violating negatives; the mean of pairs."""
+    query, positive = np.nonzero(positives)
+    negatives = np.where(positives[query], -np.inf, scores[query])
+    active = 0.2 + negatives > scores[query, positive][:, None]
+    if mining == "hardest":
+        weight = active & (np.arange(scores.shape[1]) == negatives.argmax(axis=1)[:, None])
+        weight = weight.astype(scores.dtype)
+    elif mining == "violating":
+        weight = active / np.maximum(active.sum(axis=1, keepdims=True), 1)
+    else:
+        weight = active / scores.shape[1]
+    return _of_pairs(scores.shape, query, positive, weight / len(query))
+
+
+def info_nce(scores: np.ndarray, positives: np.ndarray, temperature: float = 0.05) -> np.ndarray:
+    """Half of the mean over queries and their positives of the cross entropy among negatives."""
+    query, positive = np.nonzero(positives)
+    share = 0.5 / temperature / len(scores) / positives.sum(axis=1)[query]
+    logits = np.where(positives, -np.inf, scores / temperature)
+    # A query that matches all candidates has no negative, and no gradient.
+    highest = np.maximum(logits.max(axis=1, keepdims=True), -1e9)
+    exponents = np.exp(logits - highest)
+    sums = np.maximum(exponents.sum(axis=1, keepdims=True), 1e-30)
+    gap = (highest + np.log(sums))[query, 0] - scores[query, positive] / temperature
+    weight = share / (1 + np.exp(np.minimum(-gap, 80)))
+    return _of_pairs(scores.shape, query, positive, weight[:, None] * (exponents / sums)[query])
+
+
+def smooth_ap(scores: np.ndarray, positives: np.ndarray, temperature: float = 0.05) -> np.ndarray:
+    """Half of 1 - smooth average precision (Brown et al. 2020)."""
+    query, positive = np.nonzero(positives)
+    share = 0.5 / len(scores) / positives.sum(axis=1)[query]
+    gap = (scores[query] - scores[query, positive][:, None]) / temperature
+    above = 1 / (1 + np.exp(-gap))
+    rank = 0.5 + above.sum(axis=1, keepdims=True)
+    within = 0.5 + (above * positives[query]).sum(axis=1, keepdims=True)
+    weight = (within / rank - positives[query]) / rank * share[:, None]
+    return _of_pairs(scores.shape, query, positive, weight * above * (1 - above) / temperature)
+
+
+def cross_entropy(pseudo: float, scores: np.ndarray, positives: np.ndarray) -> np.ndarray:
+    """Binary cross entropy, and that with pseudo-positives (Chun 2024, Eq. 2 and 3)."""
+    probability = 1 / (1 + np.exp(-scores))
+    lowest = np.where(positives, scores, np.inf).min(axis=1, keepdims=True)
+    targets = [(1.0, positives), (pseudo, positives | (scores >= lowest))]
+    return sum(weight * (probability - target) for weight, target in targets) / scores.size
+
+
+def _of_pairs(
+    shape: tuple[int, ...], query: np.ndarray, positive: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    """Adds what each pair gives to all scores of its query, and takes it from its positive."""
+    gradient = np.zeros(shape, np.float32)
+    queries, starts = np.unique(query, return_index=True)
+    gradient[queries] = np.add.reduceat(weight, starts)
+    gradient[query, positive] -= weight.sum(axis=1)
+    return gradient
+
+
+LOSSES = {
+    "triplet, hardest": Loss(
+        functools.partial(triplet, "hardest"), functools.partial(triplet, "all")
+    ),
+    "triplet, all": Loss(functools.partial(triplet, "all")),
+    "triplet, violating": Loss(functools.partial(triplet, "violating")),
+    "InfoNCE": Loss(info_nce),
+    "Smooth-AP": Loss(smooth_ap),
+    "BCE, pseudo-positives": Loss(
+        functools.partial(cross_entropy, 0.1), functools.partial(cross_entropy, 0.0), log_odds=True
+    ),
+}
+"""By name; those that begin with others do so for a third of the training."""
+
+
+class Towers:
+    """Two towers: a sum over things of their hidden features, and a hidden layer of words."""
+
+    def __init__(self, seed: int, features: int) -> None:
+        rng = np.random.default_rng([seed, 9])
+        shapes = [(features, DIMENSION), (DIMENSION, DIMENSION)], [(WORDS, DIMENSION)]
+        shapes[1].append((DIMENSION, DIMENSION))
+        self.weights = [
+            (rng.normal(size=shape) * np.sqrt(2 / shape[0])).astype(np.float32)
+            for shape in itertools.chain(*shapes)
+        ]
+        self.weights += [np.zeros(DIMENSION, np.float32), np.zeros(DIMENSION, np.float32)]
+        # The scale and the shift of cosines that become log-odds.
+        self.weights.append(np.array([15, -10], np.float32))
+        self.moments = [(np.zeros_like(w), np.zeros_like(w)) for w in self.weights]
+
+    def embed(self, things: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Hidden features of things and of captions, unit vectors of both, and their lengths."""
+        one, out, word, word_out, bias, word_bias, _ = self.weights
+        thing = np.maximum(things @ one + bias, 0)
+        caption = np.maximum(words @ word + word_bias, 0)
+        images, captions = thing.sum(axis=1) @ out, caption @ word_out
+        lengths = [np.linalg.norm(v, axis=1, keepdims=True) + 1e-6 for v in (images, captions)]
+        return thing, caption, images / lengths[0], captions / lengths[1], *lengths
+
+    def step(
+        self, step: int, things: np.ndarray, words: np.ndarray, positives: np.ndarray, loss: Loss
+    ) -> None:
+        """One step of Adam (Kingma and Ba 2015) with a rate that falls as a cosine."""
+        thing, caption, image, text, image_length, text_length = self.embed(things, words)
+        scores = image @ text.T
+        scale, shift = self.weights[-1]
+        log_odds = loss.log_odds
+        upstream = loss.gradient(scale * scores + shift if log_odds else scores, positives, step)
+        of_affine = np.array([(upstream * scores).sum(), upstream.sum()]) * log_odds
+        upstream = (upstream * (scale if log_odds else 1)).astype(np.float32)
+        sides = []
+        for gradient, unit, length in (
+            (upstream @ text, image, image_length),
+            (upstream.T @ image, text, text_length),
+        ):
+            inside = (gradient * unit).sum(axis=1, keepdims=True)
+            sides.append((gradient - unit * inside) / length)
+        _, out, _, word_out, *_ = self.weights
+        of_thing = (sides[0] @ out.T)[:, None] * (thing > 0)
+        of_caption = (sides[1] @ word_out.T) * (caption > 0)
+        gradients = [
+            np.tensordot(things, of_thing, ([0, 1], [0, 1])),
+            thing.sum(axis=1).T @ sides[0],
+            words.T @ of_caption,
+            caption.T @ sides[1],
+            of_thing.sum(axis=(0, 1)),
+            of_caption.sum(axis=0),
+            of_affine,
+        ]
+        rate = RATE * 0.5 * (1 + np.cos(np.pi * step / STEPS))
+        rate *= np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
+        for weight, (first, second), gradient in zip(
+            self.weights, self.moments, gradients, strict=True
+        ):
+            first += 0.1 * (gradient - first)
+            second += 0.001 * (np.square(gradient) - second)
+            weight -= (rate * first / (np.sqrt(second) + 1e-7)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training; `labels` are annotated, complete or wrong, `share` that of wrong captions."""
+
+    grade: int
+    loss: str
+    labels: str
+    wrong: float
+    seed: int
+
+
+def train(task: Task) -> dict[str, Any]:
+    """Trains, and measures on other scenes."""
+    splits, started = data(task.grade, task.seed), time.process_time()
+    split = splits["train"]
+    rng = np.random.default_rng([task.seed, 7])
+    words, truth, image_of = split.words, split.truth, split.image_of
+    epochs = -(-STEPS * BATCH // len(words))
+    order = np.concatenate([rng.permutation(len(words)) for _ in range(epochs)])
+    batches = order[: STEPS * BATCH].reshape(STEPS, BATCH)
+    if task.wrong:
+        exchanged = rng.permutation(len(words))[: round(task.wrong * len(words))]
+        words = words.copy()
+        words[exchanged] = words[np.roll(exchanged, 1)]
+    matches = truth if task.labels == "complete" else split.annotated
+    towers = Towers(task.seed, split.things.shape[2])
+    for step, captions in enumerate(batches):
+        images = image_of[captions]
+        positives = matches[np.ix_(images, captions)]
+        towers.step(step, split.things[images], words[captions], positives, LOSSES[task.loss])
+    test = splits["test"]
+    scores = _scores(towers, test)
+    rng = np.random.default_rng(0)
+    chance = rng.random(test.truth.shape)
+    return {
+        **task.__dict__,
+        "share": false_negatives(test),
+        "truth": rsum(scores, test.truth),
+        "annotated": rsum(scores, test.annotated),
+        "r_precision": r_precision(scores.T, test.truth.T),
+        "chance": rsum(chance, test.truth),
+        "chance_r_precision": r_precision(chance.T, test.truth.T),
+        "hardest_true": hardest_true(scores, test),
+        "seconds": time.process_time() - started,
+    }
+
+
+def _scores(towers: Towers, split: Split) -> np.ndarray:
+    _, _, image, caption, *_ = towers.embed(split.things, split.words)
+    return image @ caption.T
+
+
+def false_negatives(split: Split) -> float:
+    """The share of pairs that are true among those that are not annotated."""
+    return float(split.truth[~split.annotated].mean())
+
+
+def rsum(scores: np.ndarray, relevant: np.ndarray) -> float:
+    """The sum of R@1, R@5 and R@10 in both directions, in percent."""
+    total = 0.0
+    for side, right in ((scores, relevant), (scores.T, relevant.T)):
+        best = np.where(right, side, -np.inf).max(axis=1, keepdims=True)
+        ranks = 1 + (np.where(right, -np.inf, side) >= best).sum(axis=1)
+        total += sum(100 * (ranks <= k).mean() for k in (1, 5, 10))
+    return float(total)
+
+
+def r_precision(scores: np.ndarray, relevant: np.ndarray) -> float:
+    """R-Precision of queries (rows), in percent."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    right = np.take_along_axis(relevant, order, axis=1)
+    count = relevant.sum(axis=1, keepdims=True)
+    first = np.arange(relevant.shape[1]) < count
+    return float(100 * ((right & first).sum(axis=1) / count[:, 0]).mean())
+
+
+def hardest_true(scores: np.ndarray, split: Split, batches: int = 20) -> float:
+    """The share of hardest negatives of captions that are true, in batches of other pairs."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(batches):
+        captions = rng.permutation(len(split.image_of))[:BATCH]
+        images = split.image_of[captions]
+        part = np.where(images[:, None] == images, -np.inf, scores[np.ix_(images, captions)])
+        hardest = part.argmax(axis=0)
+        found.append(split.truth[images[hardest], captions].mean())
+    return float(np.mean(found))
+
+
+def tasks() -> Iterator[Task]:
+    """All trainings: annotated pairs seed by seed, then all true pairs and exchanged captions."""
+    for seed, grade, loss in itertools.product(SEEDS, range(len(GRADES)), LOSSES):
+        yield Task(grade, loss, "annotated", 0.0, seed)
+    for seed in SEEDS:
+        for grade, loss in itertools.product(COMPLETE, LOSSES):
+            yield Task(grade, loss, "complete", 0.0, seed)
+        for share, loss in itertools.product(WRONG, LOSSES):
+            yield Task(NOISY, loss, "wrong", share, seed)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of results; none if there is no file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def gaps(lines: Sequence[dict[str, Any]], metric: str) -> Iterator[tuple[str, int, np.ndarray]]:
+    """By loss and grade its metric minus that of triplets on all negatives, of each whole seed.
+
+    Trained with the annotated pairs; a seed is whole if it has every loss in every grade.
+    """
+    values = {
+        (line["grade"], line["loss"], line["seed"]): line[metric]
+        for line in lines
+        if line["labels"] == "annotated"
+    }
+    cells = list(itertools.product(range(len(GRADES)), LOSSES))
+    seeds = [seed for seed in SEEDS if all((*cell, seed) in values for cell in cells)]
+    for grade, loss in cells:
+        yield (
+            loss,
+            grade,
+            np.array([values[grade, loss, s] - values[grade, PLAIN, s] for s in seeds]),
+        )
+
+
+def half_width(differences: np.ndarray) -> float:
+    """Half of the 95 % interval of a mean by Student's t; NaN of a single seed."""
+    count = len(differences)
+    if count < 2:
+        return float("nan")
+    return float(t.ppf(0.975, count - 1) * differences.std(ddof=1) / np.sqrt(count))
+
+
+def print_table(lines: Sequence[dict[str, Any]]) -> None:
+    """Prints differences to triplets on all negatives, in Markdown."""
+    shares = _shares(lines)
+    print(f"| minus `{PLAIN}` | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |")
+    print(f"| --- |{' ---: |' * len(GRADES)}")
+    for metric in ("truth", "annotated"):
+        found = {(loss, grade): of for loss, grade, of in gaps(lines, metric)}
+        for loss in (loss for loss in LOSSES if loss != PLAIN):
+            cells = (found[loss, grade] for grade in range(len(GRADES)))
+            title = "by the truth" if metric == "truth" else "annotated"
+            print(f"| {loss}, {title} | {' | '.join(map(_cell, cells))} |")
+    true = [
+        np.mean([x["hardest_true"] for x in lines if (x["grade"], x["loss"]) == (grade, PLAIN)])
+        for grade in range(len(GRADES))
+    ]
+    print(f"| hardest negatives that are true, % | {' | '.join(f'{100 * x:.0f}' for x in true)} |")
+    print(f"\nwhole seeds: {len(found[PLAIN, 0])}")
+
+
+def print_labels(lines: Sequence[dict[str, Any]]) -> None:
+    """Prints what RSUM by the truth gains by all true pairs, and loses by exchanged captions."""
+    found = {
+        (line["labels"], line["grade"], line["wrong"], line["loss"], line["seed"]): line["truth"]
+        for line in lines
+    }
+    columns = [("complete", grade, 0.0) for grade in COMPLETE]
+    columns += [("wrong", NOISY, share) for share in WRONG]
+    shares = _shares(lines)
+    titles = [f"all true pairs, {100 * shares[grade]:.1f} %" for grade in COMPLETE]
+    titles += [f"{100 * share:.0f} % of captions exchanged" for share in WRONG]
+    print(f"\n| minus annotated pairs | {' | '.join(titles)} |\n| --- |{' ---: |' * len(titles)}")
+    for loss in LOSSES:
+        cells = []
+        for labels, grade, share in columns:
+            pairs = [
+                ((labels, grade, share, loss, seed), ("annotated", grade, 0.0, loss, seed))
+                for seed in SEEDS
+            ]
+            of = [found[a] - found[b] for a, b in pairs if a in found and b in found]
+            cells.append(_cell(np.array(of)) if of else "-")
+        print(f"| {loss} | {' | '.join(cells)} |")
+
+
+def _cell(differences: np.ndarray) -> str:
+    value, half = differences.mean(), half_width(differences)
+    return f"{value:+.0f}" if np.isnan(half) else f"{value:+.0f} ± {half:.0f}"
+
+
+def _shares(lines: Sequence[dict[str, Any]]) -> list[float]:
+    return [
+        float(np.mean([line["share"] for line in lines if line["grade"] == grade]))
+        for grade in range(len(GRADES))
+    ]
+
+
+def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws the differences in RSUM by the truth against the share of unlabelled true pairs."""
+    import matplotlib.pyplot as plt
+
+    from keras_xmr.reporting.pictures import save_plot
+
+    drawing, axis = plt.subplots(figsize=(7, 4.2))
+    shares = 100 * np.array(_shares(lines))
+    found = {(loss, grade): of for loss, grade, of in gaps(lines, "truth")}
+    for loss in LOSSES:
+        own = [found[loss, grade] for grade in range(len(GRADES))]
+        errors = np.nan_to_num([half_width(of) for of in own])
+        axis.errorbar(shares, [of.mean() for of in own], errors, marker="o", label=loss)
+    axis.axvspan(*FLICKR8K, color="0.9", label="Flickr8K, between bounds")
+    axis.axvline(CUB, color="0.5", linestyle=":", label="CUB, by classes")
+    axis.set(
+        xscale="log",
+        xlabel="true pairs among those not annotated (%)",
+        ylabel=f"RSUM by the truth,\nminus {PLAIN}",
+    )
+    axis.legend(fontsize=7)
+    save_plot(drawing, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Trains what is not there yet."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="prints what is there, as Markdown")
+    parser.add_argument("--figure", type=Path, help="draws what is there to a PNG file")
+    options = parser.parse_args(arguments)
+    lines = read(options.results)
+    if options.table or options.figure:
+        if not any(len(differences) for *_, differences in gaps(lines, "truth")):
+            parser.error(f"{options.results} has no whole seed yet")
+        if options.table:
+            print_table(lines)
+            print_labels(lines)
+        if options.figure:
+            draw(lines, options.figure)
+        return
+    keys = tuple(Task.__dataclass_fields__)
+    done = {tuple(line[key] for key in keys) for line in lines}
+    for task in tasks():
+        if tuple(getattr(task, key) for key in keys) not in done:
+            lines.append(train(task))
+            with options.results.open("a") as file:
+                file.write(json.dumps(lines[-1]) + "\n")
+            print(json.dumps(lines[-1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

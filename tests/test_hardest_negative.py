@@ -1,0 +1,52 @@
+"""The study of the hardest negative: gradients, vagueness, and one small training."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from benchmark_modules import benchmark
+
+from keras_xmr.losses import NTXent, ProbabilisticMatching, SmoothAP, Triplet
+
+study = benchmark("hardest_negative", "studies")
+
+LOSSES = {
+    "triplet, hardest": Triplet(mining="hardest", reduction="mean"),
+    "triplet, all": Triplet(mining="sum", reduction="mean"),
+    "triplet, violating": Triplet(mining="mean", reduction="mean"),
+    "InfoNCE": NTXent(temperature=0.05),
+    "Smooth-AP": SmoothAP(temperature=0.05),
+    "BCE, pseudo-positives": ProbabilisticMatching(pseudo_positives=0.1),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_are_those_of_the_losses(random, study, name):
+    scores = tf.Variable(0.5 * random.normal(size=(9, 7)).astype(np.float32))
+    positives = np.eye(9, 7, dtype=bool)
+    positives[[7, 8, 0], [0, 3, 3]] = True
+    with tf.GradientTape() as tape:
+        parts = LOSSES[name](scores, {}, {}, {"positives": keras.ops.array(positives)})
+        value = tf.add_n(list(parts.values()))
+    expected = tape.gradient(value, scores).numpy()
+    gradient = study.LOSSES[name].gradient(scores.numpy(), positives, study.STEPS)
+    np.testing.assert_allclose(gradient, expected, atol=1e-5)
+
+
+def test_vaguer_captions_are_true_of_more_scenes_and_a_training_learns(study, monkeypatch):
+    monkeypatch.setattr(study, "SIZES", {"train": 60, "test": 60})
+    monkeypatch.setattr(study, "STEPS", 60)
+    study.data.cache_clear()
+    shares = [study.false_negatives(study.data(n, 1)["test"]) for n in range(len(study.GRADES))]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.01 < 0.1 < shares[-1]
+    line = study.train(study.Task(0, "InfoNCE", "annotated", 0.0, 1))
+    study.data.cache_clear()
+    assert line["truth"] > 1.5 * line["chance"]
+
+
+def test_intervals_are_those_of_students_t(study):
+    assert study.half_width(np.array([1.0, 3.0])) == pytest.approx(12.706, abs=1e-3)
+    assert np.isnan(study.half_width(np.array([1.0])))
