@@ -419,6 +419,7 @@ def half_width(differences: np.ndarray) -> float:
 
 def print_table(lines: Sequence[dict[str, Any]]) -> None:
     """Prints differences to triplets on all negatives, in Markdown."""
+    lines = [line for line in lines if line["labels"] == "annotated"]
     shares = _shares(lines)
     print(f"| minus `{PLAIN}` | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |")
     print(f"| --- |{' ---: |' * len(GRADES)}")
@@ -467,7 +468,11 @@ def _cell(differences: np.ndarray) -> str:
 
 def _shares(lines: Sequence[dict[str, Any]]) -> list[float]:
     return [
-        float(np.mean([line["share"] for line in lines if line["grade"] == grade]))
+        float(
+            np.mean(
+                [x["share"] for x in lines if (x["grade"], x["labels"]) == (grade, "annotated")]
+            )
+        )
         for grade in range(len(GRADES))
     ]
 
