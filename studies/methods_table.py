@@ -39,6 +39,7 @@ _LABELS = {
 PARTS = (
     ("PCME: match probability of samples, not cosines of means", "pcme", "mean_only"),
     ("PCME++: its loss of sampled distances, not InfoNCE of cosines", "pcmepp", "nt_xent"),
+    ("PCME++: its text encoder freed at the end", "unfrozen", "pcmepp"),
     ("MSRM: distribution loss", "msrm", "msrm_no_distribution"),
     ("MSRM: hypergraph loss", "msrm", "msrm_no_hypergraph"),
     ("MSRM: hypergraph loss in residual form", "msrm", "msrm_literal"),
