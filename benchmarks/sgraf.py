@@ -31,7 +31,7 @@ from data_pipelines.tables import table
 from keras_xmr.config.registry import components
 from keras_xmr.evaluation.embed import Ragged
 from keras_xmr.evaluation.scoring import score_matrix
-from keras_xmr.matchers import SAF, SGR, SGRAF, Matcher
+from keras_xmr.matchers import SAF, SCAN, SGR, SGRAF, Matcher
 from keras_xmr.matchers.alignment import attend, linear
 
 SHARD = 100
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def rows(smoke: bool = False) -> Iterator[Row]:
-    """SAF, SGR and SGRAF, a pair."""
+    """SAF, SGR, SGRAF and SCAN, a pair."""
     count, captions, dimension, similarity = (2, 3, 16, 8) if smoke else (36, 128, 1024, 256)
     random = np.random.default_rng(0)
     lengths = np.maximum(SHORTEST, random.normal(MEAN_LENGTH, LENGTH_DEVIATION, captions).round())
@@ -135,6 +135,15 @@ def rows(smoke: bool = False) -> Iterator[Row]:
             baseline_items=count * done,
             repeats=3,
         )
+    scan = SCAN()
+    build(scan, *sides)
+    yield compare(
+        "scan",
+        f"a pair; 36 regions, {lengths.mean():.0f} words, D {dimension}",
+        lambda: score_matrix(scan, *sides, (256, 1024)),
+        items=count * captions,
+        repeats=3,
+    )
 
 
 def generate(random: np.random.Generator, lengths: np.ndarray, dimension: int) -> Tokens:

@@ -88,7 +88,7 @@ def test_matchers_are_compared_with_formulas_of_the_same_scores(module):
 def test_every_matcher_is_in_the_table(module):
     from keras_xmr import matchers
 
-    of_tokens = {"SAF", "SGR", "SGRAF"}
+    of_tokens = {"SAF", "SCAN", "SGR", "SGRAF"}
     known = {*module("matchers").PLAIN, *of_tokens, "Matcher", "LogitMatcher"}
     assert known == set(matchers.__all__)
 

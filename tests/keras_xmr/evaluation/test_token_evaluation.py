@@ -89,7 +89,10 @@ def test_models_of_tokens_are_exported(tmp_path):
     ("overrides", "says"),
     [
         (["model.matcher=saf"], r"'saf' scores tokens embeddings, .* single words"),
-        ([*TOKENS, "model.matcher=cosine"], r"works on one vector per item; .* saf, sgr, sgraf"),
+        (
+            [*TOKENS, "model.matcher=cosine"],
+            r"works on one vector per item; .* saf, scan, sgr, sgraf",
+        ),
         ([*TOKENS, "model.matcher=saf"], r"'soft_contrastive' reads scores as log-odds"),
         (["model.image.head=tokens"], r"model\.image\.pooling: has no effect: the head 'tokens'"),
         (["model.image.pooling=null"], r"model\.image\.pooling: the head 'gaussian' needs a pool"),
