@@ -71,14 +71,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Answers the queries."""
-    from keras_xmr.index import Filters, PhotoIndex, Searcher
-    from keras_xmr.index.results_page import write_page
-
     if arguments.since and arguments.until and arguments.since > arguments.until:
         raise ConfigError(f"--since={arguments.since} is later than --until={arguments.until}")
     if arguments.server:
         _print(_answers_of_server(arguments), arguments.json)
         return
+
+    from keras_xmr.index import Filters, PhotoIndex, Searcher
+    from keras_xmr.index.results_page import write_page
+
     if arguments.html and arguments.html.is_dir():
         raise ConfigError(f"--html={arguments.html} is a folder; name a file, such as page.html")
     if arguments.html:
@@ -128,13 +129,13 @@ def _answers_of_server(arguments: argparse.Namespace) -> list[tuple[str, SearchR
         "tags": arguments.tag,
         "rerank": arguments.rerank or "",
     }
-    answers = []
+    results, answers = TypeAdapter(SearchResult), []
     for title, query in _queries(arguments):
         query.check()
         parts = {"texts": query.texts, "unlike": query.unlike}
         answer = post_json(f"{address}/search", body | parts, "the search", timeout=60)
         try:
-            answers.append((title, TypeAdapter(SearchResult).validate_python(answer)))
+            answers.append((title, results.validate_python(answer)))
         except ValidationError:
             raise UserError(f"{address} is not a server of this version of keras_xmr") from None
     return answers
