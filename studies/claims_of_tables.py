@@ -149,21 +149,22 @@ def _row(claim: Claim, metric: str, text: str, column: str) -> Row | None:
         return None
     if column != "scenes":
         random = set(sides) & set(FROM_SCRATCH)
-        known = None if random else (_estimate(value, queries, ()),) * 2
+        known = None if random else (estimate(value, queries, ()),) * 2
         return Row(claim, metric, runs, known)
     if "queries alone" in runs:
-        return Row(claim, metric, runs, (_estimate(value, queries, ()),) * 2)
+        return Row(claim, metric, runs, (estimate(value, queries, ()),) * 2)
     if metric not in _IN_TABLES:
         # All of the former interval may be due to the seeds, which it underestimated.
         count = int(runs.removeprefix("seeds: "))
         seeds = (Seeds(queries * count / (count - 1), 0.0, count - 1.0),)
-        return Row(claim, metric, runs, (_estimate(value, 0.0, seeds),) * 2)
+        return Row(claim, metric, runs, (estimate(value, 0.0, seeds),) * 2)
     found = _seeds(configs, metric)
-    ends = found and tuple(_estimate(value, q, found) for q in (0.0, queries))
+    ends = found and tuple(estimate(value, q, found) for q in (0.0, queries))
     return Row(claim, metric, runs, ends or None)
 
 
-def _estimate(value: float, queries: float, seeds: tuple[Seeds, ...]) -> Estimate:
+def estimate(value: float, queries: float, seeds: tuple[Seeds, ...]) -> Estimate:
+    """A figure with its variance over queries, and that over seeds."""
     return Estimate(value, value + queries**0.5 * _QUANTILES, seeds)
 
 
@@ -190,7 +191,7 @@ def _claimed(family: str) -> list[str]:
 def _of(config: str, metric: str) -> tuple[float, float, int] | None:
     """Mean, standard deviation and number of seeds of a method; None if it was not run."""
     table, column = _IN_TABLES[metric]
-    row = _TABLES[table].get(config)
+    row = TABLES[table].get(config)
     if row is None:
         return None
     mean, _, deviation = row[column].partition(" ± ")
@@ -203,7 +204,7 @@ def _read(table: str) -> dict[str, dict[str, str]]:
         return {row["method"]: row for row in csv.DictReader(file)}
 
 
-_TABLES = {table: _read(table) for table in ("truth", "annotated")}
+TABLES = {table: _read(table) for table in ("truth", "annotated")}
 
 
 def _verdicts(rows: Sequence[Row]) -> Iterator[tuple[tuple[Claim, str], list[str]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,6 +18,7 @@ from keras_xmr.comparison.summary_tables import (
     shown_mean,
 )
 from keras_xmr.metrics import chance_recall
+from keras_xmr.metrics.bootstrap import Difference, mean_of_runs
 from keras_xmr.reporting.metric_tables import CHANCE
 from keras_xmr.reporting.pictures import DIRECTIONS, Picture
 
@@ -54,59 +56,103 @@ def _colours(names: Sequence[str]) -> dict[str, tuple]:
     return {name: colours(number % colours.N) for number, name in enumerate(names)}
 
 
-def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
-    """A bar per method, with its interval, in a panel per metric."""
-    labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
-    metrics = [name for name in labels if any(name in row for row in table.rows.values())]
-    columns = min(2, len(metrics))
-    rows = -(-len(metrics) // columns)
-    names = list(table.rows)
+@dataclass(frozen=True)
+class Bar:
+    """A metric of a method, as it is drawn.
+
+    Attributes:
+        value: Its mean over runs.
+        low: The lower end of its interval; `value` if there is none.
+        high: The upper end.
+        shown: The mean as text.
+        single: True if it is of one run.
+    """
+
+    value: float
+    low: float
+    high: float
+    shown: str
+    single: bool
+
+
+def draw_bars(
+    panels: Mapping[str, Mapping[str, Bar]], names: Sequence[str], chance: Mapping[str, float]
+) -> plt.Figure:
+    """A panel per metric with a bar per method, hatched if it is of one run.
+
+    Args:
+        panels: The bars by method, by the title of their metric.
+        names: The methods, from above.
+        chance: The metrics of a random ranking, by title; those that are not known are left out.
+    """
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
     colours = _colours(names)
     size = (1.5 + 2.9 * columns, rows * (0.8 + 0.27 * len(names)))
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, sharey=True)
-    rows_of: Rows = []
-    for axis, metric in zip(axes.flat, metrics, strict=False):
-        factor = 1 if metric == UNCERTAINTY else 100
+    for axis, (title, bars) in zip(axes.flat, panels.items(), strict=False):
         for number, name in enumerate(names):
-            if bar := table.rows[name].get(metric):
-                low, high = (factor * end for end in _interval(bar, metric, name, resampled))
-                mean = factor * bar.mean
-                rows_of.append((labels[metric], name, mean, low, high))
+            if bar := bars.get(name):
                 # A mean over few runs may be outside of their range by rounding.
-                ends = [[max(mean - low, 0)], [max(high - mean, 0)]]
-                axis.barh(number, mean, xerr=ends, color=colours[name])
-                shown = f" {shown_mean(metric, table.rows[name])}"
+                ends = [[max(bar.value - bar.low, 0)], [max(bar.high - bar.value, 0)]]
+                hatch = "////" if bar.single else None
+                axis.barh(number, bar.value, xerr=ends, color=colours[name], hatch=hatch)
                 # On white: the line of chance may cross it.
-                axis.text(0, number, shown, va="center", fontsize=7, bbox=_WHITE)
-        if metric in table.chance:
-            chance = 100 * table.chance[metric]
-            axis.axvline(chance, ls=":", color="black")
-            rows_of.append((labels[metric], CHANCE, chance, chance, chance))
-        unit = "" if metric == UNCERTAINTY else " (%)"
-        axis.set_title(f"{labels[metric]}{unit}", fontsize=10)
+                axis.text(0, number, f" {bar.shown}", va="center", fontsize=7, bbox=_WHITE)
+        if title in chance:
+            axis.axvline(chance[title], ls=":", color="black")
+        if all(bar.value >= 0 for bar in bars.values()):
+            axis.set_xlim(left=0)
+        axis.set_title(title, fontsize=10)
         axis.set_yticks(range(len(names)), names, fontsize=8)
         axis.grid(axis="x", alpha=0.3)
     axes[0, 0].invert_yaxis()
-    for axis in axes.flat[len(metrics) :]:
+    for axis in axes.flat[len(panels) :]:
         axis.axis("off")
-    title = f"metrics, {kind_title(table.judgements)}"
+    return figure
+
+
+def _bars(table: SummaryTable, resampled: Resampled | None) -> Picture:
+    """A bar per method, with its interval, in a panel per metric."""
+    labels = HEADLINES | {UNCERTAINTY: "rank correlation of sigma"}
+    panels: dict[str, dict[str, Bar]] = {}
+    chance, rows = {}, []
+    for metric, label in labels.items():
+        if not any(metric in figures for figures in table.rows.values()):
+            continue
+        factor, unit = (1, "") if metric == UNCERTAINTY else (100, " (%)")
+        bars = panels[f"{label}{unit}"] = {}
+        for name, figures in table.rows.items():
+            if known := figures.get(metric):
+                interval = _interval(known, metric, name, resampled)
+                numbers = [factor * n for n in (known.mean, interval.low, interval.high)]
+                single = len(known.values) == 1 and table.runs > 1
+                bars[name] = Bar(*numbers, shown_mean(metric, figures), single)
+                rows.append((label, name, *numbers))
+        if metric in table.chance:
+            chance[f"{label}{unit}"] = value = 100 * table.chance[metric]
+            rows.append((label, CHANCE, value, value, value))
     see = (
         "A panel per metric, a bar per method; thin lines are 95 % intervals over queries and "
-        "runs, for correlations the range of runs; the dotted line is chance. The tables below say "
-        "which differences are significant."
+        "runs (Student's t), for correlations over runs alone; hatched bars are of one run, with "
+        "intervals over queries alone; the dotted line is chance. The tables below say which "
+        "differences are significant."
     )
-    header = ("metric", "method", "mean", "low", "high")
-    return Picture(f"bars-{table.judgements}", title, see, figure, header, rows_of)
+    return Picture(
+        f"bars-{table.judgements}",
+        f"metrics, {kind_title(table.judgements)}",
+        see,
+        draw_bars(panels, list(table.rows), chance),
+        ("metric", "method", "mean", "low", "high"),
+        rows,
+    )
 
 
-def _interval(
-    bar: Figure, metric: str, method: str, resampled: Resampled | None
-) -> tuple[float, float]:
+def _interval(bar: Figure, metric: str, method: str, resampled: Resampled | None) -> Difference:
     """The interval of a metric: over queries and runs, or over runs alone if there is no other."""
     if resampled and method in resampled.methods and metric in resampled.estimates:
-        interval = resampled.of(metric, method)
-        return interval.low, interval.high
-    return min(bar.values), max(bar.values)
+        return resampled.of(metric, method)
+    return mean_of_runs(np.array(bar.values), np.array([bar.values])).difference()
 
 
 def _curves(draw: Callable[[plt.Axes, str], None], label: str) -> plt.Figure:
